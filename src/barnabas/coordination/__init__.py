@@ -1,0 +1,1 @@
+"""Coordination by ZooKeeper's protocol: znode layout, an asyncio client, and an embedded coordinator."""

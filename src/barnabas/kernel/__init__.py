@@ -1,0 +1,1 @@
+"""What every room stands on, with no Kafka in it: the host's ports, timers, scheduling, queues, purgatory, transition tables."""

@@ -1,0 +1,161 @@
+"""The host: all that a broker or a coordinator knows of the world.
+
+A room reaches time, network, disk, randomness and other processes through the `Host` it is given and through nothing else, so that the same room, unchanged,
+runs on a real machine (`kernel.real_host`) and in the simulator (`testing.simulated_host`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """The wall clock. It may step and drift; durations are measured with `Host.loop.time()`."""
+
+    def time_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+class Entropy(Protocol):
+    """Unpredictable bytes, for ids and secrets; in the simulator, bytes from the seed."""
+
+    def __call__(self, count: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What `Files.status` says of one path."""
+
+    size_bytes: int
+    modified_ms: int
+    is_directory: bool
+
+
+class Files(Protocol):
+    """Synchronous files by descriptor, with the meaning of the `os` functions of the same name; no mmap.
+
+    Every call raises `OSError` with its errno as the operating system does (ENOENT, ENOSPC, EIO, ...). Short reads and short writes happen and are the
+    caller's to handle. Calls that may wait for the disk (`fsync`, `fdatasync`, `read_file` of something large) belong into `Host.offload`.
+    """
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int: ...
+    def close(self, descriptor: int) -> None: ...
+    def read(self, descriptor: int, count: int) -> bytes: ...
+    def write(self, descriptor: int, data: Buffer) -> int: ...
+    def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int: ...
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes: ...
+    def preadv(self, descriptor: int, buffers: Sequence[bytearray | memoryview], offset: int, flags: int = 0) -> int:
+        """`flags` may be `os.RWF_NOWAIT`: then BlockingIOError says that the bytes are not cached."""
+        ...
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int: ...
+    def truncate(self, descriptor: int, size_bytes: int) -> None: ...
+    def size(self, descriptor: int) -> int: ...
+    def fsync(self, descriptor: int) -> None: ...
+    def fdatasync(self, descriptor: int) -> None: ...
+    def lock(self, descriptor: int) -> bool:
+        """Takes an exclusive advisory lock that ends with the process or the descriptor; False when another holder has it."""
+        ...
+
+    def status(self, path: str) -> FileStatus:
+        """Raises FileNotFoundError where there is nothing."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+    def list_directory(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+        ...
+
+    def make_directories(self, path: str) -> None:
+        """Makes the directory and its parents; no error where they exist."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target` atomically; durable only after `fsync_directory` of the parent."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+    def remove_directory(self, path: str) -> None:
+        """Removes one empty directory."""
+        ...
+
+    def fsync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in the directory durable."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that may still be written on the file system of `path`."""
+        ...
+
+
+class OffloadKind(enum.Enum):
+    """What a piece of work off the loop mainly waits for; each kind has its own bounded workers."""
+
+    SYNC = "sync"  # fsync and fdatasync
+    DISK = "disk"  # reads, deletions, snapshots
+    CPU = "cpu"  # compression, large encodings
+
+
+class Offload(Protocol):
+    """Runs a function off the loop."""
+
+    def __call__(self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None) -> asyncio.Future[Result]:
+        """Queues `function(*arguments)` and returns a future of its result, done on the host's loop.
+
+        Arguments must not be changed by anybody until the future is done. Work with an equal `order` (a path, as a rule) runs one at a time, first in first
+        out. Raises `OffloadFullError` at once when the kind's queue is full: the caller pushes back.
+        """
+        ...
+
+
+class OffloadFullError(RuntimeError):
+    """The queue of an offload kind is full."""
+
+
+class ChildProcess(Protocol):
+    """A process that this host started."""
+
+    @property
+    def process_id(self) -> int: ...
+    async def wait(self) -> int:
+        """The exit status; negative is minus the signal's number."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Sends a signal; nothing happens when the process has ended."""
+        ...
+
+
+class Spawn(Protocol):
+    """Starts a child process."""
+
+    async def __call__(self, entry: str, argument: bytes, /) -> ChildProcess:
+        """Runs `entry`, `"package.module:function"` taking `(host_files, argument)`, in a process of its own, which ends when this one does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine's worth of world, seen by one broker or coordinator.
+
+    `loop` is any asyncio loop: monotonic time in seconds, timers, `create_server`, `create_connection`, name look-up. `random` is for jitter and spreading,
+    never for secrets.
+    """
+
+    name: str
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    random: random.Random
+    entropy: Entropy
+    files: Files
+    offload: Offload
+    spawn: Spawn

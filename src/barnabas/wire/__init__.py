@@ -1,0 +1,1 @@
+"""The Kafka protocol, sans I/O: schemas, codec, record batches, errors."""

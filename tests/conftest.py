@@ -1,0 +1,29 @@
+"""Fixtures that every suite shares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+Result = TypeVar("Result")
+LIMIT_SECONDS = 60.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Runs a coroutine to its end on a fresh loop, once on asyncio's and once on uvloop's, within 60 s."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def runner(work: Coroutine[Any, Any, Result]) -> Result:
+        async def bounded() -> Result:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                return await work
+
+        with asyncio.Runner(loop_factory=factory) as loop_runner:
+            return loop_runner.run(bounded())
+
+    return runner
