@@ -1,6 +1,7 @@
-"""The rule on what is ambient: production rooms reach time, randomness, files, processes and sleep through the host alone.
+"""The rule on what is ambient: production rooms reach time, randomness, files, processes and sleep through the host.
 
-Run as `python -m tools.check_ambient [ROOT]`; prints one line per finding, `path:line: what, and what to use instead`, and exits 1 when there is any.
+Run as `python -m tools.check_ambient [ROOT]`; prints one line per finding, `path:line: what, and what to use instead`,
+and exits 1 when there is any.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ ALLOWED: frozenset[str] = frozenset(
     }
 )
 OS_FILE_CALLS = frozenset(
-    "open close read write readv writev pread preadv pwrite pwritev fsync fdatasync ftruncate truncate stat lstat fstat listdir scandir mkdir makedirs rename "
-    "replace renames unlink remove rmdir removedirs link symlink walk sendfile statvfs fstatvfs access chmod utime sync".split()
+    "open close read write readv writev pread preadv pwrite pwritev fsync fdatasync ftruncate truncate stat lstat "
+    "fstat listdir scandir mkdir makedirs rename replace renames unlink remove rmdir removedirs link symlink walk "
+    "sendfile statvfs fstatvfs access chmod utime sync".split()
 )
 LOOP_CALLS: dict[str, str] = {"run_in_executor": _THREADS}
 
@@ -134,7 +136,8 @@ class _Names(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self.full_names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+            first = alias.name.split(".")[0]
+            self.full_names[alias.asname or first] = alias.name if alias.asname else first
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:

@@ -1,0 +1,1 @@
+"""Typed configuration under Kafka's names, and the properties format that `server.properties` is written in."""
