@@ -1,20 +1,30 @@
 """The host: all that a broker or a coordinator knows of the world.
 
-A room reaches time, network, disk, randomness and other processes through the `Host` it is given and through nothing else, so that the same room, unchanged,
-runs on a real machine (`kernel.real_host`) and in the simulator (`testing.simulated_host`).
+A room reaches time, network, disk, randomness and other processes through the `Host` it is given and through nothing
+else, so that the same room, unchanged, runs on a real machine (`kernel.real_host`) and in the simulator
+(`testing.simulated_host`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import enum
-import random
-from collections.abc import Callable, Hashable, Sequence
+import os
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    from collections.abc import Callable, Hashable, Sequence
 
 Result = TypeVar("Result")
 Buffer = bytes | bytearray | memoryview
+
+READ_CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag of `Files.preadv` that refuses to wait for the disk; 0, a plain read, on a system that has no such flag."""
+
+BUFFERS_PER_CALL_MAX = 1024
+"""The most buffers that one `writev` or `preadv` takes (IOV_MAX); the caller cuts longer lists."""
 
 
 class Clock(Protocol):
@@ -43,27 +53,43 @@ class FileStatus:
 class Files(Protocol):
     """Synchronous files by descriptor, with the meaning of the `os` functions of the same name; no mmap.
 
-    Every call raises `OSError` with its errno as the operating system does (ENOENT, ENOSPC, EIO, ...). Short reads and short writes happen and are the
-    caller's to handle. Calls that may wait for the disk (`fsync`, `fdatasync`, `read_file` of something large) belong into `Host.offload`.
+    Every call raises `OSError` with its errno as the operating system does (ENOENT, ENOSPC, EIO, ...). Short reads and
+    short writes happen and are the caller's to handle. Calls that may wait for the disk (`fsync`, `fdatasync`,
+    large reads) belong into `Host.offload`. On a real host the calls with positional arguments only
+    are the functions of `os` themselves, so the hot path pays for no frame of Python.
     """
 
-    def open(self, path: str, flags: int, mode: int = 0o644) -> int: ...
-    def close(self, descriptor: int) -> None: ...
-    def read(self, descriptor: int, count: int) -> bytes: ...
-    def write(self, descriptor: int, data: Buffer) -> int: ...
-    def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int: ...
-    def pread(self, descriptor: int, count: int, offset: int) -> bytes: ...
-    def preadv(self, descriptor: int, buffers: Sequence[bytearray | memoryview], offset: int, flags: int = 0) -> int:
-        """`flags` may be `os.RWF_NOWAIT`: then BlockingIOError says that the bytes are not cached."""
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """A descriptor that child processes do not inherit."""
         ...
 
-    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int: ...
-    def truncate(self, descriptor: int, size_bytes: int) -> None: ...
+    def close(self, descriptor: int, /) -> None: ...
+    def read(self, descriptor: int, count: int, /) -> bytes: ...
+    def write(self, descriptor: int, data: Buffer, /) -> int: ...
+    def writev(self, descriptor: int, buffers: Sequence[Buffer], /) -> int:
+        """Takes at most `BUFFERS_PER_CALL_MAX` buffers."""
+        ...
+
+    def pread(self, descriptor: int, count: int, offset: int, /) -> bytes: ...
+    def preadv(self, descriptor: int, buffers: Sequence[bytearray | memoryview], offset: int, flags: int = 0, /) -> int:
+        """Reads into the buffers and returns the count of bytes; 0 at the end of the file.
+
+        `flags` may be `READ_CACHED_ONLY`: then BlockingIOError says that the first byte is not cached, fewer bytes than
+        asked for may mean that the rest is not, and an OSError with EOPNOTSUPP that the file system cannot tell; in all
+        three cases the caller reads again off the loop.
+        """
+        ...
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int, /) -> int: ...
+    def truncate(self, descriptor: int, size_bytes: int, /) -> None: ...
     def size(self, descriptor: int) -> int: ...
-    def fsync(self, descriptor: int) -> None: ...
-    def fdatasync(self, descriptor: int) -> None: ...
+    def fsync(self, descriptor: int, /) -> None: ...
+    def fdatasync(self, descriptor: int, /) -> None: ...
     def lock(self, descriptor: int) -> bool:
-        """Takes an exclusive advisory lock that ends with the process or the descriptor; False when another holder has it."""
+        """Takes an exclusive lock that ends with the process or the descriptor, which must be open for writing.
+
+        False when another descriptor, of this process or of another, has it; Java's `FileChannel.tryLock` counts too.
+        """
         ...
 
     def status(self, path: str) -> FileStatus:
@@ -79,12 +105,12 @@ class Files(Protocol):
         """Makes the directory and its parents; no error where they exist."""
         ...
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, /) -> None:
         """Replaces `target` atomically; durable only after `fsync_directory` of the parent."""
         ...
 
-    def unlink(self, path: str) -> None: ...
-    def remove_directory(self, path: str) -> None:
+    def unlink(self, path: str, /) -> None: ...
+    def remove_directory(self, path: str, /) -> None:
         """Removes one empty directory."""
         ...
 
@@ -108,17 +134,32 @@ class OffloadKind(enum.Enum):
 class Offload(Protocol):
     """Runs a function off the loop."""
 
-    def __call__(self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None) -> asyncio.Future[Result]:
+    def __call__(
+        self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None
+    ) -> asyncio.Future[Result]:
         """Queues `function(*arguments)` and returns a future of its result, done on the host's loop.
 
-        Arguments must not be changed by anybody until the future is done. Work with an equal `order` (a path, as a rule) runs one at a time, first in first
-        out. Raises `OffloadFullError` at once when the kind's queue is full: the caller pushes back.
+        Work with an equal `order` (a path, as a rule) of one kind runs one at a time, first in first out. Raises
+        `OffloadFullError` at once when the kind's queue is full: the caller pushes back. Raises `HostClosedError` on a
+        host that is closing.
+
+        Nobody may change the arguments until the work has ended. Cancelling the future keeps work that has not begun
+        from running, but does not stop what runs: a caller who may be cancelled and owns the arguments shields the
+        future.
         """
         ...
 
 
 class OffloadFullError(RuntimeError):
     """The queue of an offload kind is full."""
+
+
+class HostClosedError(RuntimeError):
+    """The host is closing and takes no new work."""
+
+
+class ChildLimitError(RuntimeError):
+    """The host runs as many child processes as it may."""
 
 
 class ChildProcess(Protocol):
@@ -139,7 +180,13 @@ class Spawn(Protocol):
     """Starts a child process."""
 
     async def __call__(self, entry: str, argument: bytes, /) -> ChildProcess:
-        """Runs `entry`, `"package.module:function"` taking `(host_files, argument)`, in a process of its own, which ends when this one does."""
+        """Runs `entry`, `"package.module:function"` taking `(files, argument)`, in a process of its own.
+
+        `files` is a `Files` of the same disks. The exit status is what the function returns (an int, or None for 0),
+        and 1 when it raised (the traceback goes to stderr). The child never outlives its parent for long: it gets
+        SIGTERM, and seconds later is killed. Raises ValueError for a malformed entry or an oversize argument,
+        `ChildLimitError` and `HostClosedError`.
+        """
         ...
 
 
@@ -147,8 +194,8 @@ class Spawn(Protocol):
 class Host:
     """One machine's worth of world, seen by one broker or coordinator.
 
-    `loop` is any asyncio loop: monotonic time in seconds, timers, `create_server`, `create_connection`, name look-up. `random` is for jitter and spreading,
-    never for secrets.
+    `loop` is any asyncio loop: monotonic time in seconds, timers, `create_server`, `create_connection`, name look-up.
+    `random` is for jitter and spreading, never for secrets.
     """
 
     name: str
