@@ -1,0 +1,262 @@
+"""One configuration key: its name in Kafka, type, default, what is allowed, what it is for, and how it may change.
+
+Values are written as text (`server.properties`, DescribeConfigs, `/config` znodes) and used as Python values; a
+`ConfigKey` goes both ways. Source of types and of their text forms: Kafka's documentation of broker and topic configs.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar, cast
+
+Value = TypeVar("Value")
+Checked_contra = TypeVar("Checked_contra", contravariant=True)
+
+
+class ConfigType(enum.Enum):
+    """The types of Kafka's configs; the value is the number that DescribeConfigs gives (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Importance(enum.Enum):
+    """How likely it is that a user must think about a key."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class UpdateMode(enum.Enum):
+    """Whether a broker takes a new value without a restart (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Support(enum.Enum):
+    """What this version of Barnabas does with a key that Kafka knows."""
+
+    ACTIVE = "active"
+    """It acts as in Kafka."""
+    NOT_YET = "not yet"
+    """Accepted and checked; what it steers is not built, which start-up says once."""
+    WITHOUT_EFFECT = "without effect"
+    """Accepted and checked; it steers something that this broker does not have, such as a thread pool."""
+
+
+class ConfigError(ValueError):
+    """A value that a key cannot have; says key, value and what is allowed."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"Invalid value {value!r} for {key}: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+class Validator(Protocol[Checked_contra]):
+    """A restriction on the values of one key."""
+
+    def allows(self, value: Checked_contra, /) -> bool: ...
+
+    def describe(self) -> str:
+        """What is allowed, so that it completes the sentence "Invalid value ... for ...: "."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Numbers from `least` to `most`, both included; None is no limit."""
+
+    least: float | None = None
+    most: float | None = None
+
+    def allows(self, value: float, /) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def describe(self) -> str:
+        if self.most is None:
+            return f"it must be at least {self.least}"
+        if self.least is None:
+            return f"it must be at most {self.most}"
+        return f"it must be between {self.least} and {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some words; case counts as in Kafka, unless `any_case`."""
+
+    words: tuple[str, ...]
+    any_case: bool = False
+
+    def allows(self, value: str | None, /) -> bool:
+        if value is None:
+            return False
+        return value in self.words or (self.any_case and value.lower() in {word.lower() for word in self.words})
+
+    def describe(self) -> str:
+        return f"it must be one of {', '.join(self.words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EachOf:
+    """A list whose every entry is one of some words; `may_be_empty` says whether no entry is fine."""
+
+    words: tuple[str, ...]
+    may_be_empty: bool = True
+
+    def allows(self, value: tuple[str, ...], /) -> bool:
+        return (self.may_be_empty or bool(value)) and all(entry in self.words for entry in value)
+
+    def describe(self) -> str:
+        return f"it must be a list{'' if self.may_be_empty else ', not empty,'} of {', '.join(self.words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotEmpty:
+    """A text or list with something in it."""
+
+    def allows(self, value: str | tuple[str, ...] | None, /) -> bool:
+        return bool(value.strip() if isinstance(value, str) else value)
+
+    def describe(self) -> str:
+        return "it must not be empty"
+
+
+class Password(str):
+    """A secret text: equal to the text, but never shown."""
+
+    __slots__ = ()
+    HIDDEN: Final = "[hidden]"
+
+    def __repr__(self) -> str:
+        return self.HIDDEN
+
+    def __str__(self) -> str:
+        return self.HIDDEN
+
+    def reveal(self) -> str:
+        """The secret itself, for the one place that needs it."""
+        return "".join(self)
+
+
+def _read_boolean(text: str) -> bool:
+    word = text.lower()
+    if word not in {"true", "false"}:
+        raise ValueError("it must be true or false")
+    return word == "true"
+
+
+def _whole_number(bits: int) -> Callable[[str], int]:
+    limit = 1 << (bits - 1)
+
+    def read(text: str) -> int:
+        digits = text[1:] if text[:1] in {"+", "-"} else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+            raise ValueError("it must be a whole number")
+        number = int(text)
+        if not -limit <= number < limit:
+            raise ValueError(f"it must be a whole number between {-limit} and {limit - 1}")
+        return number
+
+    return read
+
+
+def _read_double(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("it must be a number") from None
+    if math.isnan(number) or "_" in text:
+        raise ValueError("it must be a number")
+    return number
+
+
+def _read_list(text: str) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in text.split(",")) if text.strip() else ()
+
+
+_READERS: dict[ConfigType, Callable[[str], object]] = {
+    ConfigType.BOOLEAN: _read_boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _whole_number(32),
+    ConfigType.SHORT: _whole_number(16),
+    ConfigType.LONG: _whole_number(64),
+    ConfigType.DOUBLE: _read_double,
+    ConfigType.LIST: _read_list,
+    ConfigType.CLASS: str,
+    ConfigType.PASSWORD: Password,
+}
+
+
+def _write(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(str(entry) for entry in value)
+    if isinstance(value, Password):
+        return value.reveal()
+    return str(value)
+
+
+class Required(enum.Enum):
+    """The default of a key that has none: a value must be given."""
+
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey(Generic[Value]):
+    """A key whose values are of the Python type `Value`: bool, int, float, str, Password, tuple of str, or one or None.
+
+    `synonyms` are the keys it falls back to, nearest first, as DescribeConfigs lists them (KIP-226): `log.retention.ms`
+    falls back to `log.retention.minutes`. `documentation` is a sentence or two in our own words.
+    """
+
+    name: str
+    type: ConfigType
+    default: Value | Required
+    documentation: str
+    importance: Importance = Importance.MEDIUM
+    validator: Validator[Value] | None = None
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    support: Support = Support.ACTIVE
+    synonyms: tuple[str, ...] = ()
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is a secret, shown by nothing."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> Value:
+        """The value that a text stands for. Raises ConfigError."""
+        stripped = text if self.type is ConfigType.PASSWORD else text.strip()
+        try:
+            value = cast("Value", _READERS[self.type](stripped))
+        except ValueError as error:
+            raise ConfigError(self.name, text, str(error)) from None
+        return self.check(value)
+
+    def check(self, value: Value) -> Value:
+        """The value itself, when the validator allows it. Raises ConfigError."""
+        if self.validator is not None and not self.validator.allows(value):
+            shown = Password.HIDDEN if self.sensitive else value
+            raise ConfigError(self.name, shown, self.validator.describe())
+        return value
+
+    def format(self, value: Value) -> str | None:
+        """The text that `parse` reads back; None for no value. A secret comes out in the clear: mind where it goes."""
+        return None if value is None else _write(value)

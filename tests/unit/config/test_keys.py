@@ -1,0 +1,121 @@
+"""Config keys read, check and write values as Kafka does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.config.keys import (
+    Between,
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    EachOf,
+    NotEmpty,
+    OneOf,
+    Password,
+    Validator,
+)
+
+
+def key(kind: ConfigType, validator: Validator[Any] | None = None) -> ConfigKey[object]:
+    return ConfigKey("some.key", kind, None, "A key.", validator=validator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (ConfigType.BOOLEAN, "true", True),
+        (ConfigType.BOOLEAN, " FALSE ", False),
+        (ConfigType.INT, "-2147483648", -(2**31)),
+        (ConfigType.INT, "+7", 7),
+        (ConfigType.SHORT, "32767", 32767),
+        (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
+        (ConfigType.DOUBLE, "0.5", 0.5),
+        (ConfigType.DOUBLE, "1e3", 1000.0),
+        (ConfigType.LIST, "a, b ,c", ("a", "b", "c")),
+        (ConfigType.LIST, "  ", ()),
+        (ConfigType.LIST, "a,,b", ("a", "", "b")),
+        (ConfigType.STRING, " x ", "x"),
+        (ConfigType.CLASS, "org.example.Policy", "org.example.Policy"),
+        (ConfigType.PASSWORD, " s ", Password(" s ")),
+    ],
+)
+def test_reads_text(kind: ConfigType, text: str, value: object) -> None:
+    assert key(kind).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.INT, "2147483648"),
+        (ConfigType.INT, "1_000"),
+        (ConfigType.INT, "1.0"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, "²"),
+        (ConfigType.SHORT, "-32769"),
+        (ConfigType.LONG, "9223372036854775808"),
+        (ConfigType.LONG, "9" * 5000),
+        (ConfigType.DOUBLE, "nan"),
+        (ConfigType.DOUBLE, "1_0"),
+        (ConfigType.DOUBLE, "half"),
+    ],
+)
+def test_refuses_with_key_value_and_what_is_allowed(kind: ConfigType, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"some\.key: it must be ") as caught:
+        key(kind).parse(text)
+    assert caught.value.key == "some.key"
+    assert caught.value.value == text
+
+
+@pytest.mark.parametrize(
+    ("validator", "good", "bad", "says"),
+    [
+        (Between(0, 3), 3, 4, "between 0 and 3"),
+        (Between(least=1), 1, 0, "at least 1"),
+        (Between(most=5), 5, 6, "at most 5"),
+        (OneOf(("gzip", "none")), "gzip", "GZIP", "one of gzip, none"),
+        (OneOf(("gzip", "none"), any_case=True), "GZIP", "zip", "one of gzip, none"),
+        (EachOf(("compact", "delete")), (), ("x",), "a list of compact, delete"),
+        (EachOf(("compact", "delete"), may_be_empty=False), ("compact",), (), "not empty"),
+        (NotEmpty(), "x", " ", "must not be empty"),
+        (NotEmpty(), ("x",), (), "must not be empty"),
+    ],
+)
+def test_validators_allow_and_explain(validator: Validator[Any], good: object, bad: object, says: str) -> None:
+    checked = key(ConfigType.STRING, validator)
+    assert checked.check(good) == good
+    with pytest.raises(ConfigError, match=says):
+        checked.check(bad)
+
+
+def test_a_secret_is_never_shown() -> None:
+    secret = key(ConfigType.PASSWORD, NotEmpty()).parse("hunter2")
+    assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
+    assert key(ConfigType.PASSWORD).format(secret) == "hunter2"
+    with pytest.raises(ConfigError) as caught:
+        key(ConfigType.PASSWORD, OneOf(("a",))).parse("hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just(ConfigType.BOOLEAN), st.booleans()),
+        st.tuples(st.just(ConfigType.LONG), st.integers(-(2**63), 2**63 - 1)),
+        st.tuples(st.just(ConfigType.DOUBLE), st.floats(allow_nan=False)),
+        st.tuples(st.just(ConfigType.LIST), st.lists(st.from_regex(r"[a-z.]{1,5}", fullmatch=True)).map(tuple)),
+    )
+)
+def test_what_is_written_reads_back(kind_and_value: tuple[ConfigType, object]) -> None:
+    kind, value = kind_and_value
+    text = key(kind).format(value)
+    assert text is not None
+    assert key(kind).parse(text) == value
+
+
+def test_no_value_has_no_text() -> None:
+    assert key(ConfigType.STRING).format(None) is None
