@@ -1,0 +1,73 @@
+"""Fixtures for the suites that meet real servers: Apache Kafka 3.9.1 and ZooKeeper 3.8.4.
+
+Without Java or without the jars these fixtures fail with the reason; they never skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker
+from tests.support.apache_kafka_jars import JarsMissing, apache_kafka_jars
+from tests.support.java import JavaMissing
+from tests.support.processes import running_servers
+from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper, zookeeper_ensemble
+
+_INTEROP_DIRECTORY = Path(__file__).resolve().parent
+_missing = ""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetches the jars before the first test, where no time limit of a test counts."""
+    global _missing
+    if session.config.option.collectonly or not any(_INTEROP_DIRECTORY in item.path.parents for item in session.items):
+        return
+    try:
+        apache_kafka_jars()
+    except (JavaMissing, JarsMissing) as error:
+        _missing = str(error)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failing test shows the end of the log of every server that runs."""
+    report = yield
+    if report.failed:
+        report.sections.extend((f"log of {server.name}", server.log_tail()) for server in running_servers())
+    return report
+
+
+@pytest.fixture(scope="session")
+def oracle_jars() -> Path:
+    """The directory of Apache Kafka's jars."""
+    if _missing:
+        pytest.fail(_missing, pytrace=False)
+    return apache_kafka_jars()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One real ZooKeeper for the whole run; a test uses a chroot or paths of its own."""
+    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def ensemble(oracle_jars: Path, tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    """A fresh ensemble of three whose members the test may kill and restart."""
+    with zookeeper_ensemble(tmp_path) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    oracle_jars: Path, zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheKafkaBroker]:
+    """One Apache Kafka broker, id 0, on `zookeeper_server` without a chroot, for the whole run."""
+    with apache_kafka_broker(tmp_path_factory.mktemp("kafka"), zookeeper_server.address) as broker:
+        yield broker
