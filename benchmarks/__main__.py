@@ -1,0 +1,32 @@
+"""Every benchmark, one after another: `python -m benchmarks [NAME ...]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BENCHMARKS = {
+    "startup": "how long the command takes to start",
+    "codec": "encode and decode, against kafka-python and kio",
+    "records": "record batches, against kafka-python and aiokafka",
+    "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    failed = []
+    for name in names or BENCHMARKS:
+        print(f"\n=== {name}: {BENCHMARKS[name]}", flush=True)
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
