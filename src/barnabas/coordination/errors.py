@@ -64,6 +64,10 @@ class RequestTooLargeError(CoordinationError):
     """
 
 
+class ReplyTooLargeError(CoordinationError):
+    """A reply exceeds the bound of this client; the connection was given up. Read less at once, or raise the bound."""
+
+
 class ClientClosedError(CoordinationError):
     """The client was closed, here, before the operation was done."""
 
@@ -89,6 +93,22 @@ class KeeperError(CoordinationError):
         return f"{subject}{self.meaning}{detail}"
 
 
+class MultiFailedError(CoordinationError):
+    """A multi of which nothing happened: its operation number `index` failed with `error`.
+
+    `outcomes` has an error for every operation; those that were only rolled back have `RuntimeInconsistencyError`.
+    """
+
+    def __init__(self, index: int, error: KeeperError, outcomes: tuple[KeeperError, ...]) -> None:
+        super().__init__(index, error, outcomes)
+        self.index = index
+        self.error = error
+        self.outcomes = outcomes
+
+    def __str__(self) -> str:
+        return f"operation {self.index} of {len(self.outcomes)} failed, so none happened: {self.error}"
+
+
 class UnknownKeeperError(KeeperError):
     """A code that ZooKeeper 3.8 does not have; `detail` names it."""
 
@@ -99,7 +119,7 @@ class KeeperSystemError(KeeperError):
 
 
 class RuntimeInconsistencyError(KeeperError):
-    """In the results of a multi: an operation that was not tried because an earlier one failed."""
+    """In the results of a multi: an operation that did not happen because another one failed."""
 
     code = ErrorCode.RUNTIME_INCONSISTENCY
     meaning = "rolled back because another operation of the multi failed"
@@ -117,6 +137,12 @@ class ConnectionLossError(KeeperError):
 
     code = ErrorCode.CONNECTION_LOSS
     meaning = "the connection was lost before the answer; the operation may have happened or not"
+
+
+class NotSentError(ConnectionLossError):
+    """There was no connection: the operation was not sent, so it did not happen."""
+
+    meaning = "not sent, for want of a connection"
 
 
 class MarshallingError(KeeperError):

@@ -116,7 +116,9 @@ class Reader:
         return self.data[start:after]
 
     def string(self) -> str:
-        """Text; null reads as empty, as no request or reply of ZooKeeper's gives null strings a meaning of their own."""
+        """Text; null reads as empty, as no request or reply of ZooKeeper's gives null strings a meaning of their
+        own.
+        """
         data = self.buffer()
         if data is None:
             return ""

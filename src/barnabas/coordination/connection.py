@@ -1,0 +1,303 @@
+"""One connection of a client to one server: frames, the hand-shake, requests in a pipeline and their answers in order.
+
+All requests of one turn of the loop leave in one write. Sessions, watches and the choice of a server are the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Protocol
+
+from barnabas.coordination.errors import (
+    ConnectionLossError,
+    ErrorCode,
+    MalformedFrameError,
+    MultiFailedError,
+    ReplyTooLargeError,
+    UnimplementedError,
+    error_for,
+)
+from barnabas.coordination.jute import Reader
+from barnabas.coordination.operations import Exists, Multi, MultiRead, Operation, WatchableRead
+from barnabas.coordination.protocol import (
+    FRAMED_REQUEST_HEADER,
+    LENGTH,
+    REPLY_HEADER,
+    XID_AUTH,
+    XID_NOTIFICATION,
+    XID_PING,
+    XID_SET_WATCHES,
+    ConnectRequest,
+    ConnectResponse,
+    WatcherEvent,
+    frame,
+)
+
+_XID_MAX = 0x7FFFFFFF
+_LENGTH_BYTES = LENGTH.size
+_HEADER_BYTES = REPLY_HEADER.size
+
+
+class Batch:
+    """Operations that are awaited together: their outcomes, in order, become the result of `future`."""
+
+    __slots__ = ("_missing", "future", "outcomes")
+
+    def __init__(self, future: asyncio.Future[list[Any]], count: int) -> None:
+        self.future = future
+        self.outcomes: list[Any] = [None] * count
+        self._missing = count
+
+    def deliver(self, index: int, outcome: Any) -> None:
+        """Notes the outcome, an answer or an error, of one operation."""
+        self.outcomes[index] = outcome
+        self._missing -= 1
+        if not self._missing and not self.future.done():
+            self.future.set_result(self.outcomes)
+
+
+class ConnectionOwner(Protocol):
+    """What a connection tells its client, always on the loop and in the order of the wire."""
+
+    def established(self, response: ConnectResponse) -> None:
+        """The server's answer to the hand-shake, which may say that the session has expired."""
+        ...
+
+    def read_watched(self, read: WatchableRead[Any], code: int) -> None:
+        """A read with a watcher was answered with this error code."""
+        ...
+
+    def notified(self, event: WatcherEvent) -> None:
+        """A watch fired; the path is still the server's."""
+        ...
+
+    def credentials_answered(self, code: int) -> None:
+        """The oldest unanswered AUTH request of this connection was answered."""
+        ...
+
+    def progressed(self) -> None:
+        """Answers came in, so there may be room for more requests."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The connection is over, and every operation under way has its `ConnectionLossError`."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one connection. Use: `create_connection` with it, wait for `handshake`, then send; `ended` is
+    done at the end.
+    """
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        loop: asyncio.AbstractEventLoop,
+        request: ConnectRequest,
+        *,
+        chroot: str,
+        reply_bytes_max: int,
+    ) -> None:
+        self.handshake: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.last_zxid = request.last_zxid_seen
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self.heard_at = self.sent_at = loop.time()
+        self._owner = owner
+        self._loop = loop
+        self._request = request
+        self._chroot = chroot
+        self._reply_bytes_max = reply_bytes_max
+        self._transport: asyncio.Transport | None = None
+        self._established = False
+        self._over = False
+        self._xid = 0
+        self._pending: deque[tuple[int, Operation[Any], Batch, int, int]] = deque()
+        self._outgoing: list[bytes] = []
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._wanted_bytes = _LENGTH_BYTES
+
+    # Sending.
+
+    def send(self, operation: Operation[Any], body: bytes, batch: Batch, index: int) -> None:
+        """Queues a request, which leaves at the end of this turn of the loop; `batch` gets its outcome."""
+        self._xid = self._xid % _XID_MAX + 1
+        size_bytes = len(body)
+        weight = operation.weight
+        self.in_flight += weight
+        self.in_flight_bytes += size_bytes
+        self._pending.append((self._xid, operation, batch, index, size_bytes))
+        self._queue(self._xid, operation.op_code, body)
+
+    def send_control(self, xid: int, op_code: int, body: bytes) -> None:
+        """Queues a request of the session's own: a ping, credentials, watches to take over."""
+        self._queue(xid, op_code, body)
+
+    def _queue(self, xid: int, op_code: int, body: bytes) -> None:
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(FRAMED_REQUEST_HEADER.pack(8 + len(body), xid, op_code))
+        self._outgoing.append(body)
+
+    def _flush(self) -> None:
+        if self._transport is None or self._over:
+            return
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        self.sent_at = self._loop.time()
+        self._transport.write(data)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"{transport!r} is no stream transport")
+        self._transport = transport
+        if self._over:
+            transport.abort()
+            return
+        transport.write(frame(self._request.pack()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end("the server closed the connection" if exc is None else f"the connection broke: {exc}")
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        self.heard_at = self._loop.time()
+        if self._pieces:
+            self._pieces.append(data)
+            self._pieces_bytes += len(data)
+            if self._pieces_bytes < self._wanted_bytes:
+                return
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        try:
+            rest = self._cut(data)
+        except (MalformedFrameError, ReplyTooLargeError) as error:
+            self.end(f"the server's answer cannot be read: {error}")
+            return
+        if self.ended.done():
+            return
+        if rest < len(data):
+            self._pieces.append(data[rest:])
+            self._pieces_bytes = len(data) - rest
+        self._owner.progressed()
+
+    def end(self, reason: str) -> None:
+        """Gives the connection up at once: operations under way fail with `ConnectionLossError`, and the owner is
+        told. Later calls do nothing.
+        """
+        if self._over:
+            return
+        self._over = True
+        if self._transport is not None:
+            self._transport.abort()
+        self._outgoing.clear()
+        self._pieces.clear()
+        while self._pending:
+            _, operation, batch, index, _ = self._pending.popleft()
+            batch.deliver(index, ConnectionLossError(operation.path))
+        self.in_flight = self.in_flight_bytes = 0
+        if not self.handshake.done():
+            self.handshake.set_result(None)
+        self.ended.set_result(None)
+        self._owner.lost(reason)
+
+    # Receiving.
+
+    def _cut(self, data: bytes) -> int:
+        """Handles every whole frame; returns where the first incomplete one begins and notes how many bytes it
+        needs.
+        """
+        position, end = 0, len(data)
+        unpack = LENGTH.unpack_from
+        while end - position >= _LENGTH_BYTES:
+            length = unpack(data, position)[0]
+            start = position + _LENGTH_BYTES
+            stop = start + length
+            if length < 0:
+                raise MalformedFrameError(f"a frame of {length} bytes")
+            if length > self._reply_bytes_max:
+                raise self._too_large(length)
+            if stop > end:
+                self._wanted_bytes = _LENGTH_BYTES + length
+                return position
+            if self._established:
+                self._handle(data, start, stop)
+            else:
+                self._shake_hands(data, start, stop)
+            if self._over:
+                return end
+            position = stop
+        self._wanted_bytes = _LENGTH_BYTES
+        return position
+
+    def _too_large(self, length: int) -> ReplyTooLargeError:
+        error = ReplyTooLargeError(f"a reply of {length} bytes is above the bound of {self._reply_bytes_max}")
+        if self._pending:
+            # Replies come in order, so it is the oldest request's.
+            _, operation, batch, index, size_bytes = self._pending.popleft()
+            self.in_flight -= operation.weight
+            self.in_flight_bytes -= size_bytes
+            batch.deliver(index, ReplyTooLargeError(f"{operation.path}: {error}"))
+        return error
+
+    def _shake_hands(self, data: bytes, start: int, stop: int) -> None:
+        response = ConnectResponse.read(Reader(data, start, stop))
+        self._established = True
+        if not self.handshake.done():
+            self.handshake.set_result(None)
+        self._owner.established(response)
+
+    def _handle(self, data: bytes, start: int, stop: int) -> None:
+        if stop - start < _HEADER_BYTES:
+            raise MalformedFrameError(f"a reply of {stop - start} bytes has no header")
+        xid, zxid, code = REPLY_HEADER.unpack_from(data, start)
+        body = start + _HEADER_BYTES
+        if xid == XID_PING:
+            return
+        if xid == XID_NOTIFICATION:
+            self._owner.notified(WatcherEvent.read(Reader(data, body, stop)))
+            return
+        if xid == XID_AUTH:
+            self._owner.credentials_answered(code)
+            return
+        if zxid > 0:
+            self.last_zxid = zxid
+        if xid == XID_SET_WATCHES:
+            if code:
+                raise MalformedFrameError(f"watches were not taken over: {error_for(code)}")
+            return
+        if not self._pending or self._pending[0][0] != xid:
+            raise MalformedFrameError(f"a reply to request {xid}, which is not the oldest")
+        _, operation, batch, index, size_bytes = self._pending.popleft()
+        self.in_flight -= operation.weight
+        self.in_flight_bytes -= size_bytes
+        try:
+            outcome = self._outcome(operation, code, Reader(data, body, stop))
+        except MalformedFrameError as error:
+            batch.deliver(index, error)
+            raise
+        if isinstance(operation, WatchableRead) and operation.watcher is not None:
+            self._owner.read_watched(operation, code)
+        batch.deliver(index, outcome)
+
+    def _outcome(self, operation: Operation[Any], code: int, reader: Reader) -> Any:
+        """The answer of an operation, or the error as a value."""
+        if code and not (type(operation) is Multi and reader.remaining):
+            if code == ErrorCode.NO_NODE and type(operation) is Exists:
+                return None
+            return error_for(code, operation.path)
+        if type(operation) is MultiRead and not reader.remaining:
+            # Servers older than 3.6 answer an operation that they do not know with an empty success.
+            return UnimplementedError(operation.path, "multiRead needs ZooKeeper 3.6")
+        try:
+            outcome = operation.read(reader, self._chroot)
+            reader.finish()
+        except MultiFailedError as error:
+            return error
+        return outcome

@@ -1,0 +1,459 @@
+"""Operations on znodes as values: what a client sends, and how it reads the answer.
+
+An operation is frozen and can be made, kept and compared anywhere (a controller's effects are such values);
+`Client.perform` and `Client.submit` carry them out. `Operation[R]` answers with an `R`. Paths are those that the
+user of a client sees, below its chroot.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from barnabas.coordination.errors import (
+    BadArgumentsError,
+    ErrorCode,
+    KeeperError,
+    MalformedFrameError,
+    MultiFailedError,
+    RuntimeInconsistencyError,
+    error_for,
+)
+from barnabas.coordination.jute import FALSE, INT, LONG, TRUE, Reader, pack_buffer, pack_string
+from barnabas.coordination.paths import validate_path
+from barnabas.coordination.protocol import (
+    ANY_VERSION,
+    MULTI_END,
+    MULTI_HEADER,
+    OPEN_ACL,
+    STAT,
+    Acl,
+    CreateMode,
+    OpCode,
+    Stat,
+    WatcherEvent,
+    pack_acls,
+    read_acls,
+    read_multi_header,
+    read_stat,
+)
+
+Answer = TypeVar("Answer")
+# Called once, with what happened to the znode, or with an event of type NONE and the state that ended the session.
+Watcher = Callable[[WatcherEvent], None]
+
+
+class ZnodeData(NamedTuple):
+    """The data of a znode; None is ZooKeeper's null, which a znode made without data has."""
+
+    data: bytes | None
+    stat: Stat
+
+
+class ZnodeChildren(NamedTuple):
+    """The names of a znode's children, in no order, and its stat."""
+
+    names: list[str]
+    stat: Stat
+
+
+class ZnodeAcl(NamedTuple):
+    """The access control list of a znode and its stat, whose `aversion` a `SetAcl` is compared with."""
+
+    acl: tuple[Acl, ...]
+    stat: Stat
+
+
+class Created(NamedTuple):
+    """The path of a new znode, with its number when it is a sequential one; the stat when it was asked for."""
+
+    path: str
+    stat: Stat | None
+
+
+class Operation(Generic[Answer]):
+    """One request of ZooKeeper's."""
+
+    __slots__ = ()
+    path: str
+
+    @property
+    def op_code(self) -> int:
+        """One of `OpCode`."""
+        raise NotImplementedError
+
+    @property
+    def weight(self) -> int:
+        """How many operations it counts for when the client bounds those in flight."""
+        return 1
+
+    def body(self, chroot: str) -> bytes:
+        """The request's body. Raises `BadArgumentsError` for a path or a value that ZooKeeper would not take."""
+        raise NotImplementedError
+
+    def read(self, reader: Reader, chroot: str, /) -> Answer:
+        """The answer, from the reply's body. Raises `MalformedFrameError`."""
+        raise NotImplementedError
+
+
+def below(chroot: str, path: str) -> bytes:
+    """The path as the server sees it, packed."""
+    validate_path(path)
+    if chroot:
+        path = chroot if path == "/" else chroot + path
+    return pack_string(path)
+
+
+def without_chroot(chroot: str, path: str) -> str:
+    """The path as the user sees it; one outside the chroot stays as it is."""
+    if not chroot or not path.startswith(chroot):
+        return path
+    rest = path[len(chroot) :]
+    if not rest:
+        return "/"
+    return rest if rest[0] == "/" else path
+
+
+@dataclass(frozen=True, slots=True)
+class Create(Operation[Created]):
+    """Makes a znode. `with_stat` asks for its stat too (create2, ZooKeeper 3.5); `ttl_ms` is for the modes that
+    have one.
+    """
+
+    path: str
+    data: bytes | None = b""
+    acl: tuple[Acl, ...] = OPEN_ACL
+    mode: CreateMode = CreateMode.PERSISTENT
+    with_stat: bool = False
+    ttl_ms: int = 0
+
+    @property
+    def op_code(self) -> int:
+        if self.mode.has_ttl:
+            return OpCode.CREATE_TTL
+        if self.mode is CreateMode.CONTAINER:
+            return OpCode.CREATE_CONTAINER
+        return OpCode.CREATE2 if self.with_stat else OpCode.CREATE
+
+    def body(self, chroot: str) -> bytes:
+        validate_path(self.path, sequential=self.mode.is_sequential)
+        acl = _OPEN_ACL_BYTES if self.acl is OPEN_ACL else pack_acls(self.acl)
+        path = pack_string(chroot + self.path)
+        body = path + pack_buffer(self.data) + acl + INT.pack(self.mode)
+        return body + LONG.pack(self.ttl_ms) if self.mode.has_ttl else body
+
+    def read(self, reader: Reader, chroot: str, /) -> Created:
+        path = without_chroot(chroot, reader.string())
+        return Created(path, None if self.op_code == OpCode.CREATE else read_stat(reader))
+
+
+_OPEN_ACL_BYTES = pack_acls(OPEN_ACL)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Operation[None]):
+    """Deletes a znode that has no children, if its data has this version."""
+
+    op_code = OpCode.DELETE
+    path: str
+    version: int = ANY_VERSION
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + INT.pack(self.version)
+
+    def read(self, _reader: Reader, _chroot: str, /) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SetData(Operation[Stat]):
+    """Replaces the data of a znode, if it has this version."""
+
+    op_code = OpCode.SET_DATA
+    path: str
+    data: bytes | None
+    version: int = ANY_VERSION
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + pack_buffer(self.data) + INT.pack(self.version)
+
+    def read(self, reader: Reader, _chroot: str, /) -> Stat:
+        return read_stat(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Operation[None]):
+    """Fails a multi unless the data of the znode has this version. Only for multis."""
+
+    op_code = OpCode.CHECK
+    path: str
+    version: int
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + INT.pack(self.version)
+
+    def read(self, _reader: Reader, _chroot: str, /) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchableRead(Operation[Answer]):
+    """A read that can leave a watcher at the znode, which is called once."""
+
+    path: str
+    watcher: Watcher | None = None
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + (FALSE if self.watcher is None else TRUE)
+
+
+@dataclass(frozen=True, slots=True)
+class GetData(WatchableRead[ZnodeData]):
+    """Reads a znode. The watcher hears of the next change of the data, or of the deletion."""
+
+    op_code = OpCode.GET_DATA
+
+    def read(self, reader: Reader, _chroot: str, /) -> ZnodeData:
+        return ZnodeData(reader.buffer(), read_stat(reader))
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(WatchableRead[Stat | None]):
+    """The stat of a znode, None where there is none. The watcher hears of creation, deletion or the next change of
+    data.
+    """
+
+    op_code = OpCode.EXISTS
+
+    def read(self, reader: Reader, _chroot: str, /) -> Stat | None:
+        return read_stat(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class GetChildren(WatchableRead[ZnodeChildren]):
+    """The children of a znode. The watcher hears of the next child made or deleted, or of the deletion of the znode."""
+
+    op_code = OpCode.GET_CHILDREN2
+
+    def read(self, reader: Reader, _chroot: str, /) -> ZnodeChildren:
+        return ZnodeChildren(reader.strings(), read_stat(reader))
+
+
+@dataclass(frozen=True, slots=True)
+class GetChildrenNames(WatchableRead[list[str]]):
+    """The names of the children alone; unlike `GetChildren` it can be part of a `MultiRead`."""
+
+    op_code = OpCode.GET_CHILDREN
+
+    def read(self, reader: Reader, _chroot: str, /) -> list[str]:
+        return reader.strings()
+
+
+@dataclass(frozen=True, slots=True)
+class GetAcl(Operation[ZnodeAcl]):
+    """The access control list of a znode."""
+
+    op_code = OpCode.GET_ACL
+    path: str
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path)
+
+    def read(self, reader: Reader, _chroot: str, /) -> ZnodeAcl:
+        return ZnodeAcl(read_acls(reader), read_stat(reader))
+
+
+@dataclass(frozen=True, slots=True)
+class SetAcl(Operation[Stat]):
+    """Replaces the access control list of a znode, if that has this version (`Stat.aversion`)."""
+
+    op_code = OpCode.SET_ACL
+    path: str
+    acl: tuple[Acl, ...]
+    version: int = ANY_VERSION
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + pack_acls(self.acl) + INT.pack(self.version)
+
+    def read(self, reader: Reader, _chroot: str, /) -> Stat:
+        return read_stat(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(Operation[str]):
+    """Lets the server catch up with the leader, so that later reads of this session see what was committed before."""
+
+    op_code = OpCode.SYNC
+    path: str
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path)
+
+    def read(self, reader: Reader, chroot: str, /) -> str:
+        return without_chroot(chroot, reader.string())
+
+
+@dataclass(frozen=True, slots=True)
+class GetEphemerals(Operation[list[str]]):
+    """The paths of this session's ephemeral znodes that start with `path` (ZooKeeper 3.6)."""
+
+    op_code = OpCode.GET_EPHEMERALS
+    path: str = "/"
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path)
+
+    def read(self, reader: Reader, chroot: str, /) -> list[str]:
+        return [without_chroot(chroot, path) for path in reader.strings()]
+
+
+@dataclass(frozen=True, slots=True)
+class CountDescendants(Operation[int]):
+    """The number of znodes below a znode, at any depth (getAllChildrenNumber, ZooKeeper 3.6)."""
+
+    op_code = OpCode.GET_ALL_CHILDREN_NUMBER
+    path: str
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path)
+
+    def read(self, reader: Reader, _chroot: str, /) -> int:
+        return reader.integer()
+
+
+@dataclass(frozen=True, slots=True)
+class Multi(Operation[list[Any]]):
+    """Creates, deletions, replacements and checks that happen together or not at all.
+
+    Answers with their answers in order. Failed, it raises `MultiFailedError`, which says which operation was at fault.
+    """
+
+    op_code = OpCode.MULTI
+    operations: tuple[Create | Delete | SetData | Check, ...]
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return self.operations[0].path if self.operations else "/"
+
+    @property
+    def weight(self) -> int:
+        return len(self.operations)
+
+    def body(self, chroot: str) -> bytes:
+        return _pack_multi(self.operations, chroot)
+
+    def read(self, reader: Reader, chroot: str, /) -> list[Any]:
+        outcomes = _read_results(self.operations, reader, chroot)
+        failed = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, KeeperError)]
+        if not failed:
+            return outcomes
+        # All others were rolled back and say so.
+        index = next(
+            (index for index in failed if not isinstance(outcomes[index], RuntimeInconsistencyError)), failed[0]
+        )
+        raise MultiFailedError(index, outcomes[index], tuple(outcomes))
+
+
+@dataclass(frozen=True, slots=True)
+class MultiRead(Operation[list[Any]]):
+    """Reads in one request (ZooKeeper 3.6); answers with answers or errors in order. The reads cannot have watchers."""
+
+    op_code = OpCode.MULTI_READ
+    operations: tuple[GetData | GetChildrenNames, ...]
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return self.operations[0].path if self.operations else "/"
+
+    @property
+    def weight(self) -> int:
+        return len(self.operations)
+
+    def body(self, chroot: str) -> bytes:
+        for operation in self.operations:
+            if operation.watcher is not None:
+                raise BadArgumentsError(operation.path, "a read of a multiRead cannot have a watcher")
+        return _pack_multi(self.operations, chroot)
+
+    def read(self, reader: Reader, chroot: str, /) -> list[Any]:
+        return _read_results(self.operations, reader, chroot)
+
+
+def _pack_multi(operations: Sequence[Operation[Any]], chroot: str) -> bytes:
+    parts = []
+    for operation in operations:
+        parts.append(MULTI_HEADER.pack(operation.op_code, False, -1))
+        parts.append(operation.body(chroot))
+    parts.append(MULTI_END)
+    return b"".join(parts)
+
+
+def _read_results(operations: Sequence[Operation[Any]], reader: Reader, chroot: str) -> list[Any]:
+    outcomes: list[Any] = []
+    for operation in operations:
+        if type(operation) is GetData and _read_data_results(operations, outcomes, reader):
+            break
+        outcomes.append(_read_result(operation, reader, chroot))
+    if not read_multi_header(reader)[1]:
+        raise MalformedFrameError(f"a multi of {len(operations)} operations has more results than that")
+    return outcomes
+
+
+def _read_result(operation: Operation[Any], reader: Reader, chroot: str) -> Any:
+    op_code, done, _ = read_multi_header(reader)
+    if done:
+        raise MalformedFrameError("a multi has fewer results than operations")
+    if op_code == OpCode.ERROR:
+        return _rolled_back_or(reader.integer(), operation.path)
+    if isinstance(operation, Create) and op_code in _CREATIONS:
+        # The header, not the operation, says whether a stat follows.
+        path = without_chroot(chroot, reader.string())
+        return Created(path, None if op_code == OpCode.CREATE else read_stat(reader))
+    if op_code != operation.op_code:
+        raise MalformedFrameError(f"a multi answers operation {operation.op_code} with {op_code}")
+    return operation.read(reader, chroot)
+
+
+_CREATIONS = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL})
+# A multi's header and the integer that follows it: the length of the data, or the error code once more.
+_DATA_RESULT = struct.Struct("!i?ii")
+
+
+def _read_data_results(operations: Sequence[Operation[Any]], outcomes: list[Any], reader: Reader) -> bool:
+    """Reads all results when all operations are `GetData`, in one loop without calls: loading a controller's
+    context spends its time here.
+    """
+    if outcomes or not all(type(operation) is GetData for operation in operations):
+        return False
+    data, position, end = reader.data, reader.position, reader.end
+    unpack_head, unpack_stat, head_bytes, stat_bytes = (
+        _DATA_RESULT.unpack_from,
+        STAT.unpack_from,
+        _DATA_RESULT.size,
+        STAT.size,
+    )
+    new, append = tuple.__new__, outcomes.append
+    for operation in operations:
+        if position + head_bytes > end:
+            raise MalformedFrameError("a multi has fewer results than operations")
+        op_code, done, _, number = unpack_head(data, position)
+        position += head_bytes
+        if op_code == 4 and not done:
+            after = position + number if number > 0 else position
+            if number < -1 or after + stat_bytes > end:
+                raise MalformedFrameError(f"data of {number} bytes does not fit into the {end - position} that follow")
+            append(new(ZnodeData, (None if number < 0 else data[position:after], new(Stat, unpack_stat(data, after)))))
+            position = after + stat_bytes
+        elif op_code == OpCode.ERROR and not done:
+            append(_rolled_back_or(number, operation.path))
+        else:
+            raise MalformedFrameError(f"a multi answers operation {operation.op_code} with {op_code}")
+    reader.position = position
+    return True
+
+
+def _rolled_back_or(code: int, path: str) -> KeeperError:
+    # Operations before the one that failed carry code 0, those after it RUNTIME_INCONSISTENCY; none of them happened.
+    return RuntimeInconsistencyError(path) if code == ErrorCode.OK else error_for(code, path)

@@ -1,0 +1,523 @@
+"""One session of a client: finds a server, keeps the session alive, takes it to another server, and says when it is
+over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.coordination.connection import Batch, Connection
+from barnabas.coordination.connection_string import Endpoint, parse_connection_string
+from barnabas.coordination.errors import (
+    AuthFailedError,
+    ClientClosedError,
+    CoordinationError,
+    ErrorCode,
+    NotSentError,
+    OperationTimeoutError,
+    RequestTooLargeError,
+    SessionExpiredError,
+)
+from barnabas.coordination.jute import Reader
+from barnabas.coordination.operations import Operation, WatchableRead, without_chroot
+from barnabas.coordination.protocol import (
+    PASSWORD_BYTES,
+    REQUEST_BYTES_MAX,
+    XID_AUTH,
+    XID_PING,
+    XID_SET_WATCHES,
+    AuthPacket,
+    ConnectRequest,
+    ConnectResponse,
+    EventType,
+    KeeperState,
+    OpCode,
+    WatcherEvent,
+)
+from barnabas.coordination.session_state import TRANSITIONS, SessionEvent, SessionState
+from barnabas.coordination.watches import Watches
+from barnabas.kernel.host import Host
+
+StateListener = Callable[[SessionState], None]
+_REQUEST_HEADER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTicket:
+    """What takes a session over on another connection."""
+
+    id: int
+    password: bytes
+
+
+NO_SESSION = SessionTicket(0, bytes(PASSWORD_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client behaves; times are in milliseconds.
+
+    `connect` is Kafka's `zookeeper.connect`. The servers may answer `session_timeout_ms` with another one.
+    `connect_timeout_ms` is for one server and covers TCP and the hand-shake; None is a third of the session's
+    time-out, divided by the number of servers. Between rounds through all servers the client waits, from
+    `backoff_ms_min`, doubled each time, to `backoff_ms_max`, half of it at random. `in_flight_max` and
+    `in_flight_bytes_max` bound operations and bytes of requests that are not answered; who submits more waits.
+    `request_bytes_max` is the servers' `jute.maxbuffer`. `credentials` are pairs of scheme and credential,
+    `("digest", b"user:password")`. `ticket` takes over a session that exists.
+    """
+
+    connect: str
+    session_timeout_ms: int = 18_000
+    connect_timeout_ms: int | None = None
+    backoff_ms_min: int = 50
+    backoff_ms_max: int = 1_000
+    in_flight_max: int = 2_000
+    in_flight_bytes_max: int = 4 * 1024 * 1024
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    reply_bytes_max: int = 64 * 1024 * 1024
+    credentials: tuple[tuple[str, bytes], ...] = ()
+    ticket: SessionTicket = NO_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class _Credential:
+    scheme: str
+    auth: bytes
+    # None for accepted, or why not; done once.
+    answered: asyncio.Future[CoordinationError | None]
+
+
+class Session:
+    """The session and its operations; `Client` adds a method for each kind of operation."""
+
+    def __init__(self, host: Host, settings: ClientSettings, *, logger: logging.Logger | None = None) -> None:
+        connection_string = parse_connection_string(settings.connect)
+        self._host = host
+        self._loop = host.loop
+        self._settings = settings
+        self._logger = logger or logging.getLogger("barnabas.coordination.client")
+        self._endpoints = list(connection_string.endpoints)
+        host.random.shuffle(self._endpoints)
+        self._chroot = connection_string.chroot
+        self._state = SessionState.CONNECTING
+        self._ticket = settings.ticket
+        self._timeout_seconds = settings.session_timeout_ms / 1000
+        self._last_zxid = 0
+        self._connection: Connection | None = None
+        self._watches = Watches()
+        self._credentials: list[_Credential] = []
+        self._credentials_sent: deque[_Credential] = deque()
+        self._listeners: list[StateListener] = []
+        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._waiting_timer: asyncio.TimerHandle | None = None
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._closing = False
+        self._session_over: asyncio.Future[SessionState] = self._loop.create_future()
+        for scheme, auth in settings.credentials:
+            self._credentials.append(_Credential(scheme, auth, self._loop.create_future()))
+
+    # The session as its user sees it.
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    @property
+    def ticket(self) -> SessionTicket:
+        """Id and password of the session; id 0 before the first connection."""
+        return self._ticket
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As agreed with the server."""
+        return round(self._timeout_seconds * 1000)
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that this session has seen."""
+        return self._last_zxid if self._connection is None else self._connection.last_zxid
+
+    async def session_over(self) -> SessionState:
+        """Waits until the session is over and returns its final state; at once when it is over already, so it
+        cannot be missed.
+        """
+        return await asyncio.shield(self._session_over)
+
+    def add_state_listener(self, listener: StateListener) -> None:
+        """Has `listener` called with the state as it is, now, and with every later one, on the loop."""
+        self._listeners.append(listener)
+        listener(self._state)
+
+    def remove_state_listener(self, listener: StateListener) -> None:
+        self._listeners.remove(listener)
+
+    async def connect(self, timeout_ms: int | None = None) -> None:
+        """Starts the client, which then looks for a server until it is closed, and waits for the first one to take
+        it in.
+
+        Raises `OperationTimeoutError` when none did within `timeout_ms`; the client goes on looking, and may be
+        waited for again or closed.
+        """
+        if self._runner is None:
+            self._runner = self._loop.create_task(self._run())
+        settled: asyncio.Future[None] = self._loop.create_future()
+
+        def note(state: SessionState) -> None:
+            if (state is SessionState.CONNECTED or state.is_final) and not settled.done():
+                settled.set_result(None)
+
+        self.add_state_listener(note)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await settled
+        except TimeoutError:
+            servers = ",".join(map(str, self._endpoints))
+            raise OperationTimeoutError(
+                None, f"no server of {servers} took the client in within {timeout_ms} ms"
+            ) from None
+        finally:
+            self.remove_state_listener(note)
+        if self._state.is_final:
+            raise self._final_error(None)
+
+    async def close(self) -> None:
+        """Ends the session, and with it its ephemeral znodes, after the operations under way; without a connection
+        it is left to expire.
+
+        Waits for the server a third of the session's time-out at most. Never raises; later calls do nothing.
+        """
+        if self._closing or self._state.is_final:
+            await self._stop()
+            return
+        self._closing = True
+        self._refuse_waiting()
+        connection = self._connection
+        if connection is not None and self._state is SessionState.CONNECTED:
+            batch = Batch(self._loop.create_future(), 1)
+            connection.send(_CloseSession(), b"", batch, 0)
+            done: list[asyncio.Future[Any]] = [batch.future, connection.ended]
+            await asyncio.wait(done, timeout=self._timeout_seconds / 3, return_when=asyncio.FIRST_COMPLETED)
+        if not self._state.is_final:
+            self._advance(SessionEvent.CLOSED)
+        await self._stop()
+
+    async def add_credential(self, scheme: str, auth: bytes) -> None:
+        """Adds an identity to the session, `("digest", b"user:password")`; it is told again to every server that
+        takes the session over.
+
+        Raises `AuthFailedError` when the server refuses it; the session is over then.
+        """
+        if self._state.is_final or self._closing:
+            raise self._final_error(None)
+        for credential in self._credentials:
+            if (credential.scheme, credential.auth) == (scheme, auth):
+                break
+        else:
+            credential = _Credential(scheme, auth, self._loop.create_future())
+            self._credentials.append(credential)
+            if self._connection is not None and self._state is SessionState.CONNECTED:
+                self._send_credential(self._connection, credential)
+        error = await asyncio.shield(credential.answered)
+        if error is not None:
+            raise error
+
+    # Operations.
+
+    async def submit(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Sends the operations in a pipeline, over one connection, and returns their outcomes in order: answers,
+        and errors as values.
+
+        Nothing is raised for a single operation: not `KeeperError`, not `RequestTooLargeError`. When room runs out
+        on the way the rest waits for it, so any number may be given. When the connection is lost on the way the
+        rest is not sent (`NotSentError`). Cancelled, it forgets the answers of what was sent.
+        """
+        batch = Batch(self._loop.create_future(), len(operations))
+        if not operations:
+            return batch.outcomes
+        first_connection: Connection | None = None
+        for index, operation in enumerate(operations):
+            try:
+                body = self._body(operation)
+                connection = await self._room(operation.weight, len(body))
+                first_connection = first_connection or connection
+                if connection is not first_connection:
+                    raise NotSentError(operation.path)
+            except (NotSentError, *_FINAL_ERRORS) as error:
+                # One reason for all that is left; each error names its own path.
+                for rest in range(index, len(operations)):
+                    batch.deliver(rest, self._not_sent(error, operations[rest].path))
+                break
+            except CoordinationError as error:
+                batch.deliver(index, error)
+                continue
+            connection.send(operation, body, batch, index)
+        return await batch.future
+
+    def _not_sent(self, error: CoordinationError, path: str) -> CoordinationError:
+        return NotSentError(path) if isinstance(error, NotSentError) else self._final_error(path)
+
+    def _body(self, operation: Operation[Any]) -> bytes:
+        body = operation.body(self._chroot)
+        size_bytes = len(body) + _REQUEST_HEADER_BYTES
+        if size_bytes > self._settings.request_bytes_max:
+            raise RequestTooLargeError(
+                f"{operation.path}: a request of {size_bytes} bytes is above the bound of "
+                f"{self._settings.request_bytes_max}; write less at once, or raise jute.maxbuffer on all servers and "
+                "the bound of this client"
+            )
+        return body
+
+    async def _room(self, weight: int, size_bytes: int) -> Connection:
+        """Waits for a connection that may take this much. Raises `NotSentError` after a session's time-out without
+        one, and when the session is over.
+        """
+        while True:
+            connection = self._connection
+            if self._closing or self._state.is_final:
+                raise self._final_error(None)
+            if (
+                connection is not None
+                and self._state is SessionState.CONNECTED
+                and self._fits(connection, weight, size_bytes)
+            ):
+                return connection
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((turn, self._loop.time() + self._timeout_seconds))
+            self._arm_waiting_timer()
+            try:
+                await turn
+            except asyncio.CancelledError:
+                # A turn that was given must not be lost for those who wait.
+                self._give_turns()
+                raise
+
+    def _fits(self, connection: Connection, weight: int, size_bytes: int) -> bool:
+        # With nothing under way anything fits: the bound on requests holds for single ones.
+        return not connection.in_flight or (
+            connection.in_flight + weight <= self._settings.in_flight_max
+            and connection.in_flight_bytes + size_bytes <= self._settings.in_flight_bytes_max
+        )
+
+    def _give_turns(self) -> None:
+        """Wakes as many of those who wait as may have room."""
+        connection = self._connection
+        if connection is None or self._state is not SessionState.CONNECTED:
+            return
+        room = max(self._settings.in_flight_max - connection.in_flight, 0 if connection.in_flight else 1)
+        while room and self._waiting:
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                room -= 1
+
+    def _refuse_waiting(self) -> None:
+        """Wakes all who wait: the session is over, and they will see it."""
+        while self._waiting:
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    def _arm_waiting_timer(self) -> None:
+        if self._waiting_timer is None and self._waiting and self._state is not SessionState.CONNECTED:
+            self._waiting_timer = self._loop.call_at(self._waiting[0][1], self._give_up_waiting)
+
+    def _give_up_waiting(self) -> None:
+        self._waiting_timer = None
+        if self._state is SessionState.CONNECTED:
+            return
+        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] <= self._loop.time()):
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(NotSentError(None))
+        self._arm_waiting_timer()
+
+    def _final_error(self, path: str | None) -> CoordinationError:
+        if self._state is SessionState.EXPIRED:
+            return SessionExpiredError(path)
+        if self._state is SessionState.AUTH_FAILED:
+            return AuthFailedError(path)
+        return ClientClosedError("the client is closed" if path is None else f"{path}: the client is closed")
+
+    # What a connection says (`ConnectionOwner`).
+
+    def established(self, response: ConnectResponse) -> None:
+        connection = self._connection
+        if connection is None:
+            raise RuntimeError("a hand-shake without a connection")
+        if response.timeout_ms <= 0:
+            self._advance(SessionEvent.DECLARED_EXPIRED)
+            connection.end("the session has expired")
+            return
+        self._ticket = SessionTicket(response.session_id, response.password)
+        self._timeout_seconds = response.timeout_ms / 1000
+        self._credentials_sent.clear()
+        for credential in self._credentials:
+            self._send_credential(connection, credential)
+        for body in self._watches.set_watches(connection.last_zxid, self._chroot):
+            connection.send_control(XID_SET_WATCHES, OpCode.SET_WATCHES, body)
+        self._keep_alive(connection)
+        self._advance(SessionEvent.ESTABLISHED)
+        self._give_turns()
+
+    def read_watched(self, read: WatchableRead[Any], code: int) -> None:
+        self._watches.add(read, code)
+
+    def notified(self, event: WatcherEvent) -> None:
+        if event.type is EventType.NONE:
+            return
+        seen = WatcherEvent(event.type, event.state, without_chroot(self._chroot, event.path))
+        self._call_watchers(self._watches.fire(seen), seen)
+
+    def credentials_answered(self, code: int) -> None:
+        credential = self._credentials_sent.popleft() if self._credentials_sent else None
+        if code == ErrorCode.OK:
+            if credential is not None and not credential.answered.done():
+                credential.answered.set_result(None)
+            return
+        self._advance(SessionEvent.CREDENTIALS_REFUSED)
+        if self._connection is not None:
+            self._connection.end("the server refused the credentials")
+
+    def progressed(self) -> None:
+        if self._waiting:
+            self._give_turns()
+
+    def lost(self, reason: str) -> None:
+        connection = self._connection
+        self._connection = None
+        if self._keep_alive_timer is not None:
+            self._keep_alive_timer.cancel()
+            self._keep_alive_timer = None
+        if connection is not None:
+            self._last_zxid = connection.last_zxid
+        if self._state is SessionState.CONNECTED and not self._closing:
+            self._logger.info("session 0x%x: %s", self._ticket.id, reason)
+            self._advance(SessionEvent.CONNECTION_LOST)
+        self._arm_waiting_timer()
+
+    # Inside.
+
+    def _advance(self, event: SessionEvent) -> None:
+        self._state = TRANSITIONS[self._state, event]
+        if self._state.is_final:
+            self._end_session()
+        for listener in tuple(self._listeners):
+            listener(self._state)
+
+    def _end_session(self) -> None:
+        if not self._session_over.done():
+            self._session_over.set_result(self._state)
+        for credential in self._credentials:
+            if not credential.answered.done():
+                credential.answered.set_result(self._final_error(None))
+        self._refuse_waiting()
+        event = WatcherEvent(EventType.NONE, _KEEPER_STATES[self._state], "")
+        self._call_watchers(self._watches.drain(), event)
+
+    def _call_watchers(self, watchers: list[Callable[[WatcherEvent], None]], event: WatcherEvent) -> None:
+        # By the loop, so that they run in order with those who await the answers that came before and after.
+        for watcher in watchers:
+            self._loop.call_soon(watcher, event)
+
+    def _send_credential(self, connection: Connection, credential: _Credential) -> None:
+        self._credentials_sent.append(credential)
+        connection.send_control(XID_AUTH, OpCode.AUTH, AuthPacket(credential.scheme, credential.auth).pack())
+
+    def _keep_alive(self, connection: Connection) -> None:
+        """Pings when nothing was sent for a third of the time-out, and gives the connection up when nothing was
+        heard for two.
+        """
+        if connection is not self._connection:
+            return
+        third = self._timeout_seconds / 3
+        now = self._loop.time()
+        if now >= connection.heard_at + 2 * third:
+            connection.end(f"nothing was heard from the server for {2 * third:.3f} s")
+            return
+        if now >= connection.sent_at + third:
+            connection.send_control(XID_PING, OpCode.PING, b"")
+            next_ping_at = now + third
+        else:
+            next_ping_at = connection.sent_at + third
+        self._keep_alive_timer = self._loop.call_at(
+            min(next_ping_at, connection.heard_at + 2 * third), self._keep_alive, connection
+        )
+
+    async def _run(self) -> None:
+        """Goes from server to server until the session is over."""
+        failures = 0
+        while True:
+            for endpoint in self._endpoints:
+                connection = await self._attach(endpoint)
+                if connection is not None:
+                    failures = 0
+                    await connection.ended
+                if self._state.is_final or self._closing:
+                    return
+            await self._back_off(failures)
+            failures += 1
+
+    async def _attach(self, endpoint: Endpoint) -> Connection | None:
+        """One try with one server; the connection, once the server has taken the session in."""
+        request = ConnectRequest(
+            self._last_zxid, self._settings.session_timeout_ms, self._ticket.id, self._ticket.password
+        )
+        connection = Connection(
+            self, self._loop, request, chroot=self._chroot, reply_bytes_max=self._settings.reply_bytes_max
+        )
+        self._connection = connection
+        limit_ms = self._settings.connect_timeout_ms or self._settings.session_timeout_ms / 3 / len(self._endpoints)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._loop.create_connection(lambda: connection, endpoint.host, endpoint.port)
+                await connection.handshake
+        except TimeoutError:
+            connection.end(f"{endpoint} did not answer within {limit_ms:.0f} ms")
+        except OSError as error:
+            connection.end(f"{endpoint} cannot be reached: {error}")
+        except asyncio.CancelledError:
+            connection.end("the client stops")
+            raise
+        return connection if self._state is SessionState.CONNECTED else None
+
+    async def _back_off(self, failures: int) -> None:
+        limit_ms = min(self._settings.backoff_ms_min * 2 ** min(failures, 16), self._settings.backoff_ms_max)
+        pause: asyncio.Future[None] = self._loop.create_future()
+        handle = self._loop.call_later(limit_ms * self._host.random.uniform(0.5, 1.0) / 1000, pause.set_result, None)
+        try:
+            await pause
+        finally:
+            handle.cancel()
+
+    async def _stop(self) -> None:
+        """Ends the search for servers and the connection."""
+        if self._connection is not None:
+            self._connection.end("the client is closed")
+        runner = self._runner
+        if runner is not None and not runner.done():
+            runner.cancel()
+            await asyncio.wait([runner])
+
+
+_FINAL_ERRORS = (SessionExpiredError, AuthFailedError, ClientClosedError)
+_KEEPER_STATES = {
+    SessionState.EXPIRED: KeeperState.EXPIRED,
+    SessionState.AUTH_FAILED: KeeperState.AUTH_FAILED,
+    SessionState.CLOSED: KeeperState.CLOSED,
+}
+
+
+class _CloseSession(Operation[None]):
+    """Ends the session."""
+
+    op_code = OpCode.CLOSE_SESSION
+    path = "/"
+
+    def read(self, _reader: Reader, _chroot: str, /) -> None:
+        return None
