@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from barnabas.coordination.errors import (
     ConnectionLossError,
@@ -153,13 +153,12 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"{transport!r} is no stream transport")
-        self._transport = transport
+        # A cast, not a check: uvloop's transports are not asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
         if self._over:
-            transport.abort()
+            self._transport.abort()
             return
-        transport.write(frame(self._request.pack()))
+        self._transport.write(frame(self._request.pack()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end("the server closed the connection" if exc is None else f"the connection broke: {exc}")
