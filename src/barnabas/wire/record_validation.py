@@ -1,0 +1,333 @@
+"""What a leader checks before it appends: the records of a Produce request, or of a coordinator of its own, become one
+batch of magic 2.
+
+Two steps, so that the work may be done off the event loop and the decision on it. `validate_records` is a pure function
+of the bytes and the rules; it decompresses, looks at every record, and converts where it must. `assign_offsets` stores
+what is only known at the moment of the append: a few bytes in the header, and the checksum where a timestamp changes.
+
+The checks, their order and their errors are those of Kafka 3.9 with three differences. What Kafka would let into the
+log although its invariants forbid it is refused (a batch from a client that has a delete horizon, or is transactional
+without a producer id) or put right (offset deltas that are not 0, 1, 2, ... in uncompressed batches are renumbered,
+which Kafka does for compressed ones). At most 100 records are named in an error. And logs are only written in magic 2:
+`log.message.format.version` below 0.11 is not available, as it is not in Kafka from inter.broker.protocol.version 3.0
+on (KIP-724).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, Compression, CompressionType
+from barnabas.wire.legacy_records import LegacyBatch
+from barnabas.wire.record_batch import (
+    ATTRIBUTE_DELETE_HORIZON,
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    RecordBatch,
+    assign_offset_and_epoch,
+    read_batch_header,
+    set_max_timestamp,
+)
+from barnabas.wire.record_conversion import rebuild_batch
+from barnabas.wire.record_errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordError,
+    RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from barnabas.wire.record_reader import RecordScan, scan_records
+from barnabas.wire.records import MAGIC_V2, NO_TIMESTAMP, BatchSpan, BatchWalk, Record, TimestampType, walk_batches
+
+RECORD_ERRORS_MAX: Final = 100
+"""The most records that one error names; the response would otherwise be many times as large as the request."""
+
+_MAGIC_2_SINCE_PRODUCE_VERSION: Final = 3
+_ZSTD_SINCE_PRODUCE_VERSION: Final = 7
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class AppendOrigin(enum.Enum):
+    """Who made the records; a coordinator of this broker may write control batches."""
+
+    CLIENT = enum.auto()
+    COORDINATOR = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """The configuration of the topic, as far as it concerns a batch. Defaults are Kafka's."""
+
+    batch_bytes_max: int = 1_048_588
+    """`max.message.bytes`."""
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    """`message.timestamp.type`."""
+    timestamp_before_max_ms: int = _INT64_MAX
+    """`message.timestamp.before.max.ms`."""
+    timestamp_after_max_ms: int = _INT64_MAX
+    """`message.timestamp.after.max.ms`."""
+    is_compacted: bool = False
+    """Whether `cleanup.policy` contains compact, so that every record needs a key."""
+    compression: Compression | None = None
+    """`compression.type` and the level of it; None for "producer"."""
+    decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX
+    """What the records of one batch may become."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedBatch:
+    """One batch of magic 2 that may be appended once `assign_offsets` has been called on it."""
+
+    records: bytearray | memoryview
+    """The bytes of the batch: new memory where it was rebuilt, otherwise those that were given."""
+    header: BatchHeader
+    max_timestamp_ms: int
+    """The largest timestamp of the records (CREATE_TIME); `assign_offsets` corrects the header where the producer had
+    it wrong.
+    """
+    timestamp_type: TimestampType
+    converted_count: int
+    """Records that were written anew: converted from an older format, compressed again or renumbered (the metrics of
+    KIP-188).
+    """
+    uncompressed_bytes: int
+    """Header and records, decompressed."""
+
+    @property
+    def record_count(self) -> int:
+        return self.header.record_count
+
+
+def check_produce_version(buffer: Buffer, version: int) -> None:
+    """Checks what a Produce request of `version` may carry for one partition.
+
+    Since version 3 that is exactly one batch, of magic 2, and zstd only since version 7. Raises InvalidRecordError,
+    UnsupportedCompressionTypeError, and CorruptRecordError for what is no batch.
+    """
+    if version < _MAGIC_2_SINCE_PRODUCE_VERSION:
+        return
+    spans = walk_batches(buffer).spans
+    if len(spans) != 1:
+        raise InvalidRecordError(
+            f"Produce version {version} carries exactly one batch for each partition, not {len(spans)}"
+        )
+    if spans[0].magic != MAGIC_V2:
+        raise InvalidRecordError(f"Produce version {version} carries batches of magic 2, not {spans[0].magic}")
+    header = read_batch_header(buffer, spans[0].position)
+    if version < _ZSTD_SINCE_PRODUCE_VERSION and header.compression_type is CompressionType.ZSTD:
+        raise UnsupportedCompressionTypeError(
+            f"Produce version {version} cannot carry zstd; version {_ZSTD_SINCE_PRODUCE_VERSION} can"
+        )
+
+
+def validate_records(
+    buffer: Buffer, rules: AppendRules, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> ValidatedBatch:
+    """Checks the batches in the buffer and makes one batch of magic 2 of them, in place where that is possible. Nothing
+    in the buffer is changed.
+
+    A partial batch at the end is ignored. Raises
+
+    - CorruptRecordError: a size or checksum is wrong;
+    - RecordTooLargeError: a batch exceeds `batch_bytes_max`, before or after it was rebuilt, or its records exceed
+    `decompressed_bytes_max`;
+    - UnsupportedCompressionTypeError: the codec is none of the five;
+    - InvalidTimestampError: timestamps outside of the allowed range, or of the broker's type, which only a broker may
+    set;
+    - InvalidRecordError: anything else that a producer must not send; `record_errors` names the records where single
+    ones are at fault.
+    """
+    walk = walk_batches(buffer)
+    if not walk.spans:
+        raise InvalidRecordError("there is no batch")
+    for span in walk.spans:
+        if span.size_bytes > rules.batch_bytes_max:
+            raise _too_large(span.size_bytes, rules)
+    if walk.spans[0].magic == MAGIC_V2:
+        validated = _validate_batch(buffer, walk, rules, now_ms, origin)
+    else:
+        validated = _validate_messages(buffer, walk.spans, rules, now_ms)
+    if validated.converted_count and len(validated.records) > rules.batch_bytes_max:
+        raise _too_large(len(validated.records), rules)
+    return validated
+
+
+def assign_offsets(batch: ValidatedBatch, base_offset: int, partition_leader_epoch: int, now_ms: int) -> int:
+    """Stores offset, leader epoch and timestamps in the batch, whose memory must be writable, and returns the last
+    offset.
+
+    With LOG_APPEND_TIME, `now_ms` becomes the timestamp of all records; otherwise it is not used.
+    """
+    header = batch.header
+    assign_offset_and_epoch(batch.records, 0, base_offset, header.length_bytes, partition_leader_epoch)
+    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    set_max_timestamp(
+        batch.records, 0, header, batch.timestamp_type, now_ms if is_append_time else batch.max_timestamp_ms
+    )
+    return base_offset + header.last_offset_delta
+
+
+def _validate_batch(
+    buffer: Buffer, walk: BatchWalk, rules: AppendRules, now_ms: int, origin: AppendOrigin
+) -> ValidatedBatch:
+    span = walk.spans[0]
+    if len(walk.spans) > 1:
+        raise InvalidRecordError(f"there are {len(walk.spans)} batches where one is allowed")
+    batch = RecordBatch(buffer, span.position)
+    header = batch.header
+    batch.verify()
+    if origin is AppendOrigin.CLIENT:
+        _check_client_header(header)
+    source = header.compression_type
+    payload = batch.payload(rules.decompressed_bytes_max)
+    scan = scan_records(payload, header.record_count, header.base_timestamp_ms)
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if is_append_time:
+        scan = scan._replace(max_timestamp_ms=header.max_timestamp_ms, min_timestamp_ms=header.max_timestamp_ms)
+    if not _is_acceptable(scan, is_append_time, rules, now_ms):
+        _check_records(batch.records(rules.decompressed_bytes_max), is_append_time, rules, now_ms)
+    target = rules.compression or Compression(source)
+    uncompressed_bytes = BATCH_HEADER_BYTES + len(payload)
+    keeps_codec = target.type is source or (source is CompressionType.NONE and header.is_control)
+    if keeps_codec and scan.has_sequential_offsets:
+        view = memoryview(buffer)[span.position : span.position + span.size_bytes]
+        return ValidatedBatch(view, header, scan.max_timestamp_ms, rules.timestamp_type, 0, uncompressed_bytes)
+    if header.is_control:
+        raise InvalidRecordError("a control batch is neither compressed nor renumbered")
+    return _rebuilt(batch.records(rules.decompressed_bytes_max), target, rules, uncompressed_bytes, header)
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"batch has base offset {header.base_offset}; a producer sends 0")
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        raise InvalidRecordError(
+            f"batch has {header.record_count} records and last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecordError("clients are not allowed to write control batches")
+    if header.attributes & ATTRIBUTE_DELETE_HORIZON:
+        raise InvalidRecordError("clients are not allowed to set a delete horizon")
+    if header.has_producer_id:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise InvalidRecordError(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
+            )
+    elif header.is_transactional:
+        raise InvalidRecordError("batch is transactional and has no producer id")
+
+
+def _is_acceptable(scan: RecordScan, is_append_time: bool, rules: AppendRules, now_ms: int) -> bool:
+    """Whether no record can break a rule; otherwise they have to be looked at one by one."""
+    if (rules.is_compacted and not scan.has_all_keys) or is_append_time:
+        return False
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or scan.max_timestamp_ms == NO_TIMESTAMP:
+        return True
+    return (
+        now_ms - scan.min_timestamp_ms <= rules.timestamp_before_max_ms
+        and scan.max_timestamp_ms - now_ms <= rules.timestamp_after_max_ms
+    )
+
+
+def _validate_messages(buffer: Buffer, spans: tuple[BatchSpan, ...], rules: AppendRules, now_ms: int) -> ValidatedBatch:
+    magic = spans[0].magic
+    source = CompressionType.NONE
+    records: list[Record] = []
+    for span in spans:
+        if span.magic != magic:
+            raise InvalidRecordError(f"a batch of magic {span.magic} follows one of magic {magic}")
+        message = LegacyBatch(buffer, span.position)
+        message.verify()
+        if message.compression_type is not CompressionType.NONE:
+            if len(spans) > 1:
+                raise InvalidRecordError(
+                    f"there are {len(spans)} messages; where one is compressed, it is the only one"
+                )
+            source = message.compression_type
+            _check_inner_messages(message, rules)
+        batch_records = list(message.records(rules.decompressed_bytes_max))
+        is_append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
+        _check_records(iter(batch_records), is_append_time, rules, now_ms)
+        records += batch_records
+    uncompressed_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+    return _rebuilt(iter(records), rules.compression or Compression(source), rules, uncompressed_bytes, None)
+
+
+def _check_inner_messages(message: LegacyBatch, rules: AppendRules) -> None:
+    errors: list[RecordError] = []
+    for index, (_, inner) in enumerate(message.inner_messages(rules.decompressed_bytes_max)):
+        if inner.magic != message.magic:
+            errors.append(RecordError(index, f"the message has magic {inner.magic} and its wrapper {message.magic}"))
+        inner.verify()
+    _raise_record_errors(errors, len(errors), has_timestamp_error=False)
+
+
+def _check_records(records: Iterator[Record], is_append_time: bool, rules: AppendRules, now_ms: int) -> None:
+    """Looks at each record and raises with the index of every one that breaks a rule."""
+    errors: list[RecordError] = []
+    error_count = 0
+    has_timestamp_error = False
+    for index, record in enumerate(records):
+        problem = _key_problem(record, rules)
+        if problem is None:
+            problem = _timestamp_problem(record, is_append_time, rules, now_ms)
+            has_timestamp_error |= problem is not None
+        if problem is not None:
+            error_count += 1
+            if error_count <= RECORD_ERRORS_MAX:
+                errors.append(RecordError(index, problem))
+    _raise_record_errors(errors, error_count, has_timestamp_error)
+
+
+def _raise_record_errors(errors: list[RecordError], error_count: int, has_timestamp_error: bool) -> None:
+    if not errors:
+        return
+    message = (
+        f"{error_count} records are not acceptable; the first, at index {errors[0].batch_index}: {errors[0].message}"
+    )
+    kind = InvalidTimestampError if has_timestamp_error else InvalidRecordError
+    raise kind(message, tuple(errors[:RECORD_ERRORS_MAX]))
+
+
+def _key_problem(record: Record, rules: AppendRules) -> str | None:
+    if rules.is_compacted and record.key is None:
+        return "a compacted topic does not accept records without keys"
+    return None
+
+
+def _timestamp_problem(record: Record, is_append_time: bool, rules: AppendRules, now_ms: int) -> str | None:
+    if rules.timestamp_type is TimestampType.CREATE_TIME and record.timestamp_ms != NO_TIMESTAMP:
+        earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+        if not earliest_ms <= record.timestamp_ms <= latest_ms:
+            return f"timestamp {record.timestamp_ms} is not within {earliest_ms} and {latest_ms}"
+    elif is_append_time:
+        return "the timestamp type is LogAppendTime, which only a broker may set"
+    return None
+
+
+def _rebuilt(
+    records: Iterator[Record],
+    target: Compression,
+    rules: AppendRules,
+    uncompressed_bytes: int,
+    template: BatchHeader | None,
+) -> ValidatedBatch:
+    batch = rebuild_batch(records, target, template=template)
+    header = read_batch_header(batch)
+    return ValidatedBatch(
+        batch,
+        header,
+        header.max_timestamp_ms,
+        rules.timestamp_type,
+        header.record_count,
+        uncompressed_bytes + len(batch),
+    )
+
+
+def _too_large(size_bytes: int, rules: AppendRules) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"batch has {size_bytes} bytes; the topic allows {rules.batch_bytes_max} (max.message.bytes)"
+    )
