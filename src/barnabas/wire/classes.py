@@ -1,0 +1,140 @@
+"""Makes the classes of messages from their schemas:
+
+one slotted dataclass per message or structure, for all its versions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from types import GenericAlias
+from typing import Any, ClassVar, Final
+
+from barnabas.wire import catalogue, schema
+from barnabas.wire.primitives import Buffer
+from barnabas.wire.schema import Field, Fresh
+
+MODULE: Final = "barnabas.wire.messages"
+"""Where users find the classes, and what their `__module__` says."""
+SHOWN_BYTES_MAX: Final = 32
+"""`repr` shows longer byte strings by their size."""
+
+_PYTHON_TYPES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(schema.INTEGER_RANGES, int),
+    "bool": bool,
+    "float64": float,
+    "uuid": bytes,
+    "string": str,
+    "bytes": bytes,
+    "records": Buffer,
+}
+
+
+class Structure:
+    """What all messages and their structures share: compared and shown by their fields."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+    """The fields as the schema declares them, in the order of the wire."""
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(_shown(self, field) for field in self.FIELDS)})"
+
+
+class Message(Structure):
+    """A request, response, header, record or other message of the protocol."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar[schema.Message]
+    """Its key, versions and structures."""
+
+
+def _shown(structure: Structure, field: Field) -> str:
+    value = getattr(structure, field.name)
+    if field.secret and value:
+        return f"{field.name}=<secret>"
+    if isinstance(value, bytes | bytearray | memoryview) and len(value) > SHOWN_BYTES_MAX:
+        return f"{field.name}=<{len(value)} bytes>"
+    if isinstance(value, memoryview):
+        value = bytes(value)
+    return f"{field.name}={value!r}"
+
+
+def may_be_none(field: Field) -> bool:
+    """True if the value of the field is None in some version, or until it is given."""
+    return bool(field.nullable_versions) or field.absent_is_none or field.default is None
+
+
+@functools.cache
+def message_class(name: str) -> type[Message]:
+    """The class of the message `name`, made on first use. Raises `KeyError` if there is no such message."""
+    message = catalogue.message(name)
+    space: dict[str, Any] = {"FRESH": _FRESH}
+    exec("\n".join(_initialisers(message)), space)  # noqa: S102 - the text comes from our schema files alone
+    structs: dict[str, type[Structure]] = {}
+    for struct in message.structs.values():
+        members: dict[str, Any] = {"__doc__": struct.meaning, "__qualname__": f"{name}.{struct.name}"}
+        made = _dataclass(struct.name, Structure, struct.fields, members, space)
+        structs[struct.name] = space[struct.name] = made
+    members = {"__doc__": message.meaning, "__qualname__": name, "SCHEMA": message, **structs}
+    return _dataclass(name, Message, message.fields, members, space)
+
+
+_FRESH: Final = object()
+"""Stands in a signature for a default that every message gets anew."""
+
+
+def _initialisers(message: schema.Message) -> Iterator[str]:
+    """Source of a function `init_NAME` for each structure and for the message itself."""
+    for name, fields in [
+        *((struct.name, struct.fields) for struct in message.structs.values()),
+        (message.name, message.fields),
+    ]:
+        parameters = [f"{field.name}={_default_source(field)}" for field in fields]
+        yield f"def init_{name}(self{', *, ' if parameters else ''}{', '.join(parameters)}):"
+        for field in fields:
+            value = field.name
+            if isinstance(field.default, Fresh):
+                fresh = "[]" if field.default is Fresh.LIST else f"{field.type.name}()"
+                value = f"{fresh} if {field.name} is FRESH else {field.name}"
+            yield f"    self.{field.name} = {value}"
+        if not fields:
+            yield "    pass"
+
+
+def _default_source(field: Field) -> str:
+    return "FRESH" if isinstance(field.default, Fresh) else repr(field.default)
+
+
+def _python_type(field: Field, structs: Mapping[str, Any]) -> Any:
+    element = _PYTHON_TYPES.get(field.type.name) or structs[field.type.name]
+    annotation: Any = GenericAlias(list, element) if field.type.is_array else element
+    return annotation | None if may_be_none(field) else annotation
+
+
+def _dataclass(
+    name: str, base: type, fields: tuple[Field, ...], members: dict[str, Any], space: Mapping[str, Any]
+) -> type[Any]:
+    """A slotted dataclass with `base`'s `__eq__` and `__repr__`, and `init_NAME` of `space` as its `__init__`."""
+    members |= {
+        "__module__": MODULE,
+        "__init__": space[f"init_{name}"],
+        "__annotations__": {field.name: _python_type(field, space) for field in fields},
+        "FIELDS": fields,
+    }
+    for field in fields:
+        if field.default is Fresh.LIST:
+            members[field.name] = dataclasses.field(default_factory=list)
+        elif field.default is Fresh.STRUCT:
+            members[field.name] = dataclasses.field(default_factory=space[field.type.name])
+        else:
+            members[field.name] = dataclasses.field(default=field.default)
+    made = type(name, (base,), members)
+    return dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True, slots=True)(made)

@@ -1,0 +1,162 @@
+"""Messages to bytes and back.
+
+For one message by its class: `encode`, `decode`, and with a version of two bytes ahead (records of internal topics,
+the consumer protocol) `encode_prefixed` and `decode_prefixed`. For connections, where frames are many:
+`request_decoder`, `response_encoder`, `request_encoder` and `response_decoder` return functions that are to be kept,
+one per API and version; the first call for a pair compiles it.
+
+Buffers that encoders return are sent in order; records are among them without being copied, so they must not change
+until they are sent. Everything that is wrong with bytes from outside raises `ProtocolError`, every value that cannot
+be written `EncodeError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from barnabas.wire import catalogue, compiler_decode, compiler_encode, headers
+from barnabas.wire.classes import Message
+from barnabas.wire.primitives import Buffer, EncodeError, ProtocolError, skip_tagged_fields
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+Decode = Callable[[Buffer, int, int], tuple[Any, int]]
+"""(buffer, position, end) -> (message, position behind it)"""
+EncodeFrame = Callable[[int, Any], list[Buffer]]
+"""(correlation id, message) -> the whole frame: size, header, message"""
+
+_VERSION: Final = struct.Struct(">h")
+_SET_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii").pack_into
+_SET_SIZE: Final = struct.Struct(">i").pack_into
+_CORRELATION_ID_POSITION: Final = 8
+"""In a request's frame it follows size, key and version."""
+
+
+def encode(message: Message, version: int) -> list[Buffer]:
+    """The message in `version`, as buffers that belong together.
+
+    Raises `EncodeError` if it has no such version or holds what cannot be written in it.
+    """
+    name = type(message).__name__
+    if version not in message.SCHEMA.versions:
+        raise EncodeError(f"{name} has versions {message.SCHEMA.versions}, not {version}")
+    return compiler_encode.encoder(name, version)(message, bytearray())
+
+
+def encode_prefixed(message: Message, version: int) -> bytes:
+    """The version as int16 and the message: the form of records of internal topics and of the consumer protocol.
+
+    Raises `EncodeError` as `encode` does.
+    """
+    return b"".join([_VERSION.pack(version), *encode(message, version)])
+
+
+def decode(message_class: type[AnyMessage], version: int, buffer: Buffer) -> AnyMessage:
+    """The message that fills `buffer`.
+
+    Raises `ProtocolError` if there is no such version, the bytes are not such a message, or some are left over.
+    """
+    return _decode_from(message_class, version, buffer, 0, leftovers=False)
+
+
+def decode_prefixed(message_class: type[AnyMessage], buffer: Buffer) -> tuple[int, AnyMessage]:
+    """The version that stands ahead as int16, and the message that fills the rest of `buffer`.
+
+    A message whose schema is open ended is read in our highest version if `buffer` has a higher one, whose additions
+    at the end are ignored; for any other message a version that we do not know raises `ProtocolError`, as do broken
+    and left over bytes.
+    """
+    if len(buffer) < _VERSION.size:
+        raise ProtocolError(f"{message_class.__name__}: the bytes end within the version")
+    (version,) = _VERSION.unpack_from(buffer)
+    schema = message_class.SCHEMA
+    readable = min(version, schema.versions.high) if schema.open_ended else version
+    return version, _decode_from(message_class, readable, buffer, _VERSION.size, leftovers=readable != version)
+
+
+def _decode_from(
+    message_class: type[AnyMessage], version: int, buffer: Buffer, position: int, *, leftovers: bool
+) -> AnyMessage:
+    name = message_class.__name__
+    if version not in message_class.SCHEMA.versions:
+        raise ProtocolError(f"{name} has versions {message_class.SCHEMA.versions}, not {version}")
+    message: AnyMessage
+    message, position = compiler_decode.decoder(name, version)(buffer, position, len(buffer))
+    if position != len(buffer) and not leftovers:
+        raise ProtocolError(f"{name} version {version}: {len(buffer) - position} bytes are left over")
+    return message
+
+
+def request_decoder(api_key: int, version: int) -> Decode:
+    """Decodes a request's body, which begins where `headers.read_request_header` says.
+
+    Records in it are memoryviews of the buffer; everything else is copied. Raises `KeyError` for an unknown key,
+    `ValueError` for an unknown version.
+    """
+    return compiler_decode.decoder(catalogue.request(api_key).name, version)
+
+
+@functools.cache
+def response_decoder(api_key: int, version: int) -> Decode:
+    """Decodes a response that begins with its header, which is skipped: its correlation id is the int32 that it begins
+    with.
+
+    Records in it are memoryviews of the buffer; everything else is copied. Raises `KeyError` for an unknown key,
+    `ValueError` for an unknown version.
+    """
+    name = catalogue.response(api_key).name
+    decode_body = compiler_decode.decoder(name, version)
+    if headers.response_header_version(api_key, version) == 0:
+        return lambda buffer, position, end: decode_body(buffer, position + 4, end)
+
+    def decode_response(buffer: Buffer, position: int, end: int) -> tuple[Any, int]:
+        position += 5
+        if position > end:
+            raise ProtocolError(f"{name} version {version}: the bytes end within the header")
+        tags = buffer[position - 1]
+        if tags:
+            position = skip_tagged_fields(buffer, position, end, tags)
+        return decode_body(buffer, position, end)
+
+    return decode_response
+
+
+@functools.cache
+def response_encoder(api_key: int, version: int) -> EncodeFrame:
+    """Encodes a response with size and header.
+
+    Raises `KeyError` for an unknown key, `ValueError` for an unknown version.
+    """
+    encode_body = compiler_encode.encoder(catalogue.response(api_key).name, version)
+    start = headers.response_header(api_key, version)
+
+    def encode_response(correlation_id: int, message: Any) -> list[Buffer]:
+        first = bytearray(start)
+        buffers = encode_body(message, first)
+        size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
+        _SET_SIZE_AND_CORRELATION_ID(first, 0, size - headers.SIZE_BYTES, correlation_id)
+        return buffers
+
+    return encode_response
+
+
+@functools.lru_cache(maxsize=1024)
+def request_encoder(api_key: int, version: int, client_id: str | None) -> EncodeFrame:
+    """Encodes a request with size and header, which carries `client_id`.
+
+    Raises `KeyError` for an unknown key, `ValueError` for an unknown version.
+    """
+    encode_body = compiler_encode.encoder(catalogue.request(api_key).name, version)
+    start = headers.request_header(api_key, version, client_id)
+
+    def encode_request(correlation_id: int, message: Any) -> list[Buffer]:
+        first = bytearray(start)
+        buffers = encode_body(message, first)
+        size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
+        _SET_SIZE(first, 0, size - headers.SIZE_BYTES)
+        _SET_SIZE(first, _CORRELATION_ID_POSITION, correlation_id)
+        return buffers
+
+    return encode_request
