@@ -1,0 +1,61 @@
+"""`/controller` and `/controller_epoch`: who controls, and how often that has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.coordination.layout.payload import NO_EXTRA, Fields, decode_number, encode_json
+
+CONTROLLER_PATH = "/controller"
+CONTROLLER_EPOCH_PATH = "/controller_epoch"
+VERSION = 2
+# What the payload says when no KRaft controller has taken over.
+NO_KRAFT_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    """Payload of the ephemeral `/controller`, version 2. `kraft_controller_epoch` is None in payloads of older
+    brokers.
+    """
+
+    broker_id: int
+    timestamp_ms: int
+    kraft_controller_epoch: int | None = NO_KRAFT_EPOCH
+    version: int = VERSION
+    extra: Mapping[str, Any] = NO_EXTRA
+
+    def encode(self) -> bytes:
+        fields: dict[str, Any] = {
+            "version": self.version,
+            "brokerid": self.broker_id,
+            "timestamp": str(self.timestamp_ms),
+        }
+        if self.kraft_controller_epoch is not None:
+            fields["kraftControllerEpoch"] = self.kraft_controller_epoch
+        return encode_json(fields, self.extra)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = CONTROLLER_PATH) -> ControllerRegistration:
+        fields = Fields.decode(data, path)
+        has_kraft_epoch = fields.has("kraftControllerEpoch")
+        return cls(
+            broker_id=fields.integer("brokerid"),
+            timestamp_ms=fields.decimal("timestamp") if fields.has("timestamp") else -1,
+            kraft_controller_epoch=fields.integer("kraftControllerEpoch")
+            if fields.has("kraftControllerEpoch")
+            else None,
+            version=fields.integer("version", 1),
+            extra=fields.rest(),
+        )
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """Payload of `/controller_epoch`."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes | None, path: str = CONTROLLER_EPOCH_PATH) -> int:
+    return decode_number(data, path)

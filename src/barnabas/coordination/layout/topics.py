@@ -1,0 +1,163 @@
+"""`/brokers/topics`: assignments, topic ids, and who leads."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, decode_json, encode_json
+
+TOPICS_PATH = "/brokers/topics"
+ASSIGNMENT_VERSION = 3
+STATE_VERSION = 1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS_PATH}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS_PATH}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS_PATH}/{topic}/partitions/{partition}"
+
+
+def partition_state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """Where the replicas of one partition are, the preferred leader first. While it is reassigned, `replicas` holds
+    the adding and the removing ones too.
+    """
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """Payload of `/brokers/topics/T` (version 3 since KIP-516): replicas of each partition, and the topic's id,
+    which topics from before 2.8 lack.
+    """
+
+    partitions: Mapping[int, ReplicaAssignment]
+    topic_id: uuid.UUID | None = None
+    version: int = ASSIGNMENT_VERSION
+    extra: Mapping[str, Any] = NO_EXTRA
+
+    def encode(self) -> bytes:
+        partitions = self.partitions.items()
+        fields: dict[str, Any] = {"partitions": {str(number): assigned.replicas for number, assigned in partitions}}
+        if self.topic_id is not None:
+            fields["topic_id"] = encode_uuid(self.topic_id)
+        fields["adding_replicas"] = {
+            str(number): assigned.adding_replicas for number, assigned in partitions if assigned.adding_replicas
+        }
+        fields["removing_replicas"] = {
+            str(number): assigned.removing_replicas for number, assigned in partitions if assigned.removing_replicas
+        }
+        fields["version"] = self.version
+        return encode_json(fields, self.extra)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> TopicAssignment:
+        fields = Fields.decode(data, path)
+        version = fields.integer("version", 1)
+        adding = fields.mapping("adding_replicas")
+        removing = fields.mapping("removing_replicas")
+        partitions: dict[int, ReplicaAssignment] = {}
+        for text, replicas in fields.mapping("partitions").items():
+            if not (text.isascii() and text.isdigit() and len(text) <= 10):
+                raise LayoutError(path, f"{text!r} is no partition number")
+            partitions[int(text)] = ReplicaAssignment(
+                fields.as_broker_ids(f"partitions.{text}", replicas),
+                fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, [])),
+                fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
+            )
+        topic_id = fields.optional_text("topic_id")
+        return cls(partitions, None if topic_id is None else decode_uuid(topic_id, path), version, fields.rest())
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Kafka's text of an id: URL-safe base 64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str, path: str) -> uuid.UUID:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return uuid.UUID(bytes=data)
+    except (binascii.Error, ValueError):
+        raise LayoutError(path, f"{text!r} is no id; 22 characters of URL-safe base 64 were expected") from None
+
+
+class LeaderRecoveryState(enum.IntEnum):
+    """Whether a leader that was elected uncleanly has recovered its log (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Payload of `/brokers/topics/T/partitions/P/state`: the leader (-1 for none) and the in-sync replicas, and the
+    epochs that fence them.
+
+    `partition_epoch` of the protocol is the version of the znode, which is not part of the payload.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    version: int = STATE_VERSION
+    extra: Mapping[str, Any] = NO_EXTRA
+
+    def encode(self) -> bytes:
+        fields: dict[str, Any] = {
+            "controller_epoch": self.controller_epoch,
+            "leader": self.leader,
+            "version": self.version,
+            "leader_epoch": self.leader_epoch,
+            "isr": self.isr,
+        }
+        if self.leader_recovery_state is not LeaderRecoveryState.RECOVERED:
+            fields["leader_recovery_state"] = self.leader_recovery_state
+        return encode_json(fields, self.extra)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> PartitionState:
+        fields = Fields(decode_json(data, path), path)
+        number = fields.integer("leader_recovery_state", 0)
+        if number not in _RECOVERY_STATES:
+            raise fields.wrong("leader_recovery_state", "0 or 1", number)
+        return cls(
+            leader=fields.integer("leader"),
+            leader_epoch=fields.integer("leader_epoch"),
+            isr=fields.broker_ids("isr"),
+            controller_epoch=fields.integer("controller_epoch"),
+            leader_recovery_state=_RECOVERY_STATES[number],
+            version=fields.integer("version", STATE_VERSION),
+            extra=fields.rest(),
+        )
+
+
+_RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}
