@@ -100,7 +100,7 @@ class _Converter:
         self._version = version
 
     def struct(self, entity_class: EntityClass, schema_fields: Sequence[Field], tree: Mapping[str, Any]) -> Any:
-        pairs = _paired(entity_class, tuple(fields_of(schema_fields, self._version)))
+        pairs = paired_fields(entity_class, tuple(fields_of(schema_fields, self._version)))
         return entity_class(**{theirs.name: self._field(theirs, ours, tree[ours.name]) for theirs, ours in pairs})
 
     def _field(self, theirs: DataclassField[Any], ours: Field, value: Any) -> Any:
@@ -109,11 +109,11 @@ class _Converter:
         if value is None:
             return None
         if ours.type.is_struct:
-            inner_class = _inner_class(theirs.type)
+            entity_class = inner_class(theirs.type)
             inner_fields = self._message.structs[ours.type.name].fields
             if ours.type.is_array:
-                return tuple(self.struct(inner_class, inner_fields, each) for each in value)
-            return self.struct(inner_class, inner_fields, value)
+                return tuple(self.struct(entity_class, inner_fields, each) for each in value)
+            return self.struct(entity_class, inner_fields, value)
         if ours.type.is_array:
             return tuple(_basic(ours.type.name, each) for each in value)
         return _basic(ours.type.name, value)
@@ -125,18 +125,18 @@ def _basic(type_name: str, value: Any) -> Any:
     return value
 
 
-def _inner_class(annotation: Any) -> type[Any]:
+def inner_class(annotation: Any) -> EntityClass:
     """The one dataclass inside an annotation such as `tuple[Thing, ...] | None`."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         return annotation
     for argument in get_args(annotation):
         if argument is not Ellipsis and argument is not type(None):
-            return _inner_class(argument)
+            return inner_class(argument)
     raise TypeError(f"no structure in {annotation!r}")
 
 
 @functools.cache
-def _paired(entity_class: EntityClass, ours: tuple[Field, ...]) -> list[tuple[DataclassField[Any], Field]]:
+def paired_fields(entity_class: EntityClass, ours: tuple[Field, ...]) -> list[tuple[DataclassField[Any], Field]]:
     """kio's fields beside ours; raises when either side has a field that the other lacks."""
     ours_by_name = {field.name: field for field in ours}
     pairs = []
