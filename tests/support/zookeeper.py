@@ -75,8 +75,7 @@ class ZooKeeperServer:
                 *java_options,
                 "-Djava.awt.headless=true",
                 "-Dfile.encoding=UTF-8",
-                # Container and TTL nodes, and small log files instead of 64 MiB each.
-                "-Dzookeeper.extendedTypesEnabled=true",
+                # Small log files instead of 64 MiB each.
                 "-Dzookeeper.preAllocSize=1024",
                 f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}",
                 "-cp",
