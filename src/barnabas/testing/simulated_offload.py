@@ -1,0 +1,218 @@
+"""Work off the loop, in a simulation: `kernel.host.Offload` without threads.
+
+A piece of work waits for a free worker of its kind and for the piece before it with the same `order`; then it *begins*
+at a seeded moment: the function runs, at once and whole, as far as programs can see. It *ends*, and its future is
+done, after the time that its file operations take (a sync, on a slow disk, long). A sync in it covers what had changed
+when it began, and is certain only at the end: see `simulated_disk`, "Syncs under way".
+
+When the process dies, work that has not begun has by seed not happened, happened, or happened for some file operations
+and no more; work of one order stays a prefix. What has begun has happened (unless power fails too: then its syncs are
+by seed). Computations (kind CPU) just vanish. While the process is paused nothing begins or ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from barnabas.kernel.host import OffloadFullError, OffloadKind, Result
+from barnabas.testing.simulated_files import WorkUnderWay
+from barnabas.testing.simulated_loop import ProcessEndedError
+from barnabas.testing.trace import Occurrence
+
+if TYPE_CHECKING:
+    from barnabas.testing.profile import OffloadProfile
+    from barnabas.testing.simulated_disk import SimulatedDisk
+    from barnabas.testing.simulated_files import SimulatedFiles
+    from barnabas.testing.simulated_loop import SimulatedLoop
+    from barnabas.testing.world import World
+
+CALLS_ALLOWED = (0, 0, 0, 1, 2, 3, 5, 8, 20, 1_000_000)
+"""How many file operations unfinished work still makes after its process died, one drawn."""
+
+
+class _Work:
+    __slots__ = ("arguments", "error", "function", "future", "kind", "number", "order", "result", "under_way")
+
+    def __init__(
+        self,
+        number: int,
+        kind: OffloadKind,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        order: Hashable | None,
+        future: asyncio.Future[Any],
+    ) -> None:
+        self.number = number
+        self.kind = kind
+        self.function = function
+        self.arguments = arguments
+        self.order = order
+        self.future = future
+        self.under_way = WorkUnderWay()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class SimulatedOffload:
+    """One process's `Offload`."""
+
+    def __init__(
+        self,
+        world: World,
+        purpose: str,
+        loop: SimulatedLoop,
+        files: SimulatedFiles,
+        disk: SimulatedDisk,
+        profile: OffloadProfile,
+    ) -> None:
+        self._world = world
+        self._label = world.trace.label(f"{loop.name} offload")
+        self._random = world.random(f"offload/{purpose}")
+        self._loop = loop
+        self._files = files
+        self._disk = disk
+        self._profile = profile
+        self._ready: dict[OffloadKind, deque[_Work]] = {kind: deque() for kind in OffloadKind}
+        self._waiting: dict[Hashable, deque[_Work]] = {}
+        self._queued = dict.fromkeys(OffloadKind, 0)
+        self._busy = dict.fromkeys(OffloadKind, 0)
+        self._dispatched: dict[_Work, None] = {}
+        self._begun: dict[_Work, None] = {}
+        self._held: list[tuple[Callable[[_Work], None], _Work]] = []
+        self._numbers = 0
+        self._paused = False
+        self._ended = False
+
+    def __call__(
+        self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None
+    ) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = self._loop.create_future()
+        if self._ended:
+            return future
+        if self._queued[kind] >= self._profile.queued_max:
+            raise OffloadFullError(f"{self._queued[kind]} pieces of {kind.value} work are queued already; push back")
+        self._numbers += 1
+        work = _Work(self._numbers, kind, function, arguments, order, future)
+        self._queued[kind] += 1
+        if order is not None and order in self._waiting:
+            self._waiting[order].append(work)
+        else:
+            if order is not None:
+                self._waiting[order] = deque()
+            self._ready[kind].append(work)
+            self._dispatch(kind)
+        return future
+
+    def _dispatch(self, kind: OffloadKind) -> None:
+        ready = self._ready[kind]
+        while ready and self._busy[kind] < self._profile.workers:
+            work = ready.popleft()
+            self._busy[kind] += 1
+            self._queued[kind] -= 1
+            self._dispatched[work] = None
+            self._world.schedule(
+                self._world.now + self._random.uniform(*self._profile.dispatch_seconds), self._begin, work
+            )
+
+    def _begin(self, work: _Work) -> None:
+        if self._ended:
+            return
+        if self._paused:
+            self._held.append((self._begin, work))
+            return
+        del self._dispatched[work]
+        self._begun[work] = None
+        self._world.trace.add(self._world.now, Occurrence.OFFLOAD_STARTED, self._label, work.number)
+        self._run(work)
+        seconds = work.under_way.seconds + self._random.uniform(*self._profile.compute_seconds)
+        self._world.schedule(self._world.now + seconds, self._end, work)
+
+    def _run(self, work: _Work) -> None:
+        outer, self._files.work = self._files.work, work.under_way
+        try:
+            work.result = work.function(*work.arguments)
+        except BaseException as error:  # noqa: BLE001 - the future's to tell
+            work.error = error
+        finally:
+            self._files.work = outer
+
+    def _end(self, work: _Work) -> None:
+        if self._ended:
+            return
+        if self._paused:
+            self._held.append((self._end, work))
+            return
+        del self._begun[work]
+        self._world.trace.add(self._world.now, Occurrence.OFFLOAD_FINISHED, self._label, work.number)
+        self._finish_syncs(work)
+        self._busy[work.kind] -= 1
+        self._next_of(work.order)
+        self._dispatch(work.kind)
+        self._loop.call_soon(_tell, work)
+
+    def _finish_syncs(self, work: _Work) -> None:
+        for under_way in work.under_way.syncs:
+            self._disk.finish_sync(under_way)
+
+    def _next_of(self, order: Hashable | None) -> None:
+        if order is None:
+            return
+        waiting = self._waiting[order]
+        if waiting:
+            work = waiting.popleft()
+            self._ready[work.kind].append(work)
+            self._dispatch(work.kind)
+        else:
+            del self._waiting[order]
+
+    def pause(self) -> None:
+        """Nothing begins or ends any more."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """What should have begun or ended meanwhile does so now."""
+        self._paused = False
+        held, self._held = self._held, []
+        for action, work in held:
+            self._world.schedule(self._world.now, action, work)
+
+    def cut_off(self) -> None:
+        """The process has ended: nothing is taken, begun or told any more."""
+        self._ended = True
+
+    def abandon(self, *, power_failed: bool) -> None:
+        """Decides what of the unfinished work has happened, after everything of the process has been cut off."""
+        if not power_failed:
+            for work in self._begun:
+                self._finish_syncs(work)
+        stopped: dict[Hashable, None] = {}
+        unfinished = [*self._dispatched, *(work for ready in self._ready.values() for work in ready)]
+        unfinished += [work for waiting in self._waiting.values() for work in waiting]
+        for work in unfinished:
+            if work.kind is OffloadKind.CPU or work.order in stopped:
+                continue
+            calls = self._random.choice(CALLS_ALLOWED)
+            if calls:
+                self._files.allow_calls(calls)
+                self._run(work)
+                self._files.allow_calls(0)
+                if not power_failed:
+                    self._finish_syncs(work)
+            if work.order is not None and (not calls or isinstance(work.error, ProcessEndedError)):
+                stopped[work.order] = None
+        self._dispatched.clear()
+        self._begun.clear()
+        self._waiting.clear()
+        self._ready.clear()
+        self._held.clear()
+
+
+def _tell(work: _Work) -> None:
+    if not work.future.done():
+        if work.error is not None:
+            work.future.set_exception(work.error)
+        else:
+            work.future.set_result(work.result)
