@@ -18,10 +18,11 @@ from barnabas.coordination.operations import (
     Exists,
     GetAcl,
     GetChildren,
-    GetChildrenNames,
     GetData,
     GetEphemerals,
     Multi,
+    MultiGetChildrenNames,
+    MultiGetData,
     MultiRead,
     Operation,
     SetAcl,
@@ -147,27 +148,32 @@ class Client(Session):
         """Reads many znodes; data or error of each, in order. By multiRead where the server has it (ZooKeeper 3.6),
         else by a read for each.
         """
-        return await self._read_many([GetData(path) for path in paths])
+        return await self._read_many([MultiGetData(chunk) for chunk in _chunks(paths)])
 
     async def get_children_names_of_many(self, paths: Sequence[str]) -> list[list[str] | CoordinationError]:
         """The names of the children of many znodes; names or error of each, in order."""
-        return await self._read_many([GetChildrenNames(path) for path in paths])
+        return await self._read_many([MultiGetChildrenNames(chunk) for chunk in _chunks(paths)])
 
-    async def _read_many(self, reads: Sequence[GetData | GetChildrenNames]) -> list[Any]:
+    async def _read_many(self, reads: Sequence[MultiRead[Any]]) -> list[Any]:
         if self._multi_read_known is False:
-            return await self.submit(reads)
-        chunks = [tuple(reads[start : start + MULTI_READ_PATHS]) for start in range(0, len(reads), MULTI_READ_PATHS)]
+            return await self.submit([single for read in reads for single in read.singly()])
         outcomes: list[Any] = []
-        for chunk, answers in zip(chunks, await self.submit([MultiRead(chunk) for chunk in chunks]), strict=True):
+        for read, answers in zip(reads, await self.submit(reads), strict=True):
             if isinstance(answers, list):
                 self._multi_read_known = True
                 outcomes.extend(answers)
-                continue
-            if isinstance(answers, UnimplementedError):
-                self._multi_read_known = False
-            elif self._multi_read_known or not isinstance(answers, ConnectionLossError):
-                outcomes.extend([answers] * len(chunk))
-                continue
-            # The server does not know multiRead, or may have dropped the connection because it does not.
-            outcomes.extend(await self.submit(chunk))
+            elif isinstance(answers, UnimplementedError) or self._may_not_know_multi_read(answers):
+                if isinstance(answers, UnimplementedError):
+                    self._multi_read_known = False
+                outcomes.extend(await self.submit(read.singly()))
+            else:
+                outcomes.extend([answers] * len(read.paths))
         return outcomes
+
+    def _may_not_know_multi_read(self, error: CoordinationError) -> bool:
+        # Some servers drop the connection at an operation that they do not know. A read may be repeated.
+        return self._multi_read_known is None and isinstance(error, ConnectionLossError)
+
+
+def _chunks(paths: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(paths[start : start + MULTI_READ_PATHS]) for start in range(0, len(paths), MULTI_READ_PATHS)]

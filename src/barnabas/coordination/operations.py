@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from barnabas.coordination.errors import (
-    BadArgumentsError,
     ErrorCode,
     KeeperError,
     MalformedFrameError,
@@ -22,7 +21,7 @@ from barnabas.coordination.errors import (
     error_for,
 )
 from barnabas.coordination.jute import FALSE, INT, LONG, TRUE, Reader, pack_buffer, pack_string
-from barnabas.coordination.paths import validate_path
+from barnabas.coordination.paths import validate_path, validate_paths
 from barnabas.coordination.protocol import (
     ANY_VERSION,
     MULTI_END,
@@ -357,28 +356,107 @@ class Multi(Operation[list[Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class MultiRead(Operation[list[Any]]):
-    """Reads in one request (ZooKeeper 3.6); answers with answers or errors in order. The reads cannot have watchers."""
+class MultiRead(Operation[list[Answer]]):
+    """Reads many znodes in one request (multiRead, ZooKeeper 3.6); answers with answers or errors, in the order of
+    `paths`.
+    """
+
+    paths: tuple[str, ...]
 
     op_code = OpCode.MULTI_READ
-    operations: tuple[GetData | GetChildrenNames, ...]
 
     @property
     def path(self) -> str:  # type: ignore[override]
-        return self.operations[0].path if self.operations else "/"
+        return self.paths[0] if self.paths else "/"
 
     @property
     def weight(self) -> int:
-        return len(self.operations)
+        return len(self.paths)
+
+    def singly(self) -> list[Operation[Answer]]:
+        """The same as one operation for each path, for servers that do not have multiRead."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class MultiGetData(MultiRead[ZnodeData]):
+    """The data of many znodes. Loading a controller's context is this, so both directions are loops without calls."""
 
     def body(self, chroot: str) -> bytes:
-        for operation in self.operations:
-            if operation.watcher is not None:
-                raise BadArgumentsError(operation.path, "a read of a multiRead cannot have a watcher")
-        return _pack_multi(self.operations, chroot)
+        return _pack_reads(OpCode.GET_DATA, self.paths, chroot)
 
-    def read(self, reader: Reader, chroot: str, /) -> list[Any]:
-        return _read_results(self.operations, reader, chroot)
+    def singly(self) -> list[Operation[ZnodeData]]:
+        return [GetData(path) for path in self.paths]
+
+    def read(self, reader: Reader, _chroot: str, /) -> list[Any]:
+        outcomes: list[Any] = []
+        data, position, end = reader.data, reader.position, reader.end
+        unpack_head, head_bytes = _RESULT_HEAD.unpack_from, _RESULT_HEAD.size
+        unpack_stat, stat_bytes = STAT.unpack_from, STAT.size
+        new, append, get_data = tuple.__new__, outcomes.append, int(OpCode.GET_DATA)
+        for path in self.paths:
+            if position + head_bytes > end:
+                raise MalformedFrameError("a multi has fewer results than operations")
+            op_code, done, _, number = unpack_head(data, position)
+            position += head_bytes
+            if op_code == get_data and not done:
+                after = position + number if number > 0 else position
+                if number < -1 or after + stat_bytes > end:
+                    raise MalformedFrameError(f"data of {number} bytes does not fit into the {end - position} left")
+                found = None if number < 0 else data[position:after]
+                append(new(ZnodeData, (found, new(Stat, unpack_stat(data, after)))))
+                position = after + stat_bytes
+            elif op_code == OpCode.ERROR and not done:
+                append(error_for(number, path))
+            else:
+                raise MalformedFrameError(f"a multi answers a read with {op_code}")
+        reader.position = position
+        _read_end(reader)
+        return outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class MultiGetChildrenNames(MultiRead[list[str]]):
+    """The names of the children of many znodes."""
+
+    def body(self, chroot: str) -> bytes:
+        return _pack_reads(OpCode.GET_CHILDREN, self.paths, chroot)
+
+    def singly(self) -> list[Operation[list[str]]]:
+        return [GetChildrenNames(path) for path in self.paths]
+
+    def read(self, reader: Reader, _chroot: str, /) -> list[Any]:
+        outcomes: list[Any] = []
+        for path in self.paths:
+            op_code, done, _ = read_multi_header(reader)
+            if op_code == OpCode.GET_CHILDREN and not done:
+                outcomes.append(reader.strings())
+            elif op_code == OpCode.ERROR and not done:
+                outcomes.append(error_for(reader.integer(), path))
+            else:
+                raise MalformedFrameError(f"a multi answers a read with {op_code}")
+        _read_end(reader)
+        return outcomes
+
+
+# The header of a multi's operation or result, and the length or the error code that follows it.
+_RESULT_HEAD = struct.Struct("!i?ii")
+
+
+def _pack_reads(op_code: OpCode, paths: tuple[str, ...], chroot: str) -> bytes:
+    validate_paths(paths)
+    pack = _RESULT_HEAD.pack
+    parts: list[bytes] = []
+    for path in paths:
+        server_path = (chroot if path == "/" and chroot else chroot + path).encode()
+        parts += pack(op_code, False, -1, len(server_path)), server_path, FALSE
+    parts.append(MULTI_END)
+    return b"".join(parts)
+
+
+def _read_end(reader: Reader) -> None:
+    if not read_multi_header(reader)[1]:
+        raise MalformedFrameError("a multi has more results than operations")
 
 
 def _pack_multi(operations: Sequence[Operation[Any]], chroot: str) -> bytes:
@@ -391,13 +469,8 @@ def _pack_multi(operations: Sequence[Operation[Any]], chroot: str) -> bytes:
 
 
 def _read_results(operations: Sequence[Operation[Any]], reader: Reader, chroot: str) -> list[Any]:
-    outcomes: list[Any] = []
-    for operation in operations:
-        if type(operation) is GetData and _read_data_results(operations, outcomes, reader):
-            break
-        outcomes.append(_read_result(operation, reader, chroot))
-    if not read_multi_header(reader)[1]:
-        raise MalformedFrameError(f"a multi of {len(operations)} operations has more results than that")
+    outcomes = [_read_result(operation, reader, chroot) for operation in operations]
+    _read_end(reader)
     return outcomes
 
 
@@ -417,41 +490,6 @@ def _read_result(operation: Operation[Any], reader: Reader, chroot: str) -> Any:
 
 
 _CREATIONS = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL})
-# A multi's header and the integer that follows it: the length of the data, or the error code once more.
-_DATA_RESULT = struct.Struct("!i?ii")
-
-
-def _read_data_results(operations: Sequence[Operation[Any]], outcomes: list[Any], reader: Reader) -> bool:
-    """Reads all results when all operations are `GetData`, in one loop without calls: loading a controller's
-    context spends its time here.
-    """
-    if outcomes or not all(type(operation) is GetData for operation in operations):
-        return False
-    data, position, end = reader.data, reader.position, reader.end
-    unpack_head, unpack_stat, head_bytes, stat_bytes = (
-        _DATA_RESULT.unpack_from,
-        STAT.unpack_from,
-        _DATA_RESULT.size,
-        STAT.size,
-    )
-    new, append = tuple.__new__, outcomes.append
-    for operation in operations:
-        if position + head_bytes > end:
-            raise MalformedFrameError("a multi has fewer results than operations")
-        op_code, done, _, number = unpack_head(data, position)
-        position += head_bytes
-        if op_code == 4 and not done:
-            after = position + number if number > 0 else position
-            if number < -1 or after + stat_bytes > end:
-                raise MalformedFrameError(f"data of {number} bytes does not fit into the {end - position} that follow")
-            append(new(ZnodeData, (None if number < 0 else data[position:after], new(Stat, unpack_stat(data, after)))))
-            position = after + stat_bytes
-        elif op_code == OpCode.ERROR and not done:
-            append(_rolled_back_or(number, operation.path))
-        else:
-            raise MalformedFrameError(f"a multi answers operation {operation.op_code} with {op_code}")
-    reader.position = position
-    return True
 
 
 def _rolled_back_or(code: int, path: str) -> KeeperError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from barnabas.coordination.errors import BadArgumentsError
 
@@ -10,6 +11,7 @@ from barnabas.coordination.errors import BadArgumentsError
 # fall into its refused range.
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
+_PLAIN_LINES = re.compile(r"(?:(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+(?:\n(?!\Z)|\Z))*")
 
 
 def validate_path(path: str, *, sequential: bool = False) -> None:
@@ -22,6 +24,13 @@ def validate_path(path: str, *, sequential: bool = False) -> None:
     complaint = _complaint(path + "1" if sequential else path)
     if complaint is not None:
         raise BadArgumentsError(path, complaint)
+
+
+def validate_paths(paths: Sequence[str]) -> None:
+    """Raises `BadArgumentsError` unless ZooKeeper accepts all of the paths; much faster than one by one."""
+    if not _PLAIN_LINES.fullmatch("\n".join(paths)):
+        for path in paths:
+            validate_path(path)
 
 
 def _complaint(path: str) -> str | None:

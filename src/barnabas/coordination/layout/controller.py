@@ -40,7 +40,6 @@ class ControllerRegistration:
     @classmethod
     def decode(cls, data: bytes | None, path: str = CONTROLLER_PATH) -> ControllerRegistration:
         fields = Fields.decode(data, path)
-        has_kraft_epoch = fields.has("kraftControllerEpoch")
         return cls(
             broker_id=fields.integer("brokerid"),
             timestamp_ms=fields.decimal("timestamp") if fields.has("timestamp") else -1,
