@@ -39,7 +39,7 @@ from barnabas.coordination.protocol import (
     OpCode,
     WatcherEvent,
 )
-from barnabas.coordination.session_state import TRANSITIONS, SessionEvent, SessionState
+from barnabas.coordination.session_state import SESSION, SessionEvent, SessionState
 from barnabas.coordination.watches import Watches
 from barnabas.kernel.host import Host
 
@@ -404,7 +404,7 @@ class Session:
     # Inside.
 
     def _advance(self, event: SessionEvent) -> None:
-        self._state = TRANSITIONS[self._state, event]
+        self._state = SESSION.advance(f"0x{self._ticket.id:x}", self._state, event)
         if self._state.is_final:
             self._end_session()
         for listener in tuple(self._listeners):

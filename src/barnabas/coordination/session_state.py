@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from barnabas.kernel.transitions import TransitionTable
+
 
 class SessionState(enum.Enum):
     """Where a client's session stands. The last three are final: a new client must be made."""
@@ -17,7 +19,7 @@ class SessionState(enum.Enum):
 
     @property
     def is_final(self) -> bool:
-        return self in {SessionState.EXPIRED, SessionState.AUTH_FAILED, SessionState.CLOSED}
+        return self in SESSION.final
 
 
 class SessionEvent(enum.Enum):
@@ -30,14 +32,19 @@ class SessionEvent(enum.Enum):
     CLOSED = "closed"
 
 
-TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
-    (SessionState.CONNECTING, SessionEvent.ESTABLISHED): SessionState.CONNECTED,
-    (SessionState.CONNECTING, SessionEvent.DECLARED_EXPIRED): SessionState.EXPIRED,
-    (SessionState.CONNECTING, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.CONNECTED, SessionEvent.CONNECTION_LOST): SessionState.SUSPENDED,
-    (SessionState.CONNECTED, SessionEvent.CREDENTIALS_REFUSED): SessionState.AUTH_FAILED,
-    (SessionState.CONNECTED, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.SUSPENDED, SessionEvent.ESTABLISHED): SessionState.CONNECTED,
-    (SessionState.SUSPENDED, SessionEvent.DECLARED_EXPIRED): SessionState.EXPIRED,
-    (SessionState.SUSPENDED, SessionEvent.CLOSED): SessionState.CLOSED,
-}
+SESSION = TransitionTable(
+    "session",
+    start=SessionState.CONNECTING,
+    transitions={
+        (SessionState.CONNECTING, SessionEvent.ESTABLISHED): SessionState.CONNECTED,
+        (SessionState.CONNECTING, SessionEvent.DECLARED_EXPIRED): SessionState.EXPIRED,
+        (SessionState.CONNECTING, SessionEvent.CLOSED): SessionState.CLOSED,
+        (SessionState.CONNECTED, SessionEvent.CONNECTION_LOST): SessionState.SUSPENDED,
+        (SessionState.CONNECTED, SessionEvent.CREDENTIALS_REFUSED): SessionState.AUTH_FAILED,
+        (SessionState.CONNECTED, SessionEvent.CLOSED): SessionState.CLOSED,
+        (SessionState.SUSPENDED, SessionEvent.ESTABLISHED): SessionState.CONNECTED,
+        (SessionState.SUSPENDED, SessionEvent.DECLARED_EXPIRED): SessionState.EXPIRED,
+        (SessionState.SUSPENDED, SessionEvent.CLOSED): SessionState.CLOSED,
+    },
+    final=(SessionState.EXPIRED, SessionState.AUTH_FAILED, SessionState.CLOSED),
+)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import enum
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, decode_json, encode_json
+from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
+from barnabas.kernel.ids import Uuid
 
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
@@ -58,7 +56,7 @@ class TopicAssignment:
     """
 
     partitions: Mapping[int, ReplicaAssignment]
-    topic_id: uuid.UUID | None = None
+    topic_id: Uuid | None = None
     version: int = ASSIGNMENT_VERSION
     extra: Mapping[str, Any] = NO_EXTRA
 
@@ -66,7 +64,7 @@ class TopicAssignment:
         partitions = self.partitions.items()
         fields: dict[str, Any] = {"partitions": {str(number): assigned.replicas for number, assigned in partitions}}
         if self.topic_id is not None:
-            fields["topic_id"] = encode_uuid(self.topic_id)
+            fields["topic_id"] = str(self.topic_id)
         fields["adding_replicas"] = {
             str(number): assigned.adding_replicas for number, assigned in partitions if assigned.adding_replicas
         }
@@ -92,20 +90,14 @@ class TopicAssignment:
                 fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
             )
         topic_id = fields.optional_text("topic_id")
-        return cls(partitions, None if topic_id is None else decode_uuid(topic_id, path), version, fields.rest())
+        return cls(partitions, None if topic_id is None else _decode_topic_id(topic_id, path), version, fields.rest())
 
 
-def encode_uuid(value: uuid.UUID) -> str:
-    """Kafka's text of an id: URL-safe base 64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str, path: str) -> uuid.UUID:
+def _decode_topic_id(text: str, path: str) -> Uuid:
     try:
-        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return uuid.UUID(bytes=data)
-    except (binascii.Error, ValueError):
-        raise LayoutError(path, f"{text!r} is no id; 22 characters of URL-safe base 64 were expected") from None
+        return Uuid.from_text(text)
+    except ValueError as error:
+        raise LayoutError(path, f"topic_id: {error}") from None
 
 
 class LeaderRecoveryState(enum.IntEnum):
@@ -145,7 +137,7 @@ class PartitionState:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> PartitionState:
-        fields = Fields(decode_json(data, path), path)
+        fields = Fields.decode(data, path)
         number = fields.integer("leader_recovery_state", 0)
         if number not in _RECOVERY_STATES:
             raise fields.wrong("leader_recovery_state", "0 or 1", number)
