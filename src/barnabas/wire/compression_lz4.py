@@ -11,6 +11,7 @@ that became part of that format (KAFKA-3160); writing can repeat the mistake, an
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from barnabas.wire.compression import LEVELS, Buffer, CompressionType, too_large
@@ -39,28 +40,47 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def compress_lz4(data: Buffer, level: int, *, broken_checksum: bool = False) -> bytes:
-    """One frame. Kafka's default level, 9, means the fast compressor; every other level the high compression of that
-    level.
-    """
-    import cramjam
+    """One frame.
 
+    Kafka's default level, 9, means the fast compressor; every other level the high compression of that level.
+    """
     view = memoryview(data)
     header_checksum = xxhash32(_MAGIC + _DESCRIPTOR if broken_checksum else _DESCRIPTOR) >> 8 & 0xFF
     pieces: list[Buffer] = [_MAGIC, _DESCRIPTOR, bytes((header_checksum,))]
-    compress_block = cramjam.lz4.compress_block
-    high_level = min(level, _HIGH_COMPRESSION_LEVEL_MAX)
-    for start in range(0, len(view), _BLOCK_BYTES):
-        block = view[start : start + _BLOCK_BYTES]
-        if level == _FAST_LEVEL:
-            compressed = bytes(compress_block(block, store_size=False))
-        else:
-            compressed = bytes(compress_block(block, mode="high_compression", compression=high_level, store_size=False))
-        if len(compressed) < len(block):
-            pieces += (_SIZE.pack(len(compressed)), compressed)
-        else:
-            pieces += (_SIZE.pack(len(block) | _STORED), block)
+    for block, is_stored in _fast_blocks(view) if level == _FAST_LEVEL else _high_compression_blocks(view, level):
+        pieces += (_SIZE.pack(len(block) | (_STORED if is_stored else 0)), block)
     pieces.append(_END_MARK)
     return b"".join(pieces)
+
+
+def _fast_blocks(view: memoryview) -> Iterator[tuple[Buffer, bool]]:
+    import cramjam
+
+    for start in range(0, len(view), _BLOCK_BYTES):
+        block = view[start : start + _BLOCK_BYTES]
+        compressed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        if len(compressed) < len(block):
+            yield compressed, False
+        else:
+            yield block, True
+
+
+def _high_compression_blocks(view: memoryview, level: int) -> Iterator[tuple[Buffer, bool]]:
+    """The library has levels only for whole frames, with checksums in them; so the blocks are taken out of one."""
+    import cramjam
+
+    compressor = cramjam.lz4.Compressor(
+        level=min(level, _HIGH_COMPRESSION_LEVEL_MAX), content_checksum=False, block_linked=False
+    )
+    compressor.compress(bytes(view))
+    frame = memoryview(bytes(compressor.finish()))
+    position, block_bytes_max, has_block_checksums = _read_header(frame, ignore_checksum=True)
+    while True:
+        position, block, is_stored = _read_block(frame, position, block_bytes_max, has_checksum=False)
+        if not block:
+            return
+        yield block, is_stored
+        position += 4 if has_block_checksums else 0
 
 
 def decompress_lz4(data: Buffer, decompressed_bytes_max: int, *, ignore_header_checksum: bool = False) -> bytearray:

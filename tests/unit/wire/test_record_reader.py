@@ -1,0 +1,225 @@
+"""Reading and writing single records: every shape of them, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError, write_varint
+from barnabas.wire.record_errors import InvalidRecordError
+from barnabas.wire.record_reader import iterate_entries, iterate_records, read_varint, scan_records
+from barnabas.wire.records import Record, TimestampType
+
+INT64_MAX = 2**63 - 1
+nullable_bytes = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(st.binary(max_size=70), nullable_bytes), max_size=3).map(tuple)
+timestamps = st.integers(-1, INT64_MAX) | st.integers(1_700_000_000_000, 1_700_000_100_000)
+drafts = st.lists(
+    st.tuples(timestamps, nullable_bytes, nullable_bytes, headers, st.integers(1, 300)), min_size=1, max_size=30
+)
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_varints_return(value: int) -> None:
+    encoded = write_varint(value)
+    assert read_varint(encoded, 0) == (value, len(encoded))
+    assert len(encoded) == next(n for n in range(1, 6) if -(1 << 7 * n - 1) <= value < 1 << 7 * n - 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (300, "d804"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_varints_are_those_of_protocol_buffers(value: int, encoded: str) -> None:
+    assert write_varint(value).hex() == encoded
+
+
+def test_varints_have_an_end() -> None:
+    for garbage in (b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x1f"):
+        with pytest.raises(InvalidRecordError, match="32 bits"):
+            read_varint(garbage, 0)
+    with pytest.raises(IndexError):
+        read_varint(b"\x80\x80", 0)
+
+
+@given(drafts=drafts, codec=st.sampled_from(list(CompressionType)), base_offset=st.integers(0, 2**40))
+def test_records_return_as_they_were_written(drafts: list[tuple], codec: CompressionType, base_offset: int) -> None:  # type: ignore[type-arg]
+    builder = RecordBatchBuilder(base_offset=base_offset, compression=Compression(codec))
+    expected = []
+    offset = base_offset
+    for timestamp_ms, key, value, record_headers, gap in drafts:
+        builder.append(timestamp_ms, key, value, record_headers, offset)
+        expected.append(Record(offset, timestamp_ms, key, value, record_headers))
+        offset += gap
+    batch = RecordBatch(memoryview(builder.build()))
+    batch.verify()
+    assert list(batch.records()) == expected
+    entries = list(batch.entries())
+    assert [entry[:4] for entry in entries] == [
+        (r.offset, r.timestamp_ms, r.key, r.value is not None) for r in expected
+    ]
+    assert sum(entry.size_bytes for entry in entries) == len(batch.payload())
+    assert batch.max_timestamp_ms == max(record.timestamp_ms for record in expected)
+    assert batch.last_offset == expected[-1].offset
+
+    scan = scan_records(batch.payload(), len(expected), batch.header.base_timestamp_ms)
+    times = [record.timestamp_ms for record in expected if record.timestamp_ms != -1]
+    assert (scan.max_timestamp_ms, scan.min_timestamp_ms) == ((max(times), min(times)) if times else (-1, -1))
+    assert scan.has_all_keys == all(record.key is not None for record in expected)
+    assert scan.has_sequential_offsets == all(gap == 1 for *_, gap in drafts[:-1])
+    if times:
+        first = next(record for record in expected if record.timestamp_ms == max(times))
+        assert scan.offset_delta_of_max_timestamp == first.offset - base_offset
+
+
+def test_log_append_time_replaces_every_timestamp() -> None:
+    builder = RecordBatchBuilder(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=77)
+    builder.append(5, b"a", b"b")
+    builder.append(6, b"a", None)
+    batch = RecordBatch(builder.build())
+    assert batch.max_timestamp_ms == builder.max_timestamp_ms == 77
+    assert [record.timestamp_ms for record in batch.records()] == [77, 77]
+    assert [(entry.timestamp_ms, entry.has_value) for entry in batch.entries()] == [(77, True), (77, False)]
+
+
+def record_bytes(body: bytes) -> bytes:
+    return write_varint(len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "reason"),
+    [
+        (b"", 1, "end before"),
+        (record_bytes(b"\0\0\0\x01\x01\0"), 2, "end before"),
+        (record_bytes(b"\0\0\0\x01\x01\0") + b"\0", 1, "bytes follow"),
+        (record_bytes(b"\0\0\0\x01\x01\0") * 2, 1, "bytes follow"),
+        (b"\x0e" + b"\0\0\0\x01\x01\0", 1, "ends at|end before"),
+        (b"\x0a" + b"\0\0\0\x01\x01\0", 1, "ends at|ends? before"),
+        (b"\x01" + b"\0\0\0\x01\x01\0", 1, "ends? (at|before)"),
+        (record_bytes(b"\0\0\0\x7e\x01\0"), 1, "ends? (at|before)"),
+        (record_bytes(b"\0\0\0\x01" + write_varint(2**31 - 1) + b"\0"), 1, "ends? (at|before)"),
+        (record_bytes(b"\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\0\x01\x01\0"), 1, "64 bits"),
+    ],
+)
+def test_malformed_records_are_refused(data: bytes, count: int, reason: str) -> None:
+    with pytest.raises(InvalidRecordError, match=reason):
+        list(iterate_records(data, count, 0, 0, None))
+    with pytest.raises(InvalidRecordError, match=reason):
+        list(iterate_entries(data, count, 0, 0, None))
+    with pytest.raises(InvalidRecordError, match=reason):
+        scan_records(data, count, 0)
+
+
+@pytest.mark.parametrize(
+    ("header_bytes", "reason"),
+    [
+        (b"\x01", "claims -1 headers"),
+        (write_varint(2**31 - 1), "headers where"),
+        (b"\x02\x01\x01", "has no key"),
+        (b"\x02\x02a\x08b", "end before"),
+        (b"\x02\x7ea", "end before"),
+        (b"\x04\x02a\x01", "claims 2 headers|end before"),
+    ],
+)
+def test_malformed_headers_are_refused(header_bytes: bytes, reason: str) -> None:
+    data = record_bytes(b"\0\0\0\x01\x01" + header_bytes)
+    with pytest.raises(InvalidRecordError, match=reason):
+        list(iterate_records(data, 1, 0, 0, None))
+    with pytest.raises(InvalidRecordError, match=reason):
+        scan_records(data, 1, 0)
+
+
+def test_a_part_may_not_reach_into_the_next_record() -> None:
+    data = record_bytes(b"\0\0\0\x01\x04v\0") + record_bytes(b"\0\0\x02\x01\x01\0")
+    for read in (iterate_records, iterate_entries):
+        with pytest.raises(InvalidRecordError, match="ends at|end before"):
+            list(read(data, 2, 0, 0, None))
+    with pytest.raises(InvalidRecordError, match="ends at|end before"):
+        scan_records(data, 2, 0)
+
+
+def test_timestamps_beyond_64_bits_are_refused() -> None:
+    data = record_bytes(b"\0" + write_varint(INT64_MAX) + b"\0\x01\x01\0")
+    assert scan_records(data, 1, 0).max_timestamp_ms == INT64_MAX
+    with pytest.raises(InvalidRecordError, match="64 bits"):
+        scan_records(data, 1, 1)
+
+
+# the builder
+
+
+def test_a_full_batch_takes_no_more_and_stays_whole() -> None:
+    builder = RecordBatchBuilder(limit_bytes=200)
+    builder.append(1, None, bytes(100))
+    size = builder.size_bytes
+    with pytest.raises(RecordBatchFullError, match="limit is 200"):
+        builder.append(2, None, bytes(100))
+    assert (builder.size_bytes, builder.record_count, builder.last_offset) == (size, 1, 0)
+    assert builder.append(2, None, b"small") == 1
+    assert len(builder.build()) == builder.size_bytes <= 200
+
+
+def test_the_first_record_is_taken_whatever_its_size() -> None:
+    builder = RecordBatchBuilder(limit_bytes=10)
+    builder.append(1, None, bytes(100))
+    assert len(builder.build()) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((-2, None, None), "timestamp"),
+        ((2**63, None, None), "timestamp"),
+        ((1, None, None, (), 4), "follow"),
+        ((1, None, None, (), 5 + 2**31), "too far"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_our_own_fault(arguments: tuple, reason: str) -> None:  # type: ignore[type-arg]
+    builder = RecordBatchBuilder(base_offset=5)
+    with pytest.raises(ValueError, match=reason):
+        builder.append(*arguments)
+    with pytest.raises(ValueError, match="needs a record"):
+        builder.build()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"is_transactional": True}, "producer id"),
+        ({"producer_id": 1, "base_sequence": 0}, "epoch"),
+        ({"producer_id": 1, "producer_epoch": 0}, "sequence"),
+        ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "timestamp type"),
+    ],
+)
+def test_contradictory_producer_fields_are_refused(fields: dict, reason: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=reason):
+        RecordBatchBuilder(**fields)
+
+
+def test_header_fields_out_of_range_are_refused() -> None:
+    builder = RecordBatchBuilder(producer_id=2**63, producer_epoch=0, base_sequence=0)
+    builder.append(1, None, None)
+    with pytest.raises(ValueError, match="out of its range"):
+        builder.build()
+
+
+def test_the_range_of_a_compacted_batch_is_kept() -> None:
+    builder = RecordBatchBuilder(base_offset=10, delete_horizon_ms=5_000)
+    builder.append(7_000, b"k", None, (), 12)
+    batch = RecordBatch(builder.build(last_offset=19))
+    assert (batch.base_offset, batch.last_offset, batch.header.delete_horizon_ms) == (10, 19, 5_000)
+    assert list(batch.records()) == [Record(12, 7_000, b"k", None)]
+    with pytest.raises(ValueError, match="does not cover"):
+        builder.build(last_offset=11)
