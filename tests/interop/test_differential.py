@@ -1,0 +1,32 @@
+"""The embedded coordinator and a real ZooKeeper answer the same random operations alike.
+
+Results, stats (zxids by rank, times left out), errors and watch events in order, from three sessions, some requests
+pipelined. `BARNABAS_DIFFERENTIAL_SEEDS=100:200` runs other seeds than the usual ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.differential.comparison import Comparison
+from tests.interop.differential.steps import random_steps
+from tests.support.embedded_coordinator import embedded_coordinator
+from tests.support.zookeeper import ZooKeeperServer
+
+STEPS_PER_SEED = 150
+FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_DIFFERENTIAL_SEEDS", "0:40").split(":"))
+
+
+@pytest.fixture(scope="module")
+def comparison(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
+    with embedded_coordinator(tmp_path_factory.mktemp("coordinator")) as server:
+        yield Comparison(zookeeper_server.port, server.port)
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))
+def test_random_operations_of_several_sessions_end_alike(comparison: Comparison, seed: int) -> None:
+    explanation = comparison.explain(random_steps(seed, STEPS_PER_SEED))
+    assert not explanation, f"seed {seed}: {explanation}"
