@@ -11,7 +11,7 @@ import sys
 import tracemalloc
 
 import cramjam
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import zstandard
 from hypothesis import given

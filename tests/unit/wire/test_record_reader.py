@@ -144,9 +144,9 @@ def test_malformed_headers_are_refused(header_bytes: bytes, reason: str) -> None
 def test_a_part_may_not_reach_into_the_next_record() -> None:
     data = record_bytes(b"\0\0\0\x01\x04v\0") + record_bytes(b"\0\0\x02\x01\x01\0")
     for read in (iterate_records, iterate_entries):
-        with pytest.raises(InvalidRecordError, match="ends at|end before"):
+        with pytest.raises(InvalidRecordError, match=r"ends at|end before"):
             list(read(data, 2, 0, 0, None))
-    with pytest.raises(InvalidRecordError, match="ends at|end before"):
+    with pytest.raises(InvalidRecordError, match=r"ends at|end before"):
         scan_records(data, 2, 0)
 
 
