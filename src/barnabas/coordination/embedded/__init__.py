@@ -1,1 +1,1 @@
-"""The embedded coordinator: a single-server ZooKeeper in Python, durable, on the wire protocol that every ZooKeeper client speaks."""
+"""The embedded coordinator: a durable server of the ZooKeeper wire protocol, on one host and in one event loop."""

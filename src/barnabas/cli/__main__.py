@@ -1,0 +1,7 @@
+"""`python -m barnabas.cli` is the `barnabas` command, also where the script is not installed."""
+
+from __future__ import annotations
+
+from barnabas.cli.main import main
+
+main(prog_name="barnabas")

@@ -1,0 +1,81 @@
+"""`barnabas coordinator`: the embedded coordinator as a process."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from barnabas.coordination.embedded.config import CoordinatorConfig
+    from barnabas.kernel.real_host import RealHost
+
+# Znodes live long and hold no cycles: the collector looks at the young objects rarely, and hardly ever at all of them.
+_COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+
+
+@click.command(name="coordinator")
+@click.option("--data", "data_directory", required=True, metavar="DIR", help="Data directory; made when missing.")
+@click.option("--port", default=2181, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--tick-time", "tick_time_ms", default=2000, show_default=True, help="ZooKeeper's tickTime, in ms.")
+@click.option("--min-session-timeout", "min_session_timeout_ms", type=int, help="In ms.  [default: 2 ticks]")
+@click.option("--max-session-timeout", "max_session_timeout_ms", type=int, help="In ms.  [default: 20 ticks]")
+@click.option(
+    "--max-client-connections",
+    "connections_per_address_max",
+    default=0,
+    show_default=True,
+    help="Connections of one address; 0 is no limit.",
+)
+@click.option("--snapshot-transactions", default=100_000, show_default=True, help="Transactions between two snapshots.")
+@click.option("--snapshots-retained", default=3, show_default=True, help="Snapshots to keep, with their logs.")
+@click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
+def command(verbose: bool, **settings: object) -> None:
+    """Run the embedded coordinator, a ZooKeeper-compatible server.
+
+    Prints one line when it is ready, and stops in order on SIGTERM or Ctrl-C.
+    """
+    from barnabas.coordination.embedded.config import CoordinatorConfig
+    from barnabas.kernel.real_host import raise_open_files_limit, run
+
+    try:
+        config = CoordinatorConfig(**settings)  # type: ignore[arg-type]  # click has checked the types
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    raise_open_files_limit()
+    sys.exit(run(lambda host: _serve(host, config), name="coordinator"))
+
+
+async def _serve(host: RealHost, config: CoordinatorConfig) -> int:
+    """Serves until a signal or a failure; the exit status."""
+    from barnabas.coordination.embedded.server import EmbeddedCoordinator
+    from barnabas.coordination.errors import CoordinationError
+    from barnabas.kernel.real_host import stop_on_signals
+
+    coordinator = EmbeddedCoordinator(host, config)
+    stop = stop_on_signals(host.loop)
+    try:
+        await coordinator.start()
+    except (CoordinationError, OSError) as error:
+        click.echo(f"barnabas coordinator: {error}", err=True)
+        return 1
+    click.echo(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
+    sys.stdout.flush()
+    # What recovery made stays.
+    gc.collect()
+    gc.freeze()
+    coordinator.failure.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    if coordinator.failure.done():
+        click.echo(f"barnabas coordinator: {coordinator.failure.result()}", err=True)
+        return 1
+    await coordinator.stop()
+    return 0

@@ -1,0 +1,38 @@
+"""The `barnabas` command. Each subcommand's module is imported when it is run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+# Name, module, and the line that `--help` shows without importing the module.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "coordinator": (
+        "barnabas.cli.coordinator",
+        "Run the embedded coordinator, a ZooKeeper-compatible server.",
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed. Each module calls its command `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="barnabas")
+def main() -> None:
+    """Barnabas: Apache Kafka's ZooKeeper-era system in Python."""

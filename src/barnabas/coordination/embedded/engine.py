@@ -1,0 +1,190 @@
+"""The coordinator's state and what requests do to it, without sockets.
+
+The engine owns the tree, the watches and the sessions. It is told the time, hands each transaction to the group commit,
+and addresses connections through the `Attachment` port.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.coordination.embedded.commits import Commits
+from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.embedded.log import pack_record
+from barnabas.coordination.embedded.reads import Client, Reads
+from barnabas.coordination.embedded.sessions import Session, SessionTable, StoredSession
+from barnabas.coordination.embedded.statistics import ServerStatistics
+from barnabas.coordination.embedded.stats import creations_of, modified_ms_of
+from barnabas.coordination.embedded.storage import Recovered
+from barnabas.coordination.embedded.transactions import Requester, Transactions
+from barnabas.coordination.embedded.watches import Watches
+from barnabas.coordination.errors import ErrorCode, KeeperError, MalformedFrameError
+from barnabas.coordination.jute import Reader, pack_buffer, pack_int
+from barnabas.coordination.protocol import PASSWORD_BYTES, OpCode
+from barnabas.kernel.host import Clock, Entropy
+
+WRITES = frozenset(
+    map(
+        int,
+        (
+            OpCode.CREATE,
+            OpCode.CREATE2,
+            OpCode.CREATE_CONTAINER,
+            OpCode.CREATE_TTL,
+            OpCode.DELETE,
+            OpCode.DELETE_CONTAINER,
+            OpCode.SET_DATA,
+            OpCode.SET_ACL,
+            OpCode.CHECK,
+            OpCode.MULTI,
+            OpCode.RECONFIG,
+        ),
+    )
+)
+_CREATE_SESSION = int(OpCode.CREATE_SESSION)
+_CLOSE_SESSION = int(OpCode.CLOSE_SESSION)
+_NOBODY = Requester(0, ())
+
+
+class Attachment(Client, Protocol):
+    """A connection that has a session."""
+
+    @property
+    def requester(self) -> Requester: ...
+
+    def finish(self) -> None:
+        """Takes no more requests, and closes when its output has left."""
+        ...
+
+
+class Engine:
+    """Everything that a coordinator knows, and the operations on it."""
+
+    def __init__(
+        self,
+        recovered: Recovered,
+        commits: Commits,
+        config: CoordinatorConfig,
+        *,
+        clock: Clock,
+        now: Callable[[], float],
+        entropy: Entropy,
+        statistics: ServerStatistics,
+        logger: logging.Logger,
+    ) -> None:
+        """`now` is the loop's time in seconds; the sessions of `recovered` get their full time-out from now."""
+        self.tree = recovered.tree
+        self.watches = Watches()
+        self.commits = commits
+        self.sessions: SessionTable[Attachment] = SessionTable(clock.time_ms(), recovered.highest_session_id)
+        for stored in recovered.sessions.values():
+            self.sessions.add(stored, now())
+        self.statistics = statistics
+        self._config = config
+        self._clock = clock
+        self._now = now
+        self._entropy = entropy
+        self._logger = logger
+        self._transactions = Transactions(self.tree, extended_types=config.extended_types)
+        self._reads = Reads(self.tree, self.watches, watches_max=config.watches_max)
+        self.read_handlers = self._reads.handlers
+
+    def time_ms(self) -> int:
+        """The wall clock."""
+        return self._clock.time_ms()
+
+    def negotiated_timeout_ms(self, requested_ms: int) -> int:
+        """The session time-out for a client that wants `requested_ms`."""
+        config = self._config
+        return min(max(requested_ms, config.session_timeout_ms_min), config.session_timeout_ms_max)
+
+    def open_session(self, attachment: Attachment, timeout_ms: int) -> Session[Attachment]:
+        """A new session on the connection."""
+        stored = StoredSession(self.sessions.next_id(), timeout_ms, self._entropy(PASSWORD_BYTES))
+        session = self.sessions.add(stored, self._now())
+        self.sessions.attach(session, attachment, timeout_ms, self._now())
+        self.tree.zxid += 1
+        self._log(stored.id, _CREATE_SESSION, pack_int(timeout_ms) + pack_buffer(stored.password))
+        return session
+
+    def attach_session(
+        self, attachment: Attachment, session_id: int, password: bytes, timeout_ms: int
+    ) -> Session[Attachment] | None:
+        """The session, moved to the connection; None when it is over or the password is wrong. The connection that it
+        was on, if any, is closed.
+        """
+        session = self.sessions.get(session_id)
+        if session is None or session.stored.password != password:
+            return None
+        previous = session.attachment
+        self.sessions.attach(session, attachment, timeout_ms, self._now())
+        if previous is not None:
+            previous.finish()
+        return session
+
+    def detach(self, attachment: Attachment, session: Session[Attachment] | None) -> None:
+        """The connection is gone; its watches go with it, its session stays until it expires."""
+        self.watches.remove_watcher(attachment)
+        if session is not None and session.attachment is attachment:
+            session.attachment = None
+
+    def close_session(self, session: Session[Attachment]) -> None:
+        """Ends the session: its ephemeral znodes go, and whoever watches them is told."""
+        tree = self.tree
+        tree.zxid += 1
+        tree.close_session(session.id, tree.zxid)
+        self.sessions.remove(session.id)
+        self._log(session.id, _CLOSE_SESSION, b"")
+
+    def expire_sessions(self) -> None:
+        """Ends the sessions whose time is over."""
+        for session in self.sessions.take_expired(self._now()):
+            self._logger.info("session %#x was silent for %d ms and has expired", session.id, session.timeout_ms)
+            self.close_session(session)
+            if session.attachment is not None:
+                session.attachment.finish()
+
+    def write(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes]:
+        """Carries out a write request; returns the reply's error code and body."""
+        return self._perform(op_code, reader, attachment.requester)
+
+    def read(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes]:
+        """Answers a read request; returns the reply's error code and body."""
+        try:
+            return 0, self.read_handlers[op_code](reader, attachment)
+        except KeeperError as error:
+            return error.code, b""
+        except MalformedFrameError:
+            return ErrorCode.MARSHALLING_ERROR, b""
+
+    def delete_unused_containers(self) -> None:
+        """Deletes containers that have lost their last child, and childless znodes whose time to live is over."""
+        tree = self.tree
+        for path in list(tree.containers):
+            _, stat, _, children = tree.nodes[path]
+            if children is None and creations_of(stat) > 0:
+                self._perform(OpCode.DELETE_CONTAINER, Reader(path.encode()), _NOBODY)
+        time_ms = self._clock.time_ms()
+        for path, ttl_ms in list(tree.ttls_ms.items()):
+            _, stat, _, children = tree.nodes[path]
+            if children is None and time_ms - modified_ms_of(stat) > ttl_ms:
+                self._perform(OpCode.DELETE_CONTAINER, Reader(path.encode()), _NOBODY)
+
+    def _perform(self, op_code: int, reader: Reader, requester: Requester) -> tuple[int, bytes]:
+        time_ms = self._clock.time_ms()
+        code, reply, logged, body = self._transactions.perform(op_code, reader, requester, time_ms)
+        self._log(requester.session_id, logged, body, time_ms)
+        return code, reply
+
+    def _log(self, session_id: int, op_code: int, body: bytes, time_ms: int | None = None) -> None:
+        """Hands the transaction just applied to the group commit, and tells the watchers of what it changed."""
+        tree = self.tree
+        zxid = tree.zxid
+        if time_ms is None:
+            time_ms = self._clock.time_ms()
+        self.commits.add(zxid, pack_record(zxid, time_ms, session_id, op_code, body))
+        if tree.changes:
+            self.watches.fire(tree.changes)
+            tree.changes.clear()

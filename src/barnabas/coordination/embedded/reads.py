@@ -1,0 +1,237 @@
+"""Requests that change nothing: reads of the tree, and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from barnabas.coordination.embedded import access
+from barnabas.coordination.embedded.transactions import read_text
+from barnabas.coordination.embedded.tree import Znode, ZnodeTree, child_names
+from barnabas.coordination.embedded.watches import Watcher, Watches, WatchMode
+from barnabas.coordination.errors import (
+    BadArgumentsError,
+    KeeperError,
+    MalformedFrameError,
+    MarshallingError,
+    NoAuthError,
+    NoNodeError,
+    NoWatcherError,
+    ThrottledOpError,
+)
+from barnabas.coordination.jute import INT, NULL, Reader, pack_int, pack_string, pack_strings
+from barnabas.coordination.protocol import (
+    MULTI_END,
+    MULTI_HEADER,
+    AddWatchMode,
+    Id,
+    OpCode,
+    Permission,
+    WatcherType,
+)
+
+_READ = int(Permission.READ)
+_ADMIN = int(Permission.ADMIN)
+_GET_DATA = int(OpCode.GET_DATA)
+_GET_CHILDREN = int(OpCode.GET_CHILDREN)
+_DATA_RESULT = MULTI_HEADER.pack(OpCode.GET_DATA, False, 0)
+_CHILDREN_RESULT = MULTI_HEADER.pack(OpCode.GET_CHILDREN, False, 0)
+_WATCH_MODES = {
+    int(AddWatchMode.PERSISTENT): WatchMode.PERSISTENT,
+    int(AddWatchMode.PERSISTENT_RECURSIVE): WatchMode.PERSISTENT_RECURSIVE,
+}
+_WATCHER_TYPES = {int(kind): kind for kind in WatcherType}
+
+
+class Client(Watcher, Protocol):
+    """The connection that asks: it may be a watcher."""
+
+    @property
+    def session_id(self) -> int: ...
+    @property
+    def identities(self) -> tuple[Id, ...]: ...
+
+
+class Reads:
+    """Answers requests that take no zxid."""
+
+    def __init__(self, tree: ZnodeTree, watches: Watches, *, watches_max: int) -> None:
+        self._tree = tree
+        self._watches = watches
+        self._watches_max = watches_max
+        self.handlers: dict[int, Callable[[Reader, Client], bytes]] = {
+            OpCode.EXISTS: self._exists,
+            OpCode.GET_DATA: self._get_data,
+            OpCode.GET_ACL: self._get_acl,
+            OpCode.GET_CHILDREN: self._get_children,
+            OpCode.GET_CHILDREN2: self._get_children2,
+            OpCode.SYNC: self._sync,
+            OpCode.CHECK_WATCHES: self._check_watches,
+            OpCode.REMOVE_WATCHES: self._remove_watches,
+            OpCode.MULTI_READ: self._multi_read,
+            OpCode.SET_WATCHES: self._set_watches,
+            OpCode.SET_WATCHES2: self._set_watches2,
+            OpCode.GET_EPHEMERALS: self._get_ephemerals,
+            OpCode.GET_ALL_CHILDREN_NUMBER: self._get_all_children_number,
+            OpCode.ADD_WATCH: self._add_watch,
+            OpCode.WHO_AM_I: self._who_am_i,
+        }
+
+    def _readable(self, path: str, client: Client) -> Znode:
+        node = self._tree.nodes.get(path)
+        if node is None:
+            node = self._tree.get(path)
+        if node[2] is not access.OPEN and not access.allowed(node[2], _READ, client.identities):
+            raise NoAuthError(path)
+        return node
+
+    def _make_room_for_watches(self, count: int = 1) -> None:
+        if self._watches.count + count > self._watches_max:
+            raise ThrottledOpError
+
+    def _get_data(self, reader: Reader, client: Client) -> bytes:
+        path = read_text(reader)
+        watch = reader.boolean()
+        data, stat, _, _ = self._readable(path, client)
+        if watch:
+            self._make_room_for_watches()
+            self._watches.data.add(path, client)
+        return NULL + stat if data is None else INT.pack(len(data)) + data + stat
+
+    def _exists(self, reader: Reader, client: Client) -> bytes:
+        path = read_text(reader)
+        watch = reader.boolean()
+        if "\0" in path:
+            raise BadArgumentsError(path)
+        try:
+            stat = self._readable(path, client)[1]
+        except NoNodeError:
+            if watch:
+                self._make_room_for_watches()
+                self._watches.data.add(path, client)
+            raise
+        if watch:
+            self._make_room_for_watches()
+            self._watches.data.add(path, client)
+        return stat
+
+    def _list(self, reader: Reader, client: Client) -> Znode:
+        path = read_text(reader)
+        watch = reader.boolean()
+        node = self._readable(path, client)
+        if watch:
+            self._make_room_for_watches()
+            self._watches.children.add(path, client)
+        return node
+
+    def _get_children(self, reader: Reader, client: Client) -> bytes:
+        return pack_strings(child_names(self._list(reader, client)))
+
+    def _get_children2(self, reader: Reader, client: Client) -> bytes:
+        node = self._list(reader, client)
+        return pack_strings(child_names(node)) + node[1]
+
+    def _get_acl(self, reader: Reader, client: Client) -> bytes:
+        path = read_text(reader)
+        _, stat, acl, _ = self._tree.get(path)
+        if not access.allowed(acl, access.READ_OR_ADMIN, client.identities):
+            raise NoAuthError(path)
+        if not access.allowed(acl, _ADMIN, client.identities):
+            acl = access.with_digests_hidden(acl)
+        return acl + stat
+
+    def _sync(self, reader: Reader, _client: Client) -> bytes:
+        return pack_string(read_text(reader))
+
+    def _multi_read(self, reader: Reader, client: Client) -> bytes:
+        """One result for each read; a read that fails does not keep the others from succeeding."""
+        operations: list[tuple[int, str]] = []
+        while True:
+            op_code, done, _ = reader.structure(MULTI_HEADER)
+            if done:
+                break
+            if op_code not in {_GET_DATA, _GET_CHILDREN}:
+                raise MarshallingError
+            operations.append((op_code, read_text(reader)))
+            reader.boolean()
+        parts: list[bytes] = []
+        nodes = self._tree.nodes
+        for op_code, path in operations:
+            node = nodes.get(path)
+            if node is None or node[2] is not access.OPEN:
+                try:
+                    node = self._readable(path, client)
+                except KeeperError as error:
+                    parts += (MULTI_HEADER.pack(OpCode.ERROR, False, error.code), pack_int(error.code))
+                    continue
+            if op_code == _GET_DATA:
+                data = node[0]
+                parts += (_DATA_RESULT, NULL if data is None else INT.pack(len(data)) + data, node[1])
+            else:
+                parts += (_CHILDREN_RESULT, pack_strings(child_names(node)))
+        parts.append(MULTI_END)
+        return b"".join(parts)
+
+    def _get_ephemerals(self, reader: Reader, client: Client) -> bytes:
+        prefix = reader.buffer()
+        text = "" if prefix is None else prefix.decode(errors="replace")
+        owned: Sequence[str] = list(self._tree.ephemerals.get(client.session_id, ()))
+        if text.strip() not in {"", "/"}:
+            owned = [path for path in owned if path.startswith(text)]
+        return pack_strings(owned)
+
+    def _get_all_children_number(self, reader: Reader, client: Client) -> bytes:
+        path = read_text(reader)
+        self._readable(path, client)
+        return pack_int(self._tree.descendant_count(path))
+
+    def _who_am_i(self, _reader: Reader, client: Client) -> bytes:
+        users = [
+            pack_string(each.scheme) + pack_string(each.id.split(":")[0] if each.scheme == "digest" else each.id)
+            for each in client.identities
+        ]
+        return pack_int(len(users)) + b"".join(users)
+
+    def _set_watches(self, reader: Reader, client: Client) -> bytes:
+        relative_zxid = reader.long()
+        self._set_again(client, relative_zxid, [reader.strings() for _ in range(3)])
+        return b""
+
+    def _set_watches2(self, reader: Reader, client: Client) -> bytes:
+        relative_zxid = reader.long()
+        self._set_again(client, relative_zxid, [reader.strings() for _ in range(5)])
+        return b""
+
+    def _set_again(self, client: Client, relative_zxid: int, paths: list[list[str]]) -> None:
+        self._make_room_for_watches(sum(map(len, paths)))
+        self._watches.set_again(self._tree, client, relative_zxid, *paths)
+
+    def _add_watch(self, reader: Reader, client: Client) -> bytes:
+        path = read_text(reader)
+        mode = _WATCH_MODES.get(reader.integer())
+        if mode is None:
+            raise MarshallingError(path)
+        self._make_room_for_watches(2)
+        self._watches.add(path, client, mode)
+        return pack_int(0)
+
+    def _check_watches(self, reader: Reader, _client: Client) -> bytes:
+        path, kind = _read_watcher(reader)
+        if not self._watches.contains(path, kind):
+            raise NoWatcherError(path)
+        return b""
+
+    def _remove_watches(self, reader: Reader, client: Client) -> bytes:
+        path, kind = _read_watcher(reader)
+        if not self._watches.remove(path, kind, client):
+            raise NoWatcherError(path)
+        return b""
+
+
+def _read_watcher(reader: Reader) -> tuple[str, WatcherType]:
+    path = read_text(reader)
+    number = reader.integer()
+    kind = _WATCHER_TYPES.get(number)
+    if kind is None:
+        raise MalformedFrameError(f"{number} is no kind of watcher")
+    return path, kind
