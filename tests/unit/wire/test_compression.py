@@ -13,6 +13,7 @@ import tracemalloc
 import cramjam
 import lz4.frame  # type: ignore[import-untyped]
 import pytest
+import xxhash
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,6 +208,11 @@ def test_xxhash32_has_the_published_values() -> None:
         0x32D153FF,
         0xE2293B2F,
     ]
+
+
+@given(st.binary(max_size=200))
+def test_xxhash32_is_that_of_the_reference_implementation(data: bytes) -> None:
+    assert xxhash32(memoryview(data)) == xxhash.xxh32(data).intdigest()
 
 
 @pytest.mark.parametrize("block_size", [lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB])
