@@ -291,7 +291,7 @@ class Connection(asyncio.Protocol):
             if code == ErrorCode.NO_NODE and type(operation) is Exists:
                 return None
             return error_for(code, operation.path)
-        if type(operation) is MultiRead and not reader.remaining:
+        if isinstance(operation, MultiRead) and not reader.remaining:
             # Servers older than 3.6 answer an operation that they do not know with an empty success.
             return UnimplementedError(operation.path, "multiRead needs ZooKeeper 3.6")
         try:

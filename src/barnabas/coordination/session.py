@@ -196,7 +196,7 @@ class Session:
             await self._stop()
             return
         self._closing = True
-        self._refuse_waiting()
+        self._wake_waiting()
         connection = self._connection
         if connection is not None and self._state is SessionState.CONNECTED:
             batch = Batch(self._loop.create_future(), 1)
@@ -244,10 +244,8 @@ class Session:
         for index, operation in enumerate(operations):
             try:
                 body = self._body(operation)
-                connection = await self._room(operation.weight, len(body))
-                first_connection = first_connection or connection
-                if connection is not first_connection:
-                    raise NotSentError(operation.path)
+                connection = await self._room(operation.weight, len(body), first_connection)
+                first_connection = connection
             except (NotSentError, *_FINAL_ERRORS) as error:
                 # One reason for all that is left; each error names its own path.
                 for rest in range(index, len(operations)):
@@ -273,14 +271,18 @@ class Session:
             )
         return body
 
-    async def _room(self, weight: int, size_bytes: int) -> Connection:
-        """Waits for a connection that may take this much. Raises `NotSentError` after a session's time-out without
-        one, and when the session is over.
+    async def _room(self, weight: int, size_bytes: int, only: Connection | None) -> Connection:
+        """Waits for a connection, `only` this one if it is given, that may take so much.
+
+        Raises `NotSentError` when `only` is lost, or after a session's time-out without any; and when the session is
+        over.
         """
         while True:
             connection = self._connection
             if self._closing or self._state.is_final:
                 raise self._final_error(None)
+            if only is not None and connection is not only:
+                raise NotSentError(None)
             if (
                 connection is not None
                 and self._state is SessionState.CONNECTED
@@ -316,8 +318,8 @@ class Session:
                 turn.set_result(None)
                 room -= 1
 
-    def _refuse_waiting(self) -> None:
-        """Wakes all who wait: the session is over, and they will see it."""
+    def _wake_waiting(self) -> None:
+        """Wakes all who wait, so that they see that the connection is lost or the session over."""
         while self._waiting:
             turn, _ = self._waiting.popleft()
             if not turn.done():
@@ -399,7 +401,7 @@ class Session:
         if self._state is SessionState.CONNECTED and not self._closing:
             self._logger.info("session 0x%x: %s", self._ticket.id, reason)
             self._advance(SessionEvent.CONNECTION_LOST)
-        self._arm_waiting_timer()
+            self._wake_waiting()
 
     # Inside.
 
@@ -416,7 +418,7 @@ class Session:
         for credential in self._credentials:
             if not credential.answered.done():
                 credential.answered.set_result(self._final_error(None))
-        self._refuse_waiting()
+        self._wake_waiting()
         event = WatcherEvent(EventType.NONE, _KEEPER_STATES[self._state], "")
         self._call_watchers(self._watches.drain(), event)
 
