@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -32,10 +31,12 @@ class Uuid(bytes):
         """Reads what `str` gives, padded or not; ValueError for any other text."""
         if len(text) > _TEXT_LENGTH_MAX:
             raise ValueError(f"the Uuid {text[:_TEXT_LENGTH_MAX]!r}... is too long: it is 22 characters of base64url")
+        bare = text.rstrip("=")
         try:
-            bare = text.rstrip("=")
+            if "+" in bare or "/" in bare:  # base64, but not base64url; the decoder would take both
+                raise ValueError("characters of plain base64")
             value = base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise ValueError(f"the Uuid {text!r} is not base64url") from error
         if len(value) != UUID_BYTES:
             raise ValueError(f"the Uuid {text!r} decodes to {len(value)} bytes: it must be 22 characters of base64url")
