@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from barnabas.testing.simulated_network import Link, NetworkPort, SimulatedNetwork
 
 HIGH_WATER_BYTES = 64 * 1024
+HEADER_BYTES = 32
 
 
 class BufferReusedError(Exception):
@@ -355,10 +356,10 @@ class SimulatedTransport(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
-        if self._end_written:
-            raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or self.port.cut:
             return
+        if self._end_written:
+            raise RuntimeError("Cannot call write() after write_eof()")
         checksum = None
         if not isinstance(data, bytes):
             data = memoryview(data).cast("B")
@@ -493,7 +494,8 @@ class SimulatedTransport(asyncio.Transport):
             chunk = b"".join(pieces)
         limit = min(len(chunk), profile.read_bytes_max)
         if limit > 1 and self._random.random() < profile.split_probability:
-            limit = self._random.randint(1, limit)
+            # Half of the splits are where headers are.
+            limit = self._random.randint(1, limit if self._random.random() < 0.5 else min(limit, HEADER_BYTES))
         return self._limited(chunk, limit)
 
     def _limited(self, chunk: bytes | memoryview, limit: int) -> bytes | memoryview:

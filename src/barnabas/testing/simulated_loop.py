@@ -346,6 +346,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None, **options: Any
     ) -> asyncio.Task[Any]:
+        if self.dropped and isinstance(coro, Coroutine):
+            _close_quietly(coro)
         self._tasks_made += 1
         number = self._tasks_made
         if self._task_factory is not None:

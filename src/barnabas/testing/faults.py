@@ -1,0 +1,174 @@
+"""Random faults from the seed: what breaks when, in a scenario that must survive it.
+
+A `Nemesis` strikes a set of machines: each kind of fault comes as a Poisson process with its own rate, lasts a drawn
+time, and is undone. It knows nothing of what runs there. `stop` undoes everything that is still broken, so that a
+scenario can then check that the cluster heals.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.testing.profile import Range
+    from barnabas.testing.simulated_host import SimulatedMachine
+    from barnabas.testing.simulation import Simulation
+
+
+class FaultKind(enum.Enum):
+    """What a nemesis can do."""
+
+    CRASH = "crash"  # every process of one machine is killed; restarted later
+    POWER = "power"  # power of one machine fails; it is restarted later
+    PAUSE = "pause"  # every process of one machine is stopped, and goes on later
+    PARTITION = "partition"  # the machines fall into two groups that cannot reach each other
+    CUT = "cut"  # one direction between two machines is cut
+    RESET = "reset"  # every connection between two machines breaks
+    SLOW_DISK = "slow-disk"  # one disk is up to a hundred times slower
+    CLOCK_STEP = "clock-step"  # one wall clock is set up to ten seconds wrong, for good
+
+
+DOWN = frozenset({FaultKind.CRASH, FaultKind.POWER, FaultKind.PAUSE})
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSchedule:
+    """How often each kind strikes, in strikes per virtual minute (a kind left out never does), and how long it lasts,
+    in seconds.
+
+    `down_at_most` machines are crashed, without power or paused at any time; a strike that would exceed it does not
+    happen.
+    """
+
+    per_minute: Mapping[FaultKind, float]
+    lasting_seconds: Mapping[FaultKind, Range] = field(default_factory=dict)
+    lasting_seconds_default: Range = (0.5, 15.0)
+    down_at_most: int = 1
+    slowness: Range = (5.0, 100.0)
+    clock_step_seconds: Range = (-10.0, 10.0)
+
+
+class Nemesis:
+    """Carries a schedule out on some machines of a simulation, from `start` until `stop`."""
+
+    def __init__(self, simulation: Simulation, machines: Sequence[SimulatedMachine], schedule: FaultSchedule) -> None:
+        if len(machines) < 2 and any(
+            kind in schedule.per_minute for kind in (FaultKind.PARTITION, FaultKind.CUT, FaultKind.RESET)
+        ):
+            raise ValueError("faults of the network need at least two machines")
+        self.strikes = dict.fromkeys(FaultKind, 0)
+        """How often each kind has struck."""
+        self._simulation = simulation
+        self._machines = list(machines)
+        self._schedule = schedule
+        self._random = simulation.world.random("nemesis")
+        self._active = False
+        self._down: dict[SimulatedMachine, None] = {}
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._numbers = 0
+
+    def start(self) -> None:
+        """Begins to strike."""
+        if not self._active:
+            self._active = True
+            for kind in FaultKind:
+                if self._schedule.per_minute.get(kind, 0.0) > 0.0:
+                    self._plan(kind)
+
+    def stop(self) -> None:
+        """Undoes what is still broken, and strikes no more. Wall clocks stay as they were set."""
+        self._active = False
+        undo, self._undo = self._undo, {}
+        for action in undo.values():
+            action()
+
+    def _plan(self, kind: FaultKind) -> None:
+        pause = self._random.expovariate(self._schedule.per_minute[kind] / 60.0)
+        self._simulation.after(pause, lambda: self._come(kind))
+
+    def _come(self, kind: FaultKind) -> None:
+        if not self._active:
+            return
+        undo = self._strike(kind)
+        if undo is not None:
+            self.strikes[kind] += 1
+            self._simulation.note(f"nemesis {kind.value}", self.strikes[kind])
+            self._numbers += 1
+            number = self._numbers
+            self._undo[number] = undo
+            lasting = self._schedule.lasting_seconds.get(kind, self._schedule.lasting_seconds_default)
+            self._simulation.after(self._random.uniform(*lasting), lambda: self._mend(number))
+        self._plan(kind)
+
+    def _mend(self, number: int) -> None:
+        self._undo.pop(number, _nothing)()
+
+    def _strike(self, kind: FaultKind) -> Callable[[], None] | None:
+        """Breaks something; returns what mends it, or None when nothing could be broken."""
+        if kind in DOWN:
+            return self._take_down(kind)
+        if kind is FaultKind.PARTITION:
+            return self._partition()
+        if kind is FaultKind.SLOW_DISK:
+            return self._slow_down(self._random.choice(self._machines))
+        if kind is FaultKind.CLOCK_STEP:
+            self._random.choice(self._machines).clock.step(self._random.uniform(*self._schedule.clock_step_seconds))
+            return _nothing
+        one, two = self._random.sample(self._machines, 2)
+        network = self._simulation.network
+        if kind is FaultKind.CUT:
+            network.cut(one.name, two.name)
+            return lambda: network.heal(one.name, two.name)
+        network.reset_connections(one.name, two.name)
+        return _nothing
+
+    def _slow_down(self, machine: SimulatedMachine) -> Callable[[], None]:
+        disk = machine.disk
+        disk.slowness = self._random.uniform(*self._schedule.slowness)
+
+        def mend() -> None:
+            disk.slowness = 1.0
+
+        return mend
+
+    def _take_down(self, kind: FaultKind) -> Callable[[], None] | None:
+        up = [machine for machine in self._machines if machine not in self._down and machine.running]
+        if not up or len(self._down) >= self._schedule.down_at_most:
+            return None
+        machine = self._random.choice(up)
+        self._down[machine] = None
+        if kind is FaultKind.PAUSE:
+            machine.pause()
+            return lambda: self._bring_back(machine, machine.resume)
+        if kind is FaultKind.POWER:
+            machine.power_fail()
+        else:
+            machine.crash()
+        return lambda: self._bring_back(machine, machine.restart)
+
+    def _bring_back(self, machine: SimulatedMachine, action: Callable[[], object]) -> None:
+        del self._down[machine]
+        action()
+
+    def _partition(self) -> Callable[[], None]:
+        names = [machine.name for machine in self._machines]
+        self._random.shuffle(names)
+        split = self._random.randint(1, len(names) - 1)
+        one, two = names[:split], names[split:]
+        network = self._simulation.network
+        network.partition(one, two)
+
+        def heal() -> None:
+            for left in one:
+                for right in two:
+                    network.heal(left, right)
+                    network.heal(right, left)
+
+        return heal
+
+
+def _nothing() -> None:
+    """Nothing to mend."""
