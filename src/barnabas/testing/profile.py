@@ -65,17 +65,19 @@ class DiskProfile:
     short_write_probability: float = 0.01
     short_read_probability: float = 0.01
     uncached_probability: float = 0.05
-    """Chance that a read with RWF_NOWAIT raises BlockingIOError."""
+    """Chance that a read with READ_CACHED_ONLY raises BlockingIOError, and again that it is cut short."""
+    knows_what_is_cached: bool = True
+    """False: a file system on which a read with READ_CACHED_ONLY raises EOPNOTSUPP."""
     writeback_seconds: float = 30.0
     """Unsynced data older than this is on the disk anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadProfile:
-    """Workers and queue of each offload kind, and how long work waits for a free thread."""
+    """Workers and bound of each offload kind, and how long work waits for a free thread."""
 
-    workers: int = 4
-    queued_max: int = 1024
+    workers: int = 8
+    unfinished_max: int = 8192
     dispatch_seconds: Range = (10e-6, 300e-6)
     compute_seconds: Range = (20e-6, 2e-3)
     """How long a piece of work takes besides its file operations."""

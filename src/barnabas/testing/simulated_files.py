@@ -3,7 +3,7 @@
 Fulfils `kernel.host.Files`. Besides what the disk's model says:
 
 - Short writes and short reads happen by seed (`DiskProfile`), also where the disk fills up in the middle of a write;
-  after that ENOSPC. A read with RWF_NOWAIT raises BlockingIOError by seed. Errors are injected with `FaultRule`s.
+  after that ENOSPC. A read with READ_CACHED_ONLY raises BlockingIOError by seed. Errors are injected with `FaultRule`s.
 - A descriptor's number is never used again, so using one after `close` raises EBADF instead of reaching another file.
 - An advisory lock belongs to the descriptor that took it, as flock's does; it ends with the descriptor or the process.
 - Calls take time: on the loop they lengthen the tick, in offloaded work they lengthen that; syncs take longest, times
@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.kernel.host import Buffer, FileStatus
+from barnabas.kernel.host import BUFFERS_PER_CALL_MAX, READ_CACHED_ONLY, Buffer, FileStatus
 from barnabas.testing.simulated_disk import Edit, Node, SyncUnderWay
 from barnabas.testing.simulated_loop import ProcessEndedError
 from barnabas.testing.trace import Occurrence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from barnabas.testing.simulated_disk import SimulatedDisk
 
 DESCRIPTOR_FIRST = 1000
-RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 8)
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 
@@ -226,17 +225,29 @@ class SimulatedFiles:
 
     def preadv(self, descriptor: int, buffers: Sequence[bytearray | memoryview], offset: int, flags: int = 0) -> int:
         opened = self._opened(descriptor, "read")
-        profile = self._disk.profile
-        if flags & RWF_NOWAIT and self._disk.random.random() < profile.uncached_probability:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), opened.path)
+        _check_count(buffers, opened.path)
         views = [memoryview(buffer).cast("B") for buffer in buffers]
-        data = self._read(opened, sum(len(view) for view in views), offset)
+        wanted = sum(len(view) for view in views)
+        if flags & READ_CACHED_ONLY:
+            wanted = self._cached(opened, wanted)
+        data = self._read(opened, wanted, offset)
         done = 0
         for view in views:
             part = data[done : done + len(view)]
             view[: len(part)] = part
             done += len(part)
         return done
+
+    def _cached(self, opened: _OpenFile, wanted: int) -> int:
+        """How many of the bytes are in the page cache, by seed."""
+        profile, random = self._disk.profile, self._disk.random
+        if not profile.knows_what_is_cached:
+            raise _error(errno.EOPNOTSUPP, opened.path)
+        if random.random() < profile.uncached_probability:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), opened.path)
+        if wanted > 1 and random.random() < profile.uncached_probability:
+            return random.randint(1, wanted - 1)
+        return wanted
 
     def _read(self, opened: _OpenFile, count: int, offset: int) -> bytes:
         if opened.node.is_directory:
@@ -258,6 +269,7 @@ class SimulatedFiles:
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         opened = self._opened(descriptor, "write")
+        _check_count(buffers, opened.path)
         if opened.flags & os.O_APPEND:
             opened.position = len(opened.node.content)
         count = self._write(opened, b"".join(buffers), opened.position)
@@ -309,6 +321,8 @@ class SimulatedFiles:
 
     def lock(self, descriptor: int) -> bool:
         opened = self._opened(descriptor, "lock")
+        if opened.flags & _ACCESS == os.O_RDONLY:
+            raise _error(errno.EBADF, opened.path)
         if opened.node.locked_by is None:
             opened.node.locked_by = opened
         return opened.node.locked_by is opened
@@ -428,6 +442,11 @@ class SimulatedFiles:
         self._begin("free_bytes", path)
         self._existing(path)
         return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
+
+
+def _check_count(buffers: Sequence[object], path: str) -> None:
+    if len(buffers) > BUFFERS_PER_CALL_MAX:
+        raise _error(errno.EINVAL, path)
 
 
 def _names(path: str) -> list[str]:

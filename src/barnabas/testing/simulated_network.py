@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.testing.world import World
 
 EPHEMERAL_PORT_FIRST = 32_768
+PASSIVE = 1  # AI_PASSIVE of getaddrinfo
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - simulated
 LOOPBACK_ADDRESS = "127.0.0.1"
 
@@ -220,7 +221,7 @@ class NetworkPort:
 
     async def getaddrinfo(self, host: Any, port: Any, flags: int) -> list[tuple[Any, ...]]:
         """As asyncio's, with the simulated names; takes a moment."""
-        found = self._resolve(host, passive=bool(flags & socket.AI_PASSIVE))
+        found = self._resolve(host, passive=bool(flags & PASSIVE))
         await self._moment()
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (found, int(port or 0)))]
 

@@ -1,9 +1,9 @@
 """Work off the loop, in a simulation: `kernel.host.Offload` without threads.
 
-A piece of work waits for a free worker of its kind and for the piece before it with the same `order`; then it *begins*
-at a seeded moment: the function runs, at once and whole, as far as programs can see. It *ends*, and its future is
-done, after the time that its file operations take (a sync, on a slow disk, long). A sync in it covers what had changed
-when it began, and is certain only at the end: see `simulated_disk`, "Syncs under way".
+A piece of work waits for a free worker of its kind and for the piece before it of its kind with the same `order`; then
+it *begins* at a seeded moment: the function runs, at once and whole, as far as programs can see. It *ends*, and its
+future is done, after the time that its file operations take (a sync, on a slow disk, long). A sync in it covers what
+had changed when it began, and is certain only at the end: see `simulated_disk`, "Syncs under way".
 
 When the process dies, work that has not begun has by seed not happened, happened, or happened for some file operations
 and no more; work of one order stays a prefix. What has begun has happened (unless power fails too: then its syncs are
@@ -76,8 +76,8 @@ class SimulatedOffload:
         self._disk = disk
         self._profile = profile
         self._ready: dict[OffloadKind, deque[_Work]] = {kind: deque() for kind in OffloadKind}
-        self._waiting: dict[Hashable, deque[_Work]] = {}
-        self._queued = dict.fromkeys(OffloadKind, 0)
+        self._waiting: dict[OffloadKind, dict[Hashable, deque[_Work]]] = {kind: {} for kind in OffloadKind}
+        self._unfinished = dict.fromkeys(OffloadKind, 0)
         self._busy = dict.fromkeys(OffloadKind, 0)
         self._dispatched: dict[_Work, None] = {}
         self._begun: dict[_Work, None] = {}
@@ -92,16 +92,19 @@ class SimulatedOffload:
         future: asyncio.Future[Result] = self._loop.create_future()
         if self._ended:
             return future
-        if self._queued[kind] >= self._profile.queued_max:
-            raise OffloadFullError(f"{self._queued[kind]} pieces of {kind.value} work are queued already; push back")
+        if self._unfinished[kind] >= self._profile.unfinished_max:
+            raise OffloadFullError(
+                f"{self._unfinished[kind]} pieces of {kind.value} work are unfinished: try again when some are done"
+            )
         self._numbers += 1
         work = _Work(self._numbers, kind, function, arguments, order, future)
-        self._queued[kind] += 1
-        if order is not None and order in self._waiting:
-            self._waiting[order].append(work)
+        self._unfinished[kind] += 1
+        waiting = self._waiting[kind]
+        if order is not None and order in waiting:
+            waiting[order].append(work)
         else:
             if order is not None:
-                self._waiting[order] = deque()
+                waiting[order] = deque()
             self._ready[kind].append(work)
             self._dispatch(kind)
         return future
@@ -111,7 +114,6 @@ class SimulatedOffload:
         while ready and self._busy[kind] < self._profile.workers:
             work = ready.popleft()
             self._busy[kind] += 1
-            self._queued[kind] -= 1
             self._dispatched[work] = None
             self._world.schedule(
                 self._world.now + self._random.uniform(*self._profile.dispatch_seconds), self._begin, work
@@ -124,6 +126,9 @@ class SimulatedOffload:
             self._held.append((self._begin, work))
             return
         del self._dispatched[work]
+        if work.future.cancelled():
+            self._done(work)
+            return
         self._begun[work] = None
         self._world.trace.add(self._world.now, Occurrence.OFFLOAD_STARTED, self._label, work.number)
         self._run(work)
@@ -148,25 +153,26 @@ class SimulatedOffload:
         del self._begun[work]
         self._world.trace.add(self._world.now, Occurrence.OFFLOAD_FINISHED, self._label, work.number)
         self._finish_syncs(work)
-        self._busy[work.kind] -= 1
-        self._next_of(work.order)
-        self._dispatch(work.kind)
+        self._done(work)
         self._loop.call_soon(_tell, work)
+
+    def _done(self, work: _Work) -> None:
+        self._busy[work.kind] -= 1
+        self._unfinished[work.kind] -= 1
+        if work.order is not None:
+            self._next_of(work.kind, work.order)
+        self._dispatch(work.kind)
 
     def _finish_syncs(self, work: _Work) -> None:
         for under_way in work.under_way.syncs:
             self._disk.finish_sync(under_way)
 
-    def _next_of(self, order: Hashable | None) -> None:
-        if order is None:
-            return
-        waiting = self._waiting[order]
+    def _next_of(self, kind: OffloadKind, order: Hashable) -> None:
+        waiting = self._waiting[kind][order]
         if waiting:
-            work = waiting.popleft()
-            self._ready[work.kind].append(work)
-            self._dispatch(work.kind)
+            self._ready[kind].append(waiting.popleft())
         else:
-            del self._waiting[order]
+            del self._waiting[kind][order]
 
     def pause(self) -> None:
         """Nothing begins or ends any more."""
@@ -188,11 +194,11 @@ class SimulatedOffload:
         if not power_failed:
             for work in self._begun:
                 self._finish_syncs(work)
-        stopped: dict[Hashable, None] = {}
+        stopped: dict[tuple[OffloadKind, Hashable], None] = {}
         unfinished = [*self._dispatched, *(work for ready in self._ready.values() for work in ready)]
-        unfinished += [work for waiting in self._waiting.values() for work in waiting]
+        unfinished += [work for orders in self._waiting.values() for waiting in orders.values() for work in waiting]
         for work in unfinished:
-            if work.kind is OffloadKind.CPU or work.order in stopped:
+            if work.kind is OffloadKind.CPU or work.future.cancelled() or (work.kind, work.order) in stopped:
                 continue
             calls = self._random.choice(CALLS_ALLOWED)
             if calls:
@@ -202,7 +208,7 @@ class SimulatedOffload:
                 if not power_failed:
                     self._finish_syncs(work)
             if work.order is not None and (not calls or isinstance(work.error, ProcessEndedError)):
-                stopped[work.order] = None
+                stopped[work.kind, work.order] = None
         self._dispatched.clear()
         self._begun.clear()
         self._waiting.clear()
@@ -212,7 +218,10 @@ class SimulatedOffload:
 
 def _tell(work: _Work) -> None:
     if not work.future.done():
-        if work.error is not None:
+        if isinstance(work.error, StopIteration):
+            # A future refuses it, since it would end the awaiting coroutine silently.
+            work.future.set_exception(RuntimeError(f"{work.function!r} raised StopIteration"))
+        elif work.error is not None:
             work.future.set_exception(work.error)
         else:
             work.future.set_result(work.result)

@@ -13,6 +13,8 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.kernel.host import ChildLimitError
+from barnabas.kernel.real_spawn import ARGUMENT_BYTES_MAX, CHILDREN_MAX
 from barnabas.testing.simulated_files import SimulatedFiles, WorkUnderWay
 from barnabas.testing.simulated_loop import ProcessEndedError
 from barnabas.testing.simulated_offload import CALLS_ALLOWED
@@ -68,7 +70,7 @@ class SimulatedChild:
         return self._status
 
     def signal(self, number: int) -> None:
-        if self._status is None and not self._spawn.ended:
+        if number and self._status is None and not self._spawn.ended:
             self.die(number)
             self._tell()
 
@@ -82,10 +84,10 @@ class SimulatedChild:
         self._has_run = True
         self._files.work = self._work
         try:
-            self._entry(self._files, self._argument)
+            returned = self._entry(self._files, self._argument)
         except (Exception, ProcessEndedError):  # noqa: BLE001 - a child's traceback goes to its stderr; the parent sees the status
             return 1
-        return 0
+        return returned if isinstance(returned, int) else 0
 
     def _exit(self, status: int) -> None:
         if self._status is None:
@@ -138,6 +140,10 @@ class SimulatedSpawn:
 
     async def __call__(self, entry: str, argument: bytes, /) -> SimulatedChild:
         function = load_entry(entry)
+        if len(argument) > ARGUMENT_BYTES_MAX:
+            raise ValueError(f"a child's argument has at most {ARGUMENT_BYTES_MAX} bytes, not {len(argument)}")
+        if len(self._children) >= CHILDREN_MAX:
+            raise ChildLimitError(f"{CHILDREN_MAX} child processes run already: wait for one to end")
         if self.ended:
             await self.loop.create_future()
         self._made += 1

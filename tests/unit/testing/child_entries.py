@@ -18,3 +18,8 @@ def write_ten(files: Files, argument: bytes) -> None:
 def fail(files: Files, argument: bytes) -> None:
     """Raises."""
     raise ValueError(argument)
+
+
+def give(files: Files, argument: bytes) -> int:
+    """Returns the argument as its exit status."""
+    return int(argument)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas.kernel.host import Files, Host
+from barnabas.kernel.host import BUFFERS_PER_CALL_MAX, READ_CACHED_ONLY, Files, Host
 from barnabas.testing.profile import DiskProfile, Profile
 from barnabas.testing.simulated_disk import FaultRule
-from barnabas.testing.simulated_files import RWF_NOWAIT, SimulatedFiles
+from barnabas.testing.simulated_files import SimulatedFiles
 from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulated_loop import ProcessEndedError
 from barnabas.testing.simulation import Simulation
@@ -184,6 +184,7 @@ def test_a_full_disk_takes_what_fits_then_refuses(machine: SimulatedMachine, fil
 def test_locks_are_exclusive_and_end_with_descriptor_or_process(machine: SimulatedMachine) -> None:
     one, two = files_of(machine, "one"), files_of(machine, "two")
     mine = one.open("/lock", WRITE)
+    raises(errno.EBADF, lambda: one.lock(one.open("/lock", os.O_RDONLY)))
     theirs = two.open("/lock", WRITE)
     assert one.lock(mine)
     assert one.lock(mine)
@@ -234,13 +235,14 @@ def test_short_reads_and_writes_and_uncached_reads_happen_by_seed() -> None:
         assert files.size(descriptor) == sum(written)
         read = [len(files.pread(descriptor, 100, 0)) for _ in range(100)]
         assert 10 < sum(count < 100 for count in read) < 60
-        uncached = 0
+        uncached = short = 0
         for _ in range(100):
             try:
-                files.preadv(descriptor, [bytearray(10)], 0, RWF_NOWAIT)
+                short += files.preadv(descriptor, [bytearray(10)], 0, READ_CACHED_ONLY) < 10
             except BlockingIOError:
                 uncached += 1
         assert 10 < uncached < 60
+        assert 10 < short < 60
         for _ in range(100):
             files.preadv(descriptor, [bytearray(10)], 0)
 
@@ -273,3 +275,18 @@ def test_calls_on_the_loop_hold_the_loop_up() -> None:
         machine.disk.slowness = 1000
         simulation.run_on(machine, main)
         assert times[1] - times[0] > 1000 * DiskProfile().sync_seconds[0]
+
+
+def test_a_file_system_may_not_know_what_is_cached() -> None:
+    with Simulation(1, profile=Profile(disk=DiskProfile(knows_what_is_cached=False))) as simulation:
+        files = files_of(simulation.machine("a"))
+        descriptor = files.open("/f", WRITE)
+        raises(errno.EOPNOTSUPP, lambda: files.preadv(descriptor, [bytearray(1)], 0, READ_CACHED_ONLY))
+        assert files.preadv(descriptor, [bytearray(1)], 0) == 0
+
+
+def test_a_call_takes_a_bounded_number_of_buffers(files: SimulatedFiles) -> None:
+    descriptor = files.open("/f", WRITE)
+    assert files.writev(descriptor, [b"x"] * BUFFERS_PER_CALL_MAX) == BUFFERS_PER_CALL_MAX
+    raises(errno.EINVAL, lambda: files.writev(descriptor, [b"x"] * (BUFFERS_PER_CALL_MAX + 1)))
+    raises(errno.EINVAL, lambda: files.preadv(descriptor, [bytearray(1)] * (BUFFERS_PER_CALL_MAX + 1), 0))

@@ -45,9 +45,8 @@ def test_work_of_one_order_runs_one_at_a_time_first_in_first_out() -> None:
         free: list[int] = []
         waits = []
         for number in range(30):
-            kind = OffloadKind.DISK if number % 2 else OffloadKind.SYNC
             for order in ("a", "b"):
-                waits.append(host.offload(kind, ordered.append, (order, number), order=order))
+                waits.append(host.offload(OffloadKind.SYNC, ordered.append, (order, number), order=order))
             waits.append(host.offload(OffloadKind.DISK, free.append, number))
         await asyncio.gather(*waits)
         for order in ("a", "b"):
@@ -63,13 +62,13 @@ def test_work_of_one_order_runs_one_at_a_time_first_in_first_out() -> None:
 def test_a_full_queue_refuses_and_each_kind_has_its_own() -> None:
     async def main(host: Host) -> None:
         futures = [host.offload(OffloadKind.SYNC, int) for _ in range(7)]
-        with pytest.raises(OffloadFullError, match="push back"):
+        with pytest.raises(OffloadFullError, match="7 pieces of sync work are unfinished"):
             host.offload(OffloadKind.SYNC, int)
         futures.append(host.offload(OffloadKind.DISK, int))
         assert await asyncio.gather(*futures) == [0] * 8
         await host.offload(OffloadKind.SYNC, int)
 
-    small = Profile(offload=OffloadProfile(workers=2, queued_max=5))
+    small = Profile(offload=OffloadProfile(workers=2, unfinished_max=7))
     with Simulation(1, profile=small) as simulation:
         simulation.run_on(simulation.machine("a"), main)
 
@@ -215,14 +214,29 @@ def test_nothing_is_begun_or_told_while_the_process_is_paused() -> None:
     assert min(ran) >= 5
 
 
-def test_a_cancelled_future_does_not_disturb_the_work() -> None:
+def test_cancelling_keeps_work_that_has_not_begun_from_running() -> None:
     async def main(host: Host) -> None:
         done: list[int] = []
         future = host.offload(OffloadKind.DISK, done.append, 1, order="a")
         following = host.offload(OffloadKind.DISK, done.append, 2, order="a")
         future.cancel()
         await following
-        assert done == [1, 2]
+        assert done == [2]
+        running = host.offload(OffloadKind.DISK, done.append, 3)
+        while done == [2]:
+            await asyncio.sleep(0)
+        running.cancel()
+        await host.offload(OffloadKind.DISK, done.append, 4)
+        assert done == [2, 3, 4]
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("a"), main)
+
+
+def test_a_stop_iteration_reaches_the_caller() -> None:
+    async def main(host: Host) -> None:
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await host.offload(OffloadKind.CPU, next, iter(()))
 
     with Simulation(1) as simulation:
         simulation.run_on(simulation.machine("a"), main)

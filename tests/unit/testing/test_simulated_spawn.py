@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from barnabas.kernel.host import ChildProcess, Host
+from barnabas.kernel.host import ChildLimitError, ChildProcess, Host
+from barnabas.kernel.real_spawn import ARGUMENT_BYTES_MAX, CHILDREN_MAX
 from barnabas.testing.profile import DiskProfile, Profile
 from barnabas.testing.simulated_files import SimulatedFiles
 from barnabas.testing.simulated_host import SimulatedMachine
@@ -47,6 +48,29 @@ def test_a_child_that_raises_exits_with_one() -> None:
 
     with Simulation(1) as simulation:
         assert simulation.run_on(simulation.machine("a"), main) == 1
+
+
+def test_the_exit_status_is_what_the_entry_returned() -> None:
+    async def main(host: Host) -> int:
+        return await (await host.spawn("tests.unit.testing.child_entries:give", b"7")).wait()
+
+    with Simulation(1) as simulation:
+        assert simulation.run_on(simulation.machine("a"), main) == 7
+
+
+def test_children_and_arguments_are_bounded() -> None:
+    async def main(host: Host) -> None:
+        with pytest.raises(ValueError, match="at most"):
+            await host.spawn(WRITE_TEN, bytes(ARGUMENT_BYTES_MAX + 1))
+        children = [await host.spawn(WRITE_TEN, b"") for _ in range(CHILDREN_MAX)]
+        with pytest.raises(ChildLimitError):
+            await host.spawn(WRITE_TEN, b"")
+        for child in children:
+            assert await child.wait() == 0
+        await host.spawn(WRITE_TEN, b"")
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("a"), main)
 
 
 def test_a_child_can_be_killed_in_the_middle_of_its_work() -> None:
