@@ -270,9 +270,10 @@ class SimulatedFiles:
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         opened = self._opened(descriptor, "write")
         _check_count(buffers, opened.path)
-        if opened.flags & os.O_APPEND:
+        data = b"".join(buffers)
+        if opened.flags & os.O_APPEND and data:
             opened.position = len(opened.node.content)
-        count = self._write(opened, b"".join(buffers), opened.position)
+        count = self._write(opened, data, opened.position)
         opened.position += count
         return count
 
@@ -399,14 +400,16 @@ class SimulatedFiles:
 
     def rename(self, source: str, target: str) -> None:
         self._begin("rename", source)
-        node = self._existing(source)
         source_directory, source_name = self._place(source)
         target_directory, target_name = self._place(target)
+        node = self._existing(source)
         replaced = (target_directory.entries or {}).get(target_name)
         if replaced is node:
             return
         if f"{_canonical(target)}/".startswith(f"{_canonical(source)}/"):
             raise _error(errno.EINVAL, target)
+        if f"{_canonical(source)}/".startswith(f"{_canonical(target)}/"):
+            raise _error(errno.ENOTEMPTY, target)
         if replaced is not None:
             if replaced.is_directory and not node.is_directory:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
