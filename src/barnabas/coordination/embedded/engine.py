@@ -175,7 +175,8 @@ class Engine:
     def _perform(self, op_code: int, reader: Reader, requester: Requester) -> tuple[int, bytes]:
         time_ms = self._clock.time_ms()
         code, reply, logged, body = self._transactions.perform(op_code, reader, requester, time_ms)
-        self._log(requester.session_id, logged, body, time_ms)
+        if logged is not None:
+            self._log(requester.session_id, logged, body, time_ms)
         return code, reply
 
     def _log(self, session_id: int, op_code: int, body: bytes, time_ms: int | None = None) -> None:

@@ -231,6 +231,8 @@ class Reads:
 
     def _check_watches(self, reader: Reader, _client: Client) -> bytes:
         path, kind = _read_watcher(reader)
+        if path and "/" not in path:
+            raise MarshallingError(path)
         if not self._watches.contains(path, kind):
             raise NoWatcherError(path)
         return b""

@@ -37,7 +37,7 @@ from barnabas.coordination.errors import (
     ReconfigDisabledError,
     UnimplementedError,
 )
-from barnabas.coordination.jute import INT, LONG, Reader, pack_buffer, pack_int, pack_string
+from barnabas.coordination.jute import INT, LONG, NULL, Reader, pack_buffer, pack_int, pack_string
 from barnabas.coordination.paths import validate_path
 from barnabas.coordination.protocol import (
     ANY_VERSION,
@@ -79,12 +79,18 @@ class Requester:
 
 
 class Outcome(NamedTuple):
-    """What a write request came to: the reply's code and body, and the transaction to log."""
+    """What a write request came to: the reply's code and body, and the transaction to log; `op_code` is None when there
+    is none.
+    """
 
     code: int
     reply: bytes
-    op_code: int
+    op_code: int | None
     body: bytes
+
+
+class _NoTransactionError(Exception):
+    """A multi that creates without any access control list: the one malformed write that takes no zxid in ZooKeeper."""
 
 
 def read_text(reader: Reader) -> str:
@@ -130,6 +136,9 @@ class Transactions:
             op_code, body, reply = self._handlers[op_code](op_code, reader, requester, time_ms)
         except KeeperError as error:
             return Outcome(error.code, b"", OpCode.ERROR, pack_int(error.code))
+        except _NoTransactionError:
+            self._tree.zxid -= 1
+            return Outcome(ErrorCode.MARSHALLING_ERROR, b"", None, b"")
         except (MalformedFrameError, struct.error):
             code = ErrorCode.MARSHALLING_ERROR
             return Outcome(code, b"", OpCode.ERROR, pack_int(code))
@@ -344,8 +353,11 @@ def _skip_create(op_code: int, reader: Reader) -> int:
     """Reads over a create of a multi; returns its op code, which the flags decide as well as the one that was sent."""
     read_text(reader)
     reader.buffer()
+    without_acl = reader.data.startswith(NULL, reader.position)
     access.read_requested(reader)
     flags = reader.integer()
+    if op_code != _CREATE_TTL and without_acl:
+        raise _NoTransactionError
     if op_code == _CREATE_TTL:
         reader.long()
         if flags not in _MODES or flags in _TTL_MODES:

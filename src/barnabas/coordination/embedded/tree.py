@@ -64,14 +64,16 @@ class ZnodeTree:
         self._quotas = QuotaLedger()
         self._shared_lists: dict[bytes, bytes] = {OPEN: OPEN, READ_ONLY: READ_ONLY}
 
+    def find(self, path: str) -> Znode | None:
+        """The znode at the path, or None; an empty path is the root's, as in ZooKeeper."""
+        return self.nodes.get(path or ROOT)
+
     def get(self, path: str) -> Znode:
         """The znode at the path; an empty path is the root's, as in ZooKeeper. Raises `NoNodeError`."""
-        node = self.nodes.get(path)
-        if node is not None:
-            return node
-        if path == "":
-            return self.nodes[ROOT]
-        raise NoNodeError(path)
+        node = self.nodes.get(path or ROOT)
+        if node is None:
+            raise NoNodeError(path)
+        return node
 
     @property
     def count(self) -> int:

@@ -178,9 +178,9 @@ class Watches:
         recursive_paths: Iterable[str] = (),
     ) -> None:
         """SET_WATCHES after a reconnection: what changed since `relative_zxid` fires now, the rest is watched again."""
-        nodes = tree.nodes
+        find = tree.find
         for path in data_paths:
-            node = nodes.get(path)
+            node = find(path)
             if node is None:
                 watcher.notify(EventType.NODE_DELETED, path, None)
             elif LONG.unpack_from(node[1], _MZXID_AT)[0] > relative_zxid:
@@ -188,12 +188,12 @@ class Watches:
             else:
                 self.data.add(path, watcher)
         for path in exist_paths:
-            if path in nodes:
+            if find(path) is not None:
                 watcher.notify(EventType.NODE_CREATED, path, None)
             else:
                 self.data.add(path, watcher)
         for path in child_paths:
-            node = nodes.get(path)
+            node = find(path)
             if node is None:
                 watcher.notify(EventType.NODE_DELETED, path, None)
             elif LONG.unpack_from(node[1], _PZXID_AT)[0] > relative_zxid:
