@@ -8,13 +8,36 @@ Decoding raises `LayoutError` only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from barnabas.coordination.errors import CoordinationError
 
-NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
+
+class _Empty(Mapping[str, Any]):
+    """No fields. Hashable, so that it can be the default of a dataclass's field."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> NoReturn:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+NO_EXTRA: Mapping[str, Any] = _Empty()
 _SHOWN_BYTES = 200
 _INT32 = 2**31
 _INT64 = 2**63
@@ -45,7 +68,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def decode_text(data: bytes | None, path: str) -> str:
@@ -72,6 +102,9 @@ def decode_json(data: bytes | None, path: str) -> dict[str, Any]:
     text = decode_text(data, path)
     try:
         value = _DECODER.decode(text)
+        if "\\u" in text:
+            # Half a surrogate pair can be escaped, but not be written again.
+            _ENCODER.encode(value).encode()
     except (ValueError, RecursionError) as error:
         raise LayoutError(path, f"the data is not JSON ({error}): {_shown(text.encode())}") from None
     if not isinstance(value, dict):
