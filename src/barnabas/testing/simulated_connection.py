@@ -124,9 +124,10 @@ class Pipe:
     def _due(self, _: object) -> None:
         self._is_scheduled = False
         self.advance()
-        if self.held and not self._is_scheduled and self.held[0].due > self.network.world.now:
+        held = self.held
+        if held and not self._is_scheduled and held[0].due > self.network.world.now:
             self._is_scheduled = True
-            self.network.world.schedule(self.held[0].due, self._due)
+            self.network.world.schedule(held[0].due, self._due)
 
     def advance(self) -> None:
         """Moves on whatever can move now."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from barnabas.testing.simulated_network import NetworkPort
 
 TASKS_KEPT_MIN = 256
+_TICK = int(Occurrence.TICK)
 TIMER_ADJUSTMENT_SECONDS = 1e-9
 
 
@@ -229,17 +230,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if self.dropped or self._paused:
             self._tick_is_scheduled = False
             return
-        ready = self._ready
-        count = len(ready)
+        take = self._ready.popleft
+        count = len(self._ready)
         world = self.world
-        world.trace.add(world.now, Occurrence.TICK, self._label, count)
+        world.trace.add(world.now, _TICK, self._label, count)
         self._charged_seconds = 0.0
-        sys.set_asyncgen_hooks(*self._hooks)
+        if world.hooks is not self._hooks:
+            world.hooks = self._hooks
+            sys.set_asyncgen_hooks(*self._hooks)
         _set_running_loop(self)
         self._running = True
         try:
             for _ in range(count):
-                handle = ready.popleft()
+                handle = take()
                 if handle.is_cancelled:
                     continue
                 try:
@@ -309,6 +312,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             return
         self._closing_now = True
         outer = _get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
         sys.set_asyncgen_hooks(*self._hooks)
         try:
@@ -318,6 +322,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                     _close_quietly(coroutine)
         finally:
             _set_running_loop(outer)
+            sys.set_asyncgen_hooks(*hooks)
             self._closing_now = False
         self._tasks.clear()
 
@@ -330,11 +335,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         lines = []
         for task in self.pending_tasks():
             frames = task.get_stack(limit=1)
-            place = (
-                f"{frames[0].f_code.co_qualname if sys.version_info >= (3, 11) else ''} line {frames[0].f_lineno}"
-                if frames
-                else "not started"
-            )
+            place = f"{frames[0].f_code.co_qualname} line {frames[0].f_lineno}" if frames else "not started"
             lines.append(f"{self.name}: {task.get_name()} at {place}")
         return lines
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
-_LAYOUT = struct.Struct("<dBHq")
+LABELS_MAX = 1_000_000
+_LAYOUT = struct.Struct("<dBIq")
 
 
 class Occurrence(enum.IntEnum):
@@ -61,14 +62,15 @@ class Event:
 
 
 class EventTrace:
-    """The events of one simulation; memory is bounded by `kept_bytes_max`, the digest is of all events."""
+    """The events of one simulation; memory is bounded by the two limits, the digest is of all events and labels."""
 
-    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX, labels_max: int = LABELS_MAX) -> None:
         self._kept_bytes_max = kept_bytes_max
+        self._labels_max = labels_max
         self._packed = bytearray()
         self._digest = hashlib.blake2b(digest_size=16)
         self._digested = 0
-        self._labels: list[str] = []
+        self._labels: list[str] = ["(one of too many)"]
         self._numbers: dict[str, int] = {}
         self.dropped_events = 0
 
@@ -76,11 +78,13 @@ class EventTrace:
         """The number that stands for a label in `add`; labels are few: hosts, links, connections' ends, notes."""
         number = self._numbers.get(text)
         if number is None:
-            number = self._numbers[text] = len(self._labels) % 65_536
-            if number == len(self._labels):
-                self._labels.append(text)
             self._digest_now()
             self._digest.update(text.encode())
+            number = len(self._labels)
+            if number > self._labels_max:
+                return 0
+            self._numbers[text] = number
+            self._labels.append(text)
         return number
 
     def add(self, time_seconds: float, occurrence: int, label: int, number: int = 0) -> None:

@@ -50,6 +50,8 @@ class World:
         self.trace = EventTrace()
         self.failures: list[BaseException] = []
         self.actions_done = 0
+        self.hooks: object = None
+        """Whose hooks for asynchronous generators are set; loops set theirs when they take turns."""
         self._heap: list[tuple[float, int, Callable[[Any], object], Any]] = []
         self._scheduled = 0
         self._cancelled = 0
@@ -92,6 +94,7 @@ class World:
             raise RuntimeError("the simulation is running already; code inside it may not run it again")
         self._running = True
         hooks = sys.get_asyncgen_hooks()
+        self.hooks = None
         collect_again = gc.isenabled()
         gc.disable()
         try:
@@ -100,6 +103,7 @@ class World:
             self._running = False
             if collect_again:
                 gc.enable()
+            self.hooks = None
             sys.set_asyncgen_hooks(*hooks)
 
     def _run(self, condition: Callable[[], bool] | None, deadline: float) -> None:

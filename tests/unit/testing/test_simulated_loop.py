@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
@@ -197,6 +198,21 @@ def test_a_dropped_loop_runs_nothing_and_its_coroutines_end_without_a_warning() 
         simulation.run_for(1)
         gc.collect()
     assert done == []
+
+
+def test_nothing_of_a_simulation_stays_behind_in_the_interpreter() -> None:
+    async def main(host: Host) -> None:
+        await host.loop.create_future()
+
+    before = sys.get_asyncgen_hooks()
+    with Simulation(1) as simulation:
+        simulation.machine("a").start(main)
+        simulation.run_for(1)
+        assert sys.get_asyncgen_hooks() == before
+        assert gc.isenabled()
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+    assert sys.get_asyncgen_hooks() == before
 
 
 def test_a_task_that_never_began_dies_with_its_loop_without_a_warning() -> None:

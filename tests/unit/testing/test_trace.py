@@ -56,3 +56,12 @@ def test_asking_for_the_digest_changes_nothing() -> None:
     fill(one, 5)
     fill(two, 5)
     assert one.digest() == two.digest()
+
+
+def test_labels_are_bounded_and_still_count_in_the_digest() -> None:
+    traces = [EventTrace(labels_max=2) for _ in range(2)]
+    for trace, last in zip(traces, ("three", "another"), strict=True):
+        for text in ("one", "two", "one", last):
+            trace.add(1.0, Occurrence.NOTE, trace.label(text))
+        assert [event.label for event in trace.events()] == ["one", "two", "one", "(one of too many)"]
+    assert traces[0].digest() != traces[1].digest()
