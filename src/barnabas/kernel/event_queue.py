@@ -189,6 +189,11 @@ class EventQueue(Generic[Event]):
             result = self._process(event)
             if inspect.isawaitable(result):
                 await result
+        except asyncio.CancelledError as error:
+            if self._task is not None and self._task.cancelling():
+                raise
+            # Something that the event awaited was cancelled by its owner; that must not end the queue.
+            self._logger.exception("Uncaught error processing event %r", event, exc_info=error)
         except Exception:
             self._logger.exception("Uncaught error processing event %r", event)
         finally:

@@ -195,7 +195,8 @@ class Host:
     """One machine's worth of world, seen by one broker or coordinator.
 
     `loop` is any asyncio loop: monotonic time in seconds, timers, `create_server`, `create_connection`, name look-up.
-    `random` is for jitter and spreading, never for secrets.
+    Its time has a resolution of 1 ms on uvloop: enough for time-outs and for what Kafka measures in milliseconds, too
+    coarse for less. `random` is for jitter and spreading, never for secrets.
     """
 
     name: str

@@ -110,6 +110,10 @@ class ScheduledTask:
     async def _await(self, result: Awaitable[object], started: float) -> None:
         try:
             await result
+        except asyncio.CancelledError as error:
+            if self._run is not None and self._run.cancelling():
+                raise
+            self._failed(error)  # what the run awaited was cancelled by its owner
         except Exception as error:  # noqa: BLE001 - a failed run must not end the task
             self._failed(error)
         finally:
@@ -121,7 +125,7 @@ class ScheduledTask:
         self.runs += 1
         self.last_duration_ms = round((self._loop.time() - started) * 1000)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         self.failures += 1
         self._logger.error("Uncaught exception in scheduled task '%s'", self.name, exc_info=error)
 

@@ -178,6 +178,29 @@ def test_logs_an_event_that_fails_and_goes_on(caplog: pytest.LogCaptureFixture) 
     run_virtually(scenario())
 
 
+def test_an_event_that_awaits_something_cancelled_does_not_end_the_queue(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        processed: list[str] = []
+
+        async def process(event: str) -> None:
+            if event == "unlucky":
+                future = asyncio.get_running_loop().create_future()
+                future.cancel()
+                await future
+            processed.append(event)
+
+        queue = queue_of(process)
+        queue.start()
+        queue.put("unlucky")
+        queue.put("good")
+        await queue.idle()
+        assert processed == ["good"]
+        await queue.close(1000)
+
+    run_virtually(scenario())
+    assert "'unlucky'" in caplog.text
+
+
 def test_pushes_back_when_full_and_counts_only_what_waits() -> None:
     async def scenario() -> None:
         gate = asyncio.Event()

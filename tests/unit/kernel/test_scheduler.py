@@ -109,6 +109,24 @@ def test_a_failed_run_is_logged_and_counted_and_the_task_goes_on(caplog: pytest.
     assert "disk is gone" in caplog.text
 
 
+def test_a_run_that_awaits_something_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+
+        async def awaits_cancelled() -> None:
+            future = stage.loop.create_future()
+            future.cancel()
+            await future
+
+        task = stage.scheduler.schedule("unlucky", awaits_cancelled, period_ms=10)
+        await stage.timers.sleep(15)
+        assert (task.runs, task.failures) == (2, 2)
+        await stage.scheduler.stop(0)
+
+    run_virtually(scenario())
+    assert "'unlucky'" in caplog.text
+
+
 def test_a_task_may_cancel_itself() -> None:
     async def scenario() -> None:
         stage = Stage()
