@@ -7,7 +7,7 @@ tagged fields into every structure.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas.wire.schema import Field, Message
@@ -32,6 +32,16 @@ def encode_tree(
     return _Encoder(message, version, unknown or {}).struct(message.fields, tree)
 
 
+def encode_with_lies(message: Message, version: int, tree: Mapping[str, Any], announced: int) -> Iterator[bytes]:
+    """The bytes of a tree once for each length in them, which then says `announced` or the most that it can hold."""
+    honest = _Encoder(message, version, {})
+    honest.struct(message.fields, tree)
+    for index in range(honest.lengths_written):
+        liar = _Encoder(message, version, {})
+        liar.lie = (index, announced)
+        yield liar.struct(message.fields, tree)
+
+
 def unsigned_varint(value: int) -> bytes:
     """A non-negative integer in groups of seven bits, lowest first; all but the last byte have the top bit set."""
     encoded = bytearray()
@@ -48,6 +58,8 @@ class _Encoder:
         self._version = version
         self._flexible = version in message.flexible_versions
         self._unknown = unknown
+        self.lengths_written = 0
+        self.lie: tuple[int, int] | None = None
 
     def struct(self, fields: Sequence[Field], tree: Mapping[str, Any]) -> bytes:
         encoded = b""
@@ -86,11 +98,13 @@ class _Encoder:
             return bytes(value)
         content = value.encode() if isinstance(value, str) else value
         length = None if content is None else len(content)
-        if field.int16_length:
-            return struct.pack(">h", -1 if length is None else length) + (content or b"")
-        return self._length(length, ">h" if name == "string" else ">i") + (content or b"")
+        return self._length(length, ">h" if name == "string" else ">i", fixed=field.int16_length) + (content or b"")
 
-    def _length(self, length: int | None, fixed_format: str) -> bytes:
-        if self._flexible:
+    def _length(self, length: int | None, fixed_format: str, *, fixed: bool = False) -> bytes:
+        if self.lie is not None and self.lie[0] == self.lengths_written:
+            length = self.lie[1]
+        self.lengths_written += 1
+        if self._flexible and not fixed:
             return unsigned_varint(0 if length is None else length + 1)
-        return struct.pack(fixed_format, -1 if length is None else length)
+        most = 0x7FFF if fixed_format == ">h" else 0x7FFF_FFFF
+        return struct.pack(fixed_format, -1 if length is None else min(length, most))
