@@ -106,6 +106,13 @@ class Source:
     def struct_fields(self, field: Field) -> tuple[Field, ...]:
         return self.message.structs[field.type.name].fields
 
+    def has_records(self, fields: tuple[Field, ...]) -> bool:
+        """True if records are among the values of the fields, in whatever depth."""
+        return any(
+            self.has_records(self.struct_fields(field)) if field.type.is_struct else field.type.name == "records"
+            for field in fields
+        )
+
     def element_bytes_min(self, field: Field) -> int:
         """The fewest bytes that one element of an array takes, at least 1."""
         if field.type.is_struct:

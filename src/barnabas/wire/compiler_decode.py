@@ -19,6 +19,7 @@ the bytes and nothing else. How it is made fast:
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -54,15 +55,10 @@ class _Writer:
         message = catalogue.message(name)
         if version not in message.versions:
             raise ValueError(f"{name} has versions {message.versions}, not {version}")
-        self._out = Source(message, version)
+        self._out = out = Source(message, version)
         self._class = message_class(name)
-        self._in_place = any(self._has_records(field) for field in message.fields)
+        self._in_place = out.has_records(message.fields)
         self._pending: list[tuple[str, str]] = []
-
-    def _has_records(self, field: Field) -> bool:
-        if field.type.is_struct:
-            return any(self._has_records(inner) for inner in self._out.struct_fields(field))
-        return field.type.name == "records"
 
     def source(self) -> Source:
         out = self._out
@@ -76,13 +72,15 @@ class _Writer:
         out.refer("skip_tagged_fields", primitives.skip_tagged_fields)
         out.refer("read_unsigned_varint", primitives.read_unsigned_varint)
         out.refer("new", object.__new__)
+        out.refer("repeat", itertools.repeat)
         out.refer("ProtocolError", ProtocolError)
         out.refer("faults", (IndexError, UnicodeDecodeError, struct.error, ProtocolError))
         out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
         with out.block("def decode(buffer, position, end):"):
             with out.block("try:"):
                 if self._in_place:
-                    out.line("b = memoryview(buffer)")
+                    out.line("b = buffer")
+                    out.line("view = memoryview(b)")
                     out.line("p = position")
                 else:
                     out.line("b = bytes(buffer[position:end])")
@@ -183,6 +181,16 @@ class _Writer:
         self._flush()
         return length
 
+    def _long_length(self, length: str) -> None:
+        """Completes a compact length of which the first byte is read; one of two bytes is put together in place."""
+        out = self._out
+        with out.block(f"if {length} > 127:"):
+            with out.block("if b[p] < 128:"):
+                out.line(f"{length} += b[p] - 1 << 7")
+                out.line("p += 1")
+            with out.block("else:"):
+                out.line(f"{length}, p = read_unsigned_varint(b, p - 1, end)")
+
     def _bytes(self, field: Field, type_name: str, target: str, *, nullable: bool) -> None:
         """A string, bytes or records."""
         out = self._out
@@ -210,18 +218,17 @@ class _Writer:
 
     def _slice(self, type_name: str) -> str:
         """The bytes from `p` to `q` as a value; as bytes object or memoryview, by what `b` is."""
-        raw = "b[p:q].tobytes()" if self._in_place else "b[p:q]"
+        raw = "view[p:q].tobytes()" if self._in_place else "b[p:q]"
         return f"{raw}.decode()" if type_name == "string" else raw
 
     def _records(self, field: Field, length: str, target: str, *, nullable: bool) -> None:
         out = self._out
         if out.compact(field):
-            with out.block(f"if {length} > 127:"):
-                out.line(f"{length}, p = read_unsigned_varint(b, p - 1, end)")
+            self._long_length(length)
             out.line(f"{length} -= 1")
         with out.block(f"if {length} >= 0:"):
             out.line(f"q = p + {length}")
-            out.line(f"{target} = b[p:q]")
+            out.line(f"{target} = view[p:q]")
             out.line("p = q")
         with out.block("else:"):
             if nullable:
@@ -244,15 +251,14 @@ class _Writer:
             size = struct.calcsize(f">{code}")
             if compact:
                 out.line(f"{count} -= 1")
-            with out.block(f"if 0 <= {count} < {min(TABLE_SIZE, 127)}:"):
+            with out.block(f"if 0 <= {count} < {TABLE_SIZE}:"):
                 out.line(f"{target} = [*{table}[{count}](b, p)]")
                 out.line(f"p += {count} * {size}" if size > 1 else f"p += {count}")
             with out.block("else:"):
                 self._many(field, count, target, compact=compact)
             return
         if compact:
-            with out.block(f"if {count} > 127:"):
-                out.line(f"{count}, p = read_unsigned_varint(b, p - 1, end)")
+            self._long_length(count)
             out.line(f"{count} -= 1")
         self._elements(field, count, target)
 
@@ -286,17 +292,17 @@ class _Writer:
         with out.block("else:"):
             elements = out.name("elements")
             out.line(f"{target} = {elements} = []")
-            with out.block(f"for _ in range({count}):"):
-                if field.type.is_struct:
-                    element = out.name("e")
-                    out.line(f"{element} = new({self._struct_class(field)})")
+            element = out.name("e")
+            if field.type.is_struct:
+                with out.block(f"for {element} in map(new, repeat({self._struct_class(field)}, {count})):"):
                     self._struct(element, self._out.struct_fields(field))
-                elif field.type.name in FORMATS:
-                    element = out.name("e")
+                    out.line(f"{elements}.append({element})")
+                return
+            with out.block(f"for _ in range({count}):"):
+                if field.type.name in FORMATS:
                     self._pending.append((element, FORMATS[field.type.name]))
                     self._flush()
                 else:
-                    element = out.name("e")
                     self._bytes(field, field.type.name, element, nullable=False)
                 out.line(f"{elements}.append({element})")
 

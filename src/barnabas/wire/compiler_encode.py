@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from barnabas.wire import catalogue
-from barnabas.wire.classes import message_class
 from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source
 from barnabas.wire.compiler_faults import first_fault
 from barnabas.wire.primitives import STRING_BYTES_MAX, Buffer, EncodeError, unsigned_varint
@@ -45,16 +46,50 @@ def source(name: str, version: int) -> str:
     return "\n".join(_Writer(name, version).source().lines)
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A value that waits to be packed with its neighbours; `array`: so many numbers as the variable `count` says."""
+
+    expression: str
+    format: str
+    array: bool = False
+    count: str = ""
+
+
+_NO_TAGS: Final = _Item("", "x")
+_NULL: Final = _Item("", "x")
+_PACK_TABLE_MAX: Final = 1024
+
+
+class _PackTable(dict[Any, Callable[..., bytes]]):
+    """`struct.Struct(...).pack` by how many numbers the arrays of a format have, each made when it is first needed."""
+
+    def __init__(self, format_: str) -> None:
+        super().__init__()
+        self._format = format_
+
+    def __missing__(self, counts: int | tuple[int, ...]) -> Callable[..., bytes]:
+        if len(self) >= _PACK_TABLE_MAX:
+            self.clear()
+        numbers = (counts,) if isinstance(counts, int) else counts
+        pack = self[counts] = struct.Struct(f">{self._format.format(*numbers)}").pack
+        return pack
+
+
+def _arguments(items: Iterable[_Item]) -> str:
+    return ", ".join(item.expression for item in items if item.expression)
+
+
 class _Writer:
-    """Writes one encoder. `self._pending` are expressions and formats of the fixed-width values that come next."""
+    """Writes one encoder. `self._pending` are the values that come next and can be packed together."""
 
     def __init__(self, name: str, version: int) -> None:
         message = catalogue.message(name)
         if version not in message.versions:
             raise ValueError(f"{name} has versions {message.versions}, not {version}")
-        self._out = Source(message, version)
-        self._class = message_class(name)
-        self._pending: list[tuple[str, str]] = []
+        self._out = out = Source(message, version)
+        self._has_records = out.has_records(message.fields)
+        self._pending: list[_Item] = []
 
     def source(self) -> Source:
         out = self._out
@@ -67,6 +102,9 @@ class _Writer:
                 self._struct("m", out.message.fields)
             with out.block("except faults as fault:"):
                 out.line("refuse(m, fault)")
+            if self._has_records:
+                with out.block("if not o and len(buffers) > 1:"):
+                    out.line("buffers.pop()")
             out.line("return buffers")
         return out
 
@@ -85,30 +123,59 @@ class _Writer:
             if tagged:
                 self._tagged(owner, tagged)
             else:
-                self._pending.append(("", "x"))
+                self._pending.append(_NO_TAGS)
         self._flush()
         if len(out.lines) == lines_before:
             out.line("pass")
 
-    # Fixed width.
+    # Fixed width, and short arrays of numbers.
 
     def _flush(self) -> None:
         """Writes the pending values."""
-        text = self._take_pending()
-        if text:
-            self._out.line(f"o += {text}" if not text.startswith("o.") else text)
+        pending = self._take_pending()
+        arrays = [item for item in pending if item.array]
+        if not arrays:
+            self._pack(pending)
+            return
+        out = self._out
+        short = " and ".join(f"{array.count} < {TABLE_SIZE}" for array in arrays)
+        with out.block(f"if {short}:"):
+            table = _PackTable("".join(f"{{}}{item.format}" if item.array else item.format for item in pending))
+            counts = ", ".join(array.count for array in arrays)
+            out.line(f"o += {out.refer(out.name('pack_arrays'), table)}[{counts}]({_arguments(pending)})")
+        with out.block("else:"):
+            start = 0
+            for index, item in enumerate(pending):
+                if item.array:
+                    self._long_array(pending[start:index], item)
+                    start = index + 1
+            self._pack(pending[start:])
 
-    def _take_pending(self, *more: tuple[str, str]) -> str:
-        """An expression for the bytes of the pending values and of `more`; nothing is pending afterwards."""
-        values = [*self._pending, *more]
-        self._pending.clear()
-        if not values:
-            return ""
-        format_ = "".join(code for _, code in values)
+    def _take_pending(self) -> list[_Item]:
+        pending, self._pending = self._pending, []
+        return pending
+
+    def _pack(self, items: Sequence[_Item]) -> None:
+        """Writes values of fixed width."""
+        if not items:
+            return
+        format_ = "".join(item.format for item in items)
         if set(format_) == {"x"}:
-            return repr(bytes(len(format_)))
-        arguments = ", ".join(expression for expression, _ in values if expression)
-        return f"{self._out.struct_method('pack', format_)}({arguments})"
+            self._out.line(f"o += {bytes(len(format_))!r}")
+        elif format_ == "B":
+            self._out.line(f"o.append({items[0].expression})")
+        else:
+            self._out.line(f"o += {self._out.struct_method('pack', format_)}({_arguments(items)})")
+
+    def _long_array(self, ahead: list[_Item], array: _Item) -> None:
+        """Writes an array of any length and what stands ahead of it: the last of that is the byte for its count."""
+        out = self._out
+        if ahead[-1].format == "B":
+            self._pack(ahead[:-1])
+            out.line(f"o += unsigned_varint({ahead[-1].expression})")
+        else:
+            self._pack(ahead)
+        out.line(f'o += {out.refer("pack", struct.pack)}(f">{{{array.count}}}{array.format}", {array.expression})')
 
     def _value(self, field: Field, expression: str) -> None:
         kind = field.type
@@ -125,7 +192,7 @@ class _Writer:
         if type_name == "uuid":  # struct would cut or pad it without a word
             with self._out.block(f"if len({expression}) != 16:"):
                 self._out.line('raise ValueError("uuid")')
-        self._pending.append((expression, FORMATS[type_name]))
+        self._pending.append(_Item(expression, FORMATS[type_name]))
 
     # Variable width.
 
@@ -136,12 +203,16 @@ class _Writer:
         out = self._out
         format_ = out.length_format(field, type_name)
         if format_ != "B":
-            self._pending.append((length, format_))
+            self._pending.append(_Item(length, format_))
             self._flush()
             return
-        pending = list(self._pending)
+        pending = self._pending
         with out.block(f"if {length} < 128:"):
-            out.line(f"o += {self._take_pending((length, 'B'))}" if pending else f"o.append({length})")
+            self._pending = [*pending, _Item(length, "B")]
+            self._flush()
+        with out.block(f"elif {length} < 16384:"):
+            self._pending = [*pending, _Item(f"{length} & 127 | 128", "B"), _Item(f"{length} >> 7", "B")]
+            self._flush()
         with out.block("else:"):
             if type_name == "string":
                 with out.block(f"if {length} > {STRING_BYTES_MAX + 1}:"):
@@ -150,109 +221,85 @@ class _Writer:
             self._flush()
             out.line(f"o += unsigned_varint({length})")
 
+    def _null(self, field: Field, type_name: str) -> _Item:
+        """The length that stands for null."""
+        return _NULL if self._out.compact(field) else _Item("-1", self._out.length_format(field, type_name))
+
+    @contextmanager
+    def _unless_null(self, nullable: bool, value: str, null: _Item) -> Iterator[None]:
+        """Inside the `with`, code for a value that is not None is written; pending is the same as ahead of it."""
+        if not nullable:
+            yield
+            return
+        pending = list(self._pending)
+        with self._out.block(f"if {value} is None:"):
+            self._pending.append(null)
+            self._flush()
+        self._pending = pending
+        with self._out.block("else:"):
+            yield
+
     def _bytes(self, field: Field, type_name: str, expression: str, *, nullable: bool) -> None:
         """A string, bytes or records."""
         out = self._out
-        compact = out.compact(field)
-        plus = " + 1" if compact else ""
-        value = expression
-        if not value.isidentifier():
-            value = out.name("v")
-            out.line(f"{value} = {expression}")
-        length = out.name("n")
-        if nullable:
-            with out.block(f"if {value} is None:"):
-                out.line(f"{length} = {0 if compact else -1}")
-                out.line(f"{value} = b''")
-            with out.block("else:"):
-                self._measure(type_name, value, length, plus)
-        else:
-            self._measure(type_name, value, length, plus)
-        self._length(field, type_name, length)
-        if type_name != "records":
-            out.line(f"o += {value}")
-            return
-        with out.block(f"if {length} <= {RECORDS_COPIED_BYTES_MAX}:"):
-            out.line(f"o += {value}")
-        with out.block("else:"):
-            out.line("o = bytearray()")
-            out.line(f"buffers += {value}, o")
-
-    def _measure(self, type_name: str, value: str, length: str, plus: str) -> None:
-        if type_name == "string":
-            self._out.line(f"{value} = {value}.encode()")
-        self._out.line(f"{length} = len({value}){plus}")
+        value, length = out.name("v"), out.name("n")
+        encode = type_name == "string"
+        out.line(f"{value} = {expression}{'.encode()' if encode and not nullable else ''}")
+        with self._unless_null(nullable, value, self._null(field, type_name)):
+            if encode and nullable:
+                out.line(f"{value} = {value}.encode()")
+            out.line(f"{length} = len({value}){' + 1' if out.compact(field) else ''}")
+            self._length(field, type_name, length)
+            if type_name == "records":
+                with out.block(f"if {length} <= {RECORDS_COPIED_BYTES_MAX}:"):
+                    out.line(f"o += {value}")
+                with out.block("else:"):
+                    out.line("o = bytearray()")
+                    out.line(f"buffers += {value}, o")
+            else:
+                out.line(f"o += {value}")
 
     def _array(self, field: Field, expression: str) -> None:
         out = self._out
         plus = " + 1" if out.compact(field) else ""
+        name = field.type.name
         value, count = out.name("v"), out.name("n")
         out.line(f"{value} = {expression}")
-        pending = list(self._pending)
-        if out.nullable(field):
-            with out.block(f"if {value} is None:"):
-                null = ("", "x") if plus else ("-1", "i")
-                out.line(f"o += {self._take_pending(null)}")
-            self._pending = pending
-            with out.block("else:"):
-                self._elements(field, value, count, plus)
-        else:
-            self._elements(field, value, count, plus)
+        nullable = out.nullable(field)
+        with self._unless_null(nullable, value, self._null(field, "array")):
+            if name in FORMATS and name not in ("uuid", "bool"):
+                out.line(f"{count} = len({value})")
+                self._pending.append(_Item(f"{count}{plus}", out.length_format(field, "array")))
+                self._pending.append(_Item(f"*{value}", FORMATS[name], array=True, count=count))
+                if nullable:
+                    self._flush()
+            else:
+                out.line(f"{count} = len({value}){plus}")
+                self._length(field, "array", count)
+                self._elements(field, value)
 
-    def _elements(self, field: Field, value: str, count: str, plus: str) -> None:
-        """Writes the array in the local variable `value`, which is not None."""
+    def _elements(self, field: Field, value: str) -> None:
+        """Writes the elements of the array in the local variable `value`."""
         out = self._out
-        name = field.type.name
-        if name in FORMATS and name not in ("uuid", "bool"):
-            self._numbers(FORMATS[name], value, count, plus)
-            return
-        out.line(f"{count} = len({value}){plus}")
-        self._length(field, "array", count)
         element = out.name("e")
         with out.block(f"for {element} in {value}:"):
             if field.type.is_struct:
                 self._struct(element, out.struct_fields(field))
-            elif name in FORMATS:
-                self._fixed(name, element)
+            elif field.type.name in FORMATS:
+                self._fixed(field.type.name, element)
                 self._flush()
             else:
-                self._bytes(field, name, element, nullable=False)
-
-    def _numbers(self, code: str, value: str, count: str, plus: str) -> None:
-        out = self._out
-        length_code = "B" if plus else "i"
-        pending = list(self._pending)
-        prefix = "".join(code for _, code in pending) + length_code
-        table = out.refer(f"pack_{prefix.replace('?', 'Z')}_{code}s", _pack_table(prefix, code))
-        arguments = ", ".join(expression for expression, _ in pending if expression)
-        out.line(f"{count} = len({value})")
-        with out.block(f"if {count} < {TABLE_SIZE}:"):
-            out.line(f"o += {table}[{count}]({arguments}{', ' if arguments else ''}{count}{plus}, *{value})")
-        with out.block("else:"):
-            if plus:
-                self._flush()
-                out.line(f"o += unsigned_varint({count} + 1)")
-            else:
-                self._pending.append((count, "i"))
-                self._flush()
-            out.line(f'o += {out.refer("pack", struct.pack)}(f">{{{count}}}{code}", *{value})')
+                self._bytes(field, field.type.name, element, nullable=False)
 
     def _nested(self, field: Field, expression: str) -> None:
         out = self._out
-        if not out.nullable(field):
-            self._struct_inline(field, expression)
-            return
-        pending = list(self._pending)
-        with out.block(f"if {expression} is None:"):
-            out.line(f"o += {self._take_pending(('-1', 'b'))}")
-        with out.block("else:"):
-            self._pending = [*pending, ("1", "b")]
-            self._struct_inline(field, expression)
-
-    def _struct_inline(self, field: Field, expression: str) -> None:
-        value = self._out.name("s")
-        self._out.line(f"{value} = {expression}")
-        self._struct(value, self._out.struct_fields(field))
+        nullable = out.nullable(field)
+        value = out.name("s")
+        out.line(f"{value} = {expression}")
+        with self._unless_null(nullable, value, _Item("-1", "b")):
+            if nullable:
+                self._pending.append(_Item("1", "b"))
+            self._struct(value, out.struct_fields(field))
 
     # Tagged fields.
 
@@ -262,8 +309,8 @@ class _Writer:
         pending = list(self._pending)
         unset = " and ".join(self._surely_default(field, f"{owner}.{field.name}") for field in fields)
         with out.block(f"if {unset}:"):
-            text = self._take_pending(("", "x"))
-            out.line(f"o += {text}")
+            self._pending.append(_NO_TAGS)
+            self._flush()
         with out.block("else:"):
             self._pending = pending
             self._flush()
@@ -305,12 +352,6 @@ class _Writer:
             empty = f"len({expression})"
             return f"({expression} is None or {empty})" if field.nullable_versions else empty
         return f"{expression} != {field.default!r}"
-
-
-@functools.cache
-def _pack_table(prefix: str, code: str) -> tuple[Callable[..., bytes], ...]:
-    """`struct.Struct(...).pack` for the format `prefix` and 0 to 15 numbers behind it."""
-    return tuple(struct.Struct(f">{prefix}{count}{code}").pack for count in range(TABLE_SIZE))
 
 
 def _refuse(name: str, version: int, message: object, fault: Exception) -> NoReturn:
