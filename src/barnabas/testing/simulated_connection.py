@@ -311,6 +311,7 @@ class SimulatedTransport(asyncio.Transport):
         self._end_written = False
         self._closing = False
         self._lost_is_scheduled = False
+        self._is_made = False
         self._error: OSError | None = None
 
     # What the process does.
@@ -324,6 +325,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def _made(self) -> None:
         if self._protocol is not None:
+            self._is_made = True
             self._reading = not self._lost_is_scheduled
             self._protocol.connection_made(self)
             self._want_read()
@@ -549,6 +551,8 @@ class SimulatedTransport(asyncio.Transport):
         self.gone = True
         self.arrived.clear()
         self.port.ends.pop(self, None)
+        if self._protocol is not None and not self._is_made:
+            return  # `attach` has put another call of this behind that of `_made`
         self.network.world.trace.add(self.network.world.now, Occurrence.LOST, self._trace_label, int(error is not None))
         protocol, self._protocol = self._protocol, None
         if protocol is not None:

@@ -267,6 +267,28 @@ def test_a_crash_with_unread_bytes_resets_the_connection(listeners: type[Listene
     assert [type(error) for error in pair.far.lost] == [ConnectionResetError]
 
 
+def test_a_connection_that_broke_before_it_was_accepted_is_made_and_lost(listeners: type[Listener]) -> None:
+    with Simulation(1) as simulation:
+        server, client = simulation.machine("server"), simulation.machine("client")
+        server.start(serving(listeners))
+        simulation.run_for(0.1)
+        server.pause()
+
+        async def hold(host: Host) -> None:
+            await host.loop.create_connection(asyncio.Protocol, "server", PORT)
+            await host.loop.create_future()
+
+        client.start(hold)
+        simulation.run_for(0.1)
+        assert simulation.network.reset_connections("server", "client") == 1
+        simulation.run_for(0.1)
+        assert not listeners.made
+        server.resume()
+        simulation.run_for(0.1)
+    assert [type(error) for error in listeners.made[0].lost] == [ConnectionResetError]
+    assert listeners.made[0].transport is not None
+
+
 def test_connections_can_be_reset(listeners: type[Listener]) -> None:
     with Simulation(1) as simulation:
         pair = ConnectedPair(simulation, listeners)
