@@ -103,9 +103,9 @@ def compress(data: Buffer, compression: Compression, *, broken_lz4_checksum: boo
 
     `broken_lz4_checksum`: write the frame header's checksum as the message format of magic 0 has it (KAFKA-3160).
     """
+    if not compression.type:
+        return data
     match compression.type:
-        case CompressionType.NONE:
-            return data
         case CompressionType.GZIP:
             compressor = zlib.compressobj(compression.effective_level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
             return compressor.compress(data) + compressor.flush()
@@ -117,7 +117,7 @@ def compress(data: Buffer, compression: Compression, *, broken_lz4_checksum: boo
             from barnabas.wire.compression_lz4 import compress_lz4
 
             return compress_lz4(data, compression.effective_level, broken_checksum=broken_lz4_checksum)
-        case CompressionType.ZSTD:
+        case _:  # zstd
             from barnabas.wire.compression_zstd import compress_zstd
 
             return compress_zstd(data, compression.effective_level)
@@ -138,9 +138,9 @@ def decompress(
 
     `ignore_lz4_checksum`: accept any checksum of the frame header, as message format 0 needs (KAFKA-3160).
     """
+    if not compression_type:
+        return data
     match compression_type:
-        case CompressionType.NONE:
-            return data
         case CompressionType.GZIP:
             return _decompress_gzip(data, decompressed_bytes_max)
         case CompressionType.SNAPPY:
@@ -151,7 +151,7 @@ def decompress(
             from barnabas.wire.compression_lz4 import decompress_lz4
 
             return decompress_lz4(data, decompressed_bytes_max, ignore_header_checksum=ignore_lz4_checksum)
-        case CompressionType.ZSTD:
+        case _:  # zstd
             from barnabas.wire.compression_zstd import decompress_zstd
 
             return decompress_zstd(data, decompressed_bytes_max)

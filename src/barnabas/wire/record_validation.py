@@ -57,6 +57,11 @@ class AppendOrigin(enum.Enum):
     COORDINATOR = enum.auto()
 
 
+# Members of an enum are slow to reach by name in Python 3.11, and these are wanted for every batch.
+_CLIENT: Final = AppendOrigin.CLIENT
+_LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+
+
 @dataclass(frozen=True, slots=True)
 class AppendRules:
     """The configuration of the topic, as far as it concerns a batch. Defaults are Kafka's."""
@@ -163,7 +168,7 @@ def assign_offsets(batch: ValidatedBatch, base_offset: int, partition_leader_epo
     """
     header = batch.header
     assign_offset_and_epoch(batch.records, 0, base_offset, header.length_bytes, partition_leader_epoch)
-    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    is_append_time = batch.timestamp_type is _LOG_APPEND_TIME
     set_max_timestamp(
         batch.records, 0, header, batch.timestamp_type, now_ms if is_append_time else batch.max_timestamp_ms
     )
@@ -179,25 +184,27 @@ def _validate_batch(
     batch = RecordBatch(buffer, span.position)
     header = batch.header
     batch.verify()
-    if origin is AppendOrigin.CLIENT:
+    if origin is _CLIENT:
         _check_client_header(header)
     source = header.compression_type
     payload = batch.payload(rules.decompressed_bytes_max)
     scan = scan_records(payload, header.record_count, header.base_timestamp_ms)
-    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    is_append_time = header.timestamp_type is _LOG_APPEND_TIME
     if is_append_time:
         scan = scan._replace(max_timestamp_ms=header.max_timestamp_ms, min_timestamp_ms=header.max_timestamp_ms)
     if not _is_acceptable(scan, is_append_time, rules, now_ms):
         _check_records(batch.records(rules.decompressed_bytes_max), is_append_time, rules, now_ms)
-    target = rules.compression or Compression(source)
+    target = rules.compression
     uncompressed_bytes = BATCH_HEADER_BYTES + len(payload)
-    keeps_codec = target.type is source or (source is CompressionType.NONE and header.is_control)
+    keeps_codec = target is None or target.type is source or (not source and header.is_control)
     if keeps_codec and scan.has_sequential_offsets:
         view = memoryview(buffer)[span.position : span.position + span.size_bytes]
         return ValidatedBatch(view, header, scan.max_timestamp_ms, rules.timestamp_type, 0, uncompressed_bytes)
     if header.is_control:
         raise InvalidRecordError("a control batch is neither compressed nor renumbered")
-    return _rebuilt(batch.records(rules.decompressed_bytes_max), target, rules, uncompressed_bytes, header)
+    return _rebuilt(
+        batch.records(rules.decompressed_bytes_max), target or Compression(source), rules, uncompressed_bytes, header
+    )
 
 
 def _check_client_header(header: BatchHeader) -> None:
@@ -224,7 +231,7 @@ def _is_acceptable(scan: RecordScan, is_append_time: bool, rules: AppendRules, n
     """Whether no record can break a rule; otherwise they have to be looked at one by one."""
     if (rules.is_compacted and not scan.has_all_keys) or is_append_time:
         return False
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or scan.max_timestamp_ms == NO_TIMESTAMP:
+    if rules.timestamp_type is _LOG_APPEND_TIME or scan.max_timestamp_ms == NO_TIMESTAMP:
         return True
     return (
         now_ms - scan.min_timestamp_ms <= rules.timestamp_before_max_ms
