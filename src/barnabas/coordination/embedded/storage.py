@@ -130,17 +130,26 @@ class Storage:
     def _recover(self) -> Recovered:
         """Off the loop."""
         files = self._files
-        files.make_directories(self._directory)
+        self._make_directory()
         self._lock()
         names = files.list_directory(self._directory)
         if snapshot.TEMPORARY_NAME in names:
             files.unlink(f"{self._directory}/{snapshot.TEMPORARY_NAME}")
         recovered = self._load_newest_snapshot(names)
         self._replay(recovered, _zxids(names, log.FILE_PREFIX))
-        # The directory's entry in its parent, its files, and what was removed.
         files.fsync_directory(self._directory)
-        files.fsync_directory(os.path.dirname(self._directory) or ".")
         return recovered
+
+    def _make_directory(self) -> None:
+        """Makes the directory, durably: each entry on the way to it that a crash could have left unsynced."""
+        self._files.make_directories(self._directory)
+        path = self._directory
+        while (parent := os.path.dirname(path) or ".") != path and path != ".":
+            try:
+                self._files.fsync_directory(parent)
+            except PermissionError:
+                break  # a directory that we may not open is none that we have made
+            path = parent
 
     def _lock(self) -> None:
         descriptor = self._files.open(f"{self._directory}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT)
