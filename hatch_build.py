@@ -1,0 +1,23 @@
+"""Writes the message stubs when a wheel or an editable install is built; pyproject.toml names the file as an artifact."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class MessageStubs(BuildHookInterface):  # type: ignore[type-arg]
+    """Generates `messages.pyi` from the schema files of this source tree, whatever else is installed."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the interface's names
+        source = Path(self.root) / "src"
+        sys.path.insert(0, str(source))
+        try:
+            from barnabas.wire import stubs
+
+            (source / "barnabas" / "wire" / stubs.FILE_NAME).write_text(stubs.stubs(), encoding="utf-8")
+        finally:
+            sys.path.remove(str(source))
