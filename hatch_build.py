@@ -1,4 +1,4 @@
-"""Writes the message stubs when a wheel or an editable install is built; pyproject.toml names the file as an artifact."""
+"""Writes the message stubs when a wheel or an editable install is built (an artifact in pyproject.toml)."""
 
 from __future__ import annotations
 
