@@ -95,6 +95,13 @@ def test_percentiles_of_a_known_distribution() -> None:
     assert histogram.snapshot().percentiles == pytest.approx((5000, 7500, 9500, 9800, 9900, 9990), rel=1 / 32)
 
 
+def test_a_wide_bucket_is_reported_by_its_middle() -> None:
+    histogram = Histogram(Time())
+    for value in range(1024, 1088):  # all values of one bucket, which is 64 wide
+        histogram.update(value)
+    assert histogram.snapshot().percentiles == (1055.5,) * len(PERCENTILES)
+
+
 def test_percentiles_are_of_recent_values_and_end_when_nothing_comes() -> None:
     time = Time()
     histogram = Histogram(time)

@@ -206,6 +206,21 @@ def test_cancelled_operations_complete_neither_by_event_nor_by_time_but_by_their
     assert first.completions == 1
 
 
+def test_an_operation_that_is_cancelled_during_a_check_is_not_tried() -> None:
+    world = World()
+    second = Waiting(world, "a", 1)
+
+    class Cancelling(Waiting):
+        def on_complete(self) -> None:
+            super().on_complete()
+            assert world.purgatory.cancel_for_key("a") == [second]
+
+    world.purgatory.try_complete_else_watch(Cancelling(world, "a", 1), "a")
+    world.purgatory.try_complete_else_watch(second, "a")
+    assert world.raise_level("a") == 1
+    assert not second.completed
+
+
 def test_a_failing_operation_is_logged_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
 

@@ -223,10 +223,10 @@ def test_results_are_not_kept_after_they_were_given_back(run: Run) -> None:
         result = await offload(CPU, lambda given: (given, Large())[1], argument)
         references = [weakref.ref(argument), weakref.ref(result)]
         del argument, result
-        # Another piece of work has passed through the thread's hands once this is here.
-        await offload(CPU, abs, 1)
-        gc.collect()
-        assert [reference() for reference in references] == [None, None]
+        # The thread lets go while it waits for more; nothing else passes through its hands.
+        while any(reference() is not None for reference in references):
+            gc.collect()
+            await asyncio.sleep(0)
         assert await offload.close(10)
 
     run(scenario())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.timers import Timers
-from tests.unit.kernel.virtual_loop import run_virtually
+from tests.unit.kernel.virtual_loop import VirtualLoop, run_virtually
 
 LOGGER = logging.getLogger("tests.scheduler")
 
@@ -19,7 +20,7 @@ class Stage:
     """A scheduler, its timers, and the moments at which something ran, in milliseconds since the start."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = cast("VirtualLoop", asyncio.get_running_loop())
         self.timers = Timers(self.loop)
         self.scheduler = Scheduler(self.loop, self.timers, LOGGER)
         self.started = self.loop.time()
@@ -81,6 +82,23 @@ def test_never_runs_a_task_twice_at_once_and_keeps_its_rate() -> None:
         assert stage.runs == [0, 300, 600, 900]
         assert (task.runs, task.skipped, task.last_duration_ms) == (3, 6, 250)
         assert await stage.scheduler.stop(1000) == []
+
+    run_virtually(scenario())
+
+
+def test_runs_that_a_busy_loop_missed_are_not_made_up_for() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+
+        def busy_the_first_time() -> None:
+            stage.run()
+            if len(stage.runs) == 1:
+                stage.loop.time_passes(0.350)
+
+        stage.scheduler.schedule("busy", busy_the_first_time, period_ms=100)
+        await stage.timers.sleep(650)
+        assert stage.runs == [0, 400, 500, 600]
+        await stage.scheduler.stop(0)
 
     run_virtually(scenario())
 

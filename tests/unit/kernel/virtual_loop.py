@@ -25,6 +25,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now
 
+    def time_passes(self, seconds: float) -> None:
+        """As a callback that keeps the loop busy for so long."""
+        self._now += seconds
+
     def _select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("deadlock: no timer is set and nothing is ready")
