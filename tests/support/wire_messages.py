@@ -33,3 +33,21 @@ def _build(owner: type[Message], made: type[Structure], fields: Sequence[Field],
                 value = _build(owner, inner, inner.FIELDS, value)
         arguments[field.name] = value
     return made(**arguments)
+
+
+def to_tree(message: Message, version: int) -> dict[str, Any]:
+    """The fields that `version` has, as a tree; the reverse of `to_message`."""
+    return _take_apart(message, version)
+
+
+def _take_apart(structure: Structure, version: int) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for field in structure.FIELDS:
+        if version in field.versions:
+            value = getattr(structure, field.name)
+            if isinstance(value, list):
+                value = [_take_apart(each, version) if isinstance(each, Structure) else each for each in value]
+            elif isinstance(value, Structure):
+                value = _take_apart(value, version)
+            tree[field.name] = value
+    return tree
