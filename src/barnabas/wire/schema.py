@@ -385,9 +385,7 @@ class _Reader:
             raise self._error(line.number, f"not a name for a structure: {name!r}; write it LikeThis")
         fields = self._fields(depth)
         if not fields:
-            raise self._error(
-                line.number, f"unknown type {name!r}: neither a basic type nor a structure with fields below it"
-            )
+            raise self._error(line.number, f"the structure {name} has no fields")
         if name in self.structs:
             raise self._error(line.number, f"the structure {name} is declared twice")
         self.structs[name] = Struct(name, fields, meaning)
@@ -452,7 +450,12 @@ class _Reader:
         following = self.lines[self.position] if self.position < len(self.lines) else None
         has_fields = following is not None and following.depth > depth
         if kind.is_struct:
-            if has_fields or kind.name not in self.structs:
+            if not has_fields and kind.name not in self.structs:
+                raise self._error(
+                    line.number,
+                    f"unknown type {kind.name!r}: neither a basic type nor a structure with fields below it",
+                )
+            if has_fields:
                 self._add_struct(line, kind.name, field.meaning, depth + 1)
         elif has_fields and following is not None:
             raise self._error(following.number, f"{kind} has no fields; only a structure has")

@@ -1,0 +1,60 @@
+"""Every schema file is found, is named by what is in it, and holds what the format promises."""
+
+from __future__ import annotations
+
+import importlib.resources
+
+import pytest
+
+from barnabas.wire import catalogue
+from barnabas.wire.schema import Kind, Struct
+
+
+def test_every_message_is_found_by_its_name() -> None:
+    names = catalogue.message_names()
+    assert (
+        len(names) == 2 * 62 + 2 + 2 * 9 + 2 + 1
+    )  # APIs, headers, records by key and value, consumer protocol, principal
+    for name in names:
+        assert catalogue.message(name).name == name
+
+
+def test_every_file_is_one_of_the_catalogue() -> None:
+    folder = importlib.resources.files("barnabas.wire").joinpath("schemas")
+    used = {catalogue.message(name).file for name in catalogue.message_names()}
+    assert {entry.name for entry in folder.iterdir() if "." in entry.name and entry.name[0] != "."} == used
+
+
+@pytest.mark.parametrize("name", catalogue.message_names())
+def test_meanings_are_sentences(name: str) -> None:
+    message = catalogue.message(name)
+    fields = [*message.fields, *(field for struct in message.structs.values() for field in struct.fields)]
+    for meaning in [message.meaning, *(field.meaning for field in fields)]:
+        assert meaning.endswith("."), meaning
+        assert "TODO" not in meaning
+
+
+@pytest.mark.parametrize("name", catalogue.message_names())
+def test_a_structure_uses_only_structures_ahead_of_it(name: str) -> None:
+    message = catalogue.message(name)
+    seen: set[str] = set()
+
+    def check(struct: Struct) -> None:
+        assert {field.type.name for field in struct.fields if field.type.is_struct} <= seen
+        seen.add(struct.name)
+
+    for struct in message.structs.values():
+        check(struct)
+    assert {field.type.name for field in message.fields if field.type.is_struct} <= seen
+
+
+def test_requests_and_responses_by_key() -> None:
+    assert catalogue.api_names()[12] == "Heartbeat"
+    assert (catalogue.request(12).name, catalogue.request(12).kind) == ("HeartbeatRequest", Kind.REQUEST)
+    assert (catalogue.response(12).name, catalogue.response(12).kind) == ("HeartbeatResponse", Kind.RESPONSE)
+
+
+@pytest.mark.parametrize("find", [catalogue.request, catalogue.response])
+def test_a_key_that_does_not_exist_is_a_key_error(find: type) -> None:
+    with pytest.raises(KeyError):
+        find(99)
