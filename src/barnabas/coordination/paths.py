@@ -28,7 +28,9 @@ def validate_path(path: str, *, sequential: bool = False) -> None:
 
 def validate_paths(paths: Sequence[str]) -> None:
     """Raises `BadArgumentsError` unless ZooKeeper accepts all of the paths; much faster than one by one."""
-    if not _PLAIN_LINES.fullmatch("\n".join(paths)):
+    lines = "\n".join(paths)
+    # The count tells a line break within a path from those between paths.
+    if lines.count("\n") != len(paths) - 1 or not _PLAIN_LINES.fullmatch(lines):
         for path in paths:
             validate_path(path)
 

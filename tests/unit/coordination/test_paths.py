@@ -1,0 +1,56 @@
+"""What ZooKeeper takes for a path."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.coordination.errors import BadArgumentsError
+from barnabas.coordination.paths import child_of, name_of, parent_of, validate_path, validate_paths
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/a", "/a/b.c", "/.a", "/a..", "/...", "/a b", "/ü/\u4e2d", "/<default>", "/%41"]
+)
+def test_good_paths(path: str) -> None:
+    validate_path(path)
+    validate_paths([path, "/x", path])
+
+
+BAD = [
+    "",
+    "a",
+    "/a/",
+    "//",
+    "/a//b",
+    "/.",
+    "/a/..",
+    "/a/./b",
+    "/a\0",
+    "/\x1f",
+    "/\x7f",
+    "/\ud800",
+    "/\uf8ff",
+    "/\U0001f600",
+]
+
+
+@pytest.mark.parametrize("path", [*BAD, "/a\n/b"])
+def test_bad_paths(path: str) -> None:
+    with pytest.raises(BadArgumentsError) as caught:
+        validate_path(path)
+    assert caught.value.path == path
+    with pytest.raises(BadArgumentsError):
+        validate_paths(["/good", path])
+    with pytest.raises(BadArgumentsError):
+        validate_paths([path, "/good"])
+
+
+def test_sequential_paths_may_end_with_a_slash() -> None:
+    validate_path("/a/", sequential=True)
+    validate_paths([])
+
+
+def test_parts() -> None:
+    assert (parent_of("/a/b"), parent_of("/a"), parent_of("/")) == ("/a", "/", "/")
+    assert (name_of("/a/b"), name_of("/")) == ("b", "")
+    assert (child_of("/", "a"), child_of("/a", "b")) == ("/a", "/a/b")
