@@ -6,7 +6,7 @@ its two errors, variable-length integers, UUIDs, and the slow paths of compiled 
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import struct
 from typing import Final
 
@@ -34,16 +34,18 @@ def read_unsigned_varint(buffer: Buffer, position: int, end: int) -> tuple[int, 
     Raises `ProtocolError` if it does not end before `end`, or is longer than five bytes or 32 bits.
     """
     value = shift = 0
-    for index in range(position, min(position + UNSIGNED_VARINT_BYTES_MAX, end)):
+    longest = position + UNSIGNED_VARINT_BYTES_MAX
+    for index in range(position, min(longest, end)):
         byte = buffer[index]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
+        if byte < 0x80 and value <= 0xFFFFFFFF:
             return value, index + 1
+        if byte < 0x80:
+            break
         shift += 7
-    if position + UNSIGNED_VARINT_BYTES_MAX > end and shift < 7 * UNSIGNED_VARINT_BYTES_MAX:
-        raise ProtocolError(f"the bytes end within a varint that begins at byte {position}")
+    else:
+        if end < longest:
+            raise ProtocolError(f"the bytes end within a varint that begins at byte {position}")
     raise ProtocolError(f"the varint at byte {position} is longer than 32 bits")
 
 
@@ -68,10 +70,10 @@ def uuid_to_text(uuid: Uuid) -> str:
 
 def uuid_from_text(text: str) -> Uuid:
     """The UUID that Kafka shows as `text`. Raises `ValueError` for anything but 16 bytes in URL-safe base64."""
-    try:
-        uuid = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, UnicodeEncodeError, ValueError):
-        uuid = b""
+    uuid = b""
+    if "+" not in text and "/" not in text:
+        with contextlib.suppress(ValueError):
+            uuid = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
     if len(uuid) != len(ZERO_UUID):
         raise ValueError(f"not a UUID in URL-safe base64 (22 characters): {text!r}")
     return uuid
