@@ -37,7 +37,7 @@ INTRUDERS: Final = (
     b"\x00",
     b"\x7f",
 )
-POSITIONS_MAX: Final = 30
+POSITIONS_MAX: Final = 16
 """At most so many positions of one message are tried, evenly spread."""
 ANNOUNCED: Final = (2**32 - 2, 2**31 - 1, 32_767, 20_000)
 """Lengths and counts that no message here can have."""
@@ -71,13 +71,15 @@ def encoded_trees(schema: Message, version: int) -> Iterator[bytes]:
 
 
 @every_message
-def test_truncated_anywhere_is_refused(name: str) -> None:
+def test_truncated_at_any_byte_is_refused(name: str) -> None:
     schema = catalogue.message(name)
     for version in schema.versions:
         decode_frame = compiler_decode.decoder(name, version)
         for data in encoded_trees(schema, version):
+            for end in range(len(data)):
+                with pytest.raises(ProtocolError):
+                    decode_frame(data[:end], 0, end)
             for end in positions(data):
-                assert not decode_or_refuse(schema, version, data[:end]), f"version {version}, {end} of {data.hex()}"
                 # The same end inside a longer buffer: what follows belongs to the next frame and must not be used.
                 with pytest.raises(ProtocolError):
                     decode_frame(b"\xff\xff" + data, 2, 2 + end)
