@@ -78,7 +78,13 @@ class Owner(Protocol):
         """Counts the connection; False when there are too many."""
         ...
 
-    def forget(self, connection: Connection) -> None: ...
+    def forget(self, connection: Connection) -> None:
+        """The connection takes part no more."""
+        ...
+
+    def transport_closed(self, connection: Connection) -> None:
+        """Nothing is left of the connection."""
+        ...
 
     def command(self, word: bytes) -> bytes | None:
         """The answer to a four-letter word; None when it is none."""
@@ -155,6 +161,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._close()
+        self._owner.transport_closed(self)
 
     def pause_writing(self) -> None:
         self._writing_paused = True

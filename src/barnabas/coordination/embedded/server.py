@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Host
 
 LISTEN_BACKLOG = 512
+CLOSE_SECONDS = 2.0
 LOGGER_NAME = "barnabas.coordinator"
 
 
@@ -45,6 +46,8 @@ class EmbeddedCoordinator:
         self._port = 0
         self._connections: dict[Connection, None] = {}
         self._connections_by_address: dict[str, int] = {}
+        self._transports: dict[Connection, None] = {}
+        self._all_closed: asyncio.Future[None] | None = None
         self._session_timer: asyncio.TimerHandle | None = None
         self._session_timer_at = 0.0
         self._container_timer: asyncio.TimerHandle | None = None
@@ -121,6 +124,9 @@ class EmbeddedCoordinator:
         await self._storage.close()
         for connection in list(self._connections):
             connection.abort()
+        if self._transports:
+            self._all_closed = self.loop.create_future()
+            await asyncio.wait([self._all_closed], timeout=CLOSE_SECONDS)
 
     # What connections need.
 
@@ -131,6 +137,7 @@ class EmbeddedCoordinator:
         too_many = len(self._connections) >= config.connections_max
         too_many_there = 0 < config.connections_per_address_max <= count
         self._connections[connection] = None
+        self._transports[connection] = None
         self._connections_by_address[address] = count + 1
         if self._stopping or too_many or too_many_there:
             self.logger.warning(
@@ -150,6 +157,11 @@ class EmbeddedCoordinator:
         self._connections_by_address[address] -= 1
         if not self._connections_by_address[address]:
             del self._connections_by_address[address]
+
+    def transport_closed(self, connection: Connection) -> None:
+        self._transports.pop(connection, None)
+        if self._all_closed is not None and not self._transports and not self._all_closed.done():
+            self._all_closed.set_result(None)
 
     def command(self, word: bytes) -> bytes | None:
         if word not in commands.WORDS:

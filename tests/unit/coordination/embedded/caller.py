@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from tests.support.raw_zookeeper import (
     Decoder,
@@ -29,6 +29,8 @@ class CallerDisconnectedError(Exception):
 
 class Caller(asyncio.Protocol):
     """One connection with one session. `arrivals` has replies and watch events in the order in which they came."""
+
+    _open: ClassVar[list[Caller]] = []
 
     def __init__(self) -> None:
         self.arrivals: list[Reply | WatchEvent] = []
@@ -66,9 +68,18 @@ class Caller(asyncio.Protocol):
             raise CallerDisconnectedError("expired")
         return caller
 
+    @classmethod
+    async def drop_all(cls) -> None:
+        """Ends every connection of this test."""
+        callers, cls._open[:] = list(cls._open), []
+        for caller in callers:
+            caller.drop()
+        for caller in callers:
+            await caller.closed
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
+        self._open.append(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         failure = CallerDisconnectedError("the connection was lost")

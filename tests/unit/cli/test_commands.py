@@ -1,0 +1,125 @@
+"""The command line: quick to start, clear when it cannot, and orderly when it ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+COMMAND = [sys.executable, "-m", "barnabas.cli"]
+HEAVY = {
+    "aiohttp", "asyncio", "confluent_kafka", "cramjam", "crc32c", "fastapi", "nicegui", "prometheus_client", "pyarrow",
+    "pyspark", "starlette", "uvicorn", "uvloop",
+}  # fmt: skip
+READY_SECONDS = 20.0
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE)}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=environment(), check=False
+    )
+
+
+class CoordinatorProcess:
+    """`barnabas coordinator` until it is ready."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "coordinator", "--data", str(directory), "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], READY_SECONDS)
+        assert readable, "the coordinator does not become ready"
+        self.ready_line = self.process.stdout.readline()
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from barnabas.cli.main import main\n"
+        "try:\n    main(['--help'], prog_name='barnabas')\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "print('modules:', *sorted({name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment(), check=True
+    )
+    shown, _, modules = done.stdout.partition("modules:")
+    assert "coordinator" in shown
+    assert HEAVY.isdisjoint(modules.split())
+
+
+def test_every_command_has_its_own_help() -> None:
+    done = run("coordinator", "--help")
+    assert done.returncode == 0
+    assert "--data" in done.stdout
+
+
+def test_an_unknown_command_is_named() -> None:
+    done = run("brokers")
+    assert done.returncode == 2
+    assert "brokers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "--data"),
+        (["--data", "/tmp/x", "--port", "70000"], "70000"),
+        (["--data", "/tmp/x", "--tick-time", "0"], "tick_time_ms must be at least 1"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: list[str], complaint: str) -> None:
+    done = run("coordinator", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_coordinator_says_when_it_is_ready_and_stops_in_order(tmp_path: Path, number: int) -> None:
+    coordinator = CoordinatorProcess(tmp_path / "data")
+    assert "ready on 127.0.0.1:" in coordinator.ready_line
+    assert coordinator.stop(number) == (0, "")
+
+
+def test_a_second_coordinator_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    coordinator = CoordinatorProcess(tmp_path)
+    done = run("coordinator", "--data", str(tmp_path), "--port", "0")
+    assert coordinator.stop()[0] == 0
+    assert done.returncode == 1
+    assert "in use by another coordinator" in done.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    coordinator = CoordinatorProcess(tmp_path / "one")
+    port = coordinator.ready_line.split(":")[2].partition(",")[0]
+    done = run("coordinator", "--data", str(tmp_path / "two"), "--port", port)
+    assert coordinator.stop()[0] == 0
+    assert done.returncode == 1
+    assert port in done.stderr
+
+
+def test_damaged_data_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / f"snapshot.{5:016x}").write_bytes(b"damaged")
+    done = run("coordinator", "--data", str(tmp_path), "--port", "0")
+    assert done.returncode == 1
+    assert "restore the data directory" in done.stderr
