@@ -431,6 +431,6 @@ def test_four_letter_words(run: Run, tmp_path: Path) -> None:
     "settings",
     [{"port": 70_000}, {"tick_time_ms": 0}, {"connections_per_address_max": -1}, {"max_session_timeout_ms": 1}],
 )
-def test_settings_that_cannot_work_are_refused(settings: dict[str, int]) -> None:
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|not between|at least|leave no choice"):
         CoordinatorConfig("/data", **settings)
