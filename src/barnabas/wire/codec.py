@@ -29,7 +29,7 @@ EncodeFrame = Callable[[int, Any], list[Buffer]]
 
 _VERSION: Final = struct.Struct(">h")
 _SET_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii").pack_into
-_SET_SIZE: Final = struct.Struct(">i").pack_into
+_SET_INT32: Final = struct.Struct(">i").pack_into
 _CORRELATION_ID_POSITION: Final = 8
 """In a request's frame it follows size, key and version."""
 
@@ -50,7 +50,8 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 
     Raises `EncodeError` as `encode` does.
     """
-    return b"".join([_VERSION.pack(version), *encode(message, version)])
+    buffers = encode(message, version)
+    return b"".join([_VERSION.pack(version), *buffers])
 
 
 def decode(message_class: type[AnyMessage], version: int, buffer: Buffer) -> AnyMessage:
@@ -136,7 +137,10 @@ def response_encoder(api_key: int, version: int) -> EncodeFrame:
         first = bytearray(start)
         buffers = encode_body(message, first)
         size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
-        _SET_SIZE_AND_CORRELATION_ID(first, 0, size - headers.SIZE_BYTES, correlation_id)
+        try:
+            _SET_SIZE_AND_CORRELATION_ID(first, 0, size - headers.SIZE_BYTES, correlation_id)
+        except struct.error as error:
+            raise _unframable(size, correlation_id) from error
         return buffers
 
     return encode_response
@@ -155,8 +159,15 @@ def request_encoder(api_key: int, version: int, client_id: str | None) -> Encode
         first = bytearray(start)
         buffers = encode_body(message, first)
         size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
-        _SET_SIZE(first, 0, size - headers.SIZE_BYTES)
-        _SET_SIZE(first, _CORRELATION_ID_POSITION, correlation_id)
+        try:
+            _SET_INT32(first, 0, size - headers.SIZE_BYTES)
+            _SET_INT32(first, _CORRELATION_ID_POSITION, correlation_id)
+        except struct.error as error:
+            raise _unframable(size, correlation_id) from error
         return buffers
 
     return encode_request
+
+
+def _unframable(size_bytes: int, correlation_id: object) -> EncodeError:
+    return EncodeError(f"a frame of {size_bytes} bytes with the correlation id {correlation_id!r}: both must be int32")
