@@ -164,11 +164,18 @@ class _Names(ast.NodeVisitor):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else self.full_names.get(node.func.id, "")
             if called in {"Random", "random.Random"}:
                 self._report(node, "random.Random() without a seed", _RANDOM)
+        if _is_anonymous_memory(node):
+            return
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id == "open" and "open" not in self.full_names and isinstance(node.ctx, ast.Load):
             self._check(node, "open")
+
+
+def _is_anonymous_memory(node: ast.Call) -> bool:
+    """Whether the call is `mmap.mmap(-1, ...)`, which maps no file."""
+    return ast.unparse(node.func) == "mmap.mmap" and bool(node.args) and ast.unparse(node.args[0]) == "-1"
 
 
 def findings_in(path: Path) -> list[Finding]:

@@ -13,7 +13,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "tools", "benchmarks", "demo")
 FILE_LINES_MAX = 600
-FUNCTION_LINES_MAX = 75
+FUNCTION_LINES_MAX = 80
 """A tall screen, docstring and all."""
 
 

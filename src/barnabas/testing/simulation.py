@@ -36,16 +36,20 @@ from barnabas.testing.trace import EventTrace, Occurrence
 from barnabas.testing.world import OutOfActionsError, TimeIsUpError, World
 
 SEED_VARIABLE = "BARNABAS_SIMULATION_SEED"
+SEED_COUNT_VARIABLE = "BARNABAS_SIMULATION_SEEDS"
 LIMIT_SECONDS = 60.0
 EVENTS_SHOWN = 25
 
 
 def simulation_seeds(count: int, *, first: int = 1) -> list[int]:
-    """Seeds for a parametrised test: `count` of them, or only the one in the environment variable
-    BARNABAS_SIMULATION_SEED.
+    """Seeds for a parametrised test: `count` of them, or as many as the environment variable BARNABAS_SIMULATION_SEEDS
+    says when that is more, or only the one in BARNABAS_SIMULATION_SEED.
     """
     given = os.environ.get(SEED_VARIABLE)
-    return [int(given)] if given else list(range(first, first + count))
+    if given:
+        return [int(given)]
+    wanted = max(count, int(os.environ.get(SEED_COUNT_VARIABLE) or 0))
+    return list(range(first, first + wanted))
 
 
 class SimulationFailedError(AssertionError):

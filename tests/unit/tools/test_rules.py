@@ -23,6 +23,7 @@ def ambient(tmp_path: Path, source: str) -> list[str]:
         ("from time import sleep", "time.sleep"),
         ("import random\nrandom.random()", "random.random"),
         ("import random\nrandom.Random()", "random.Random() without a seed"),
+        ("import mmap\nmmap.mmap(3, 10)", "mmap.mmap"),
         ("import os\nos.urandom(4)", "os.urandom"),
         ("import os\nos.fsync(3)", "os.fsync"),
         ("import asyncio\nasync def f():\n    await asyncio.sleep(1)", "asyncio.sleep"),
@@ -47,6 +48,7 @@ def test_finds_what_is_ambient(tmp_path: Path, source: str, what: str) -> None:
         "def f(host):\n    return host.files.open('x', 0), host.clock.time_ms(), host.loop.time()",
         "import asyncio\nasync def f():\n    async with asyncio.timeout(1):\n        pass",
         "import os\nos.path.join('a', 'b')",
+        "import mmap\nmmap.mmap(-1, 10)",
     ],
 )
 def test_lets_the_host_and_constants_pass(tmp_path: Path, source: str) -> None:
