@@ -173,9 +173,3 @@ def resident_memory_bytes(process_id: int) -> int:
     """Resident memory of one process, from /proc (Linux)."""
     pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def processor_seconds(process_id: int) -> float:
-    """User and system time that one process has used so far, from /proc (Linux)."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
