@@ -9,6 +9,7 @@ BENCHMARKS = {
     "startup": "how long the command takes to start",
     "codec": "encode and decode, against kafka-python and kio",
     "records": "record batches, against kafka-python and aiokafka",
+    "kernel.timers": "the timers, against other structures",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }
 

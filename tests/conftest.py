@@ -6,8 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 import uvloop
+
+# Cores are shared in CI: a slow example is no finding. Time is bounded per test by pytest-timeout.
+hypothesis.settings.register_profile("barnabas", deadline=None)
+hypothesis.settings.load_profile("barnabas")
 
 Result = TypeVar("Result")
 LIMIT_SECONDS = 60.0
