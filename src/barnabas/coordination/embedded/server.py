@@ -241,6 +241,8 @@ class EmbeddedCoordinator:
                 "no snapshot could be written (%s); the log grows until one can", error
             )
             return
+        finally:
+            image.close()
         self.logger.info(
             "snapshot at transaction %#x: %d bytes in %.2f s", image.zxid, size_bytes, self.loop.time() - began_at
         )

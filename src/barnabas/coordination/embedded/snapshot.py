@@ -50,17 +50,27 @@ def file_name(zxid: int) -> str:
 
 
 class SnapshotImage:
-    """The state to write, fixed at the moment this is made: copying the dictionary of znodes fixes them, as znodes are
-    replaced and never changed.
+    """The state to write, fixed at the moment this is made, without a copy: the tree preserves the old value of what
+    changes until the last slice is made or `close` is called. A tree has one image at a time.
     """
 
     def __init__(self, tree: ZnodeTree, sessions: Sequence[StoredSession], highest_session_id: int) -> None:
+        if tree.preserved is not None:
+            raise RuntimeError("another image of the tree is in use")
         self.zxid = tree.zxid
-        self._nodes: dict[str, Znode] = tree.nodes.copy()
+        self._tree = tree
+        self._preserved: dict[str, Znode | None] = {}
+        tree.preserved = self._preserved
+        self._paths = list(tree.nodes)
         self._containers = dict(tree.containers)
         self._ttls_ms = dict(tree.ttls_ms)
         self._sessions = sessions
         self._highest_session_id = highest_session_id
+
+    def close(self) -> None:
+        """Lets the tree forget what it preserved."""
+        if self._tree.preserved is self._preserved:
+            self._tree.preserved = None
 
     def slices(self) -> Iterator[bytes]:
         """The file's bytes, piece by piece."""
@@ -70,19 +80,25 @@ class SnapshotImage:
                 _SESSIONS, b"".join(_SESSION.pack(each.id, each.timeout_ms, each.password) for each in self._sessions)
             )
         numbers: dict[bytes, int] = {}
-        znodes = iter(self._nodes.items())
-        while batch := list(islice(znodes, ZNODES_PER_SLICE)):
+        for start in range(0, len(self._paths), ZNODES_PER_SLICE):
+            batch = self._paths[start : start + ZNODES_PER_SLICE]
             known = len(numbers)
             encoded = self._encode(batch, numbers)
             if len(numbers) > known:
                 fresh = list(islice(numbers, known, None))
                 yield _chunk(_LISTS, b"".join(_LENGTH.pack(len(acl)) + acl for acl in fresh))
             yield encoded
-        yield _chunk(_END, _COUNT.pack(len(self._nodes)))
+        self.close()
+        yield _chunk(_END, _COUNT.pack(len(self._paths)))
 
-    def _encode(self, batch: list[tuple[str, Znode]], numbers: dict[bytes, int]) -> bytes:
+    def _encode(self, batch: list[str], numbers: dict[bytes, int]) -> bytes:
         parts: list[bytes] = []
-        for path, (data, stat, acl, _) in batch:
+        nodes = self._tree.nodes
+        preserved = self._preserved
+        for path in batch:
+            node = preserved.get(path)
+            # A path that has nothing preserved has not changed: every path of the image existed when it was made.
+            data, stat, acl, _ = nodes[path] if node is None else node
             number = numbers.get(acl)
             if number is None:
                 number = numbers[acl] = len(numbers)

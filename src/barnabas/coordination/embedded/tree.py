@@ -1,7 +1,7 @@
 """The tree of znodes, sans I/O: what transactions do to it and what reads see, nothing of sessions, watches or disks.
 
 A znode is a tuple of its data, its packed stat, its encoded access control list and its children; it is replaced, never
-changed, so that a copy of the dictionary of all znodes is the whole state at one moment (snapshots), and undoing is
+changed, so that keeping the old tuples of what changes keeps the whole state of one moment (snapshots), and undoing is
 putting the old tuple back (a failed multi). Children are None, the name of an only child, or a dictionary of names in
 order of creation; that dictionary alone is changed in place, and snapshots do not look at it.
 """
@@ -61,6 +61,8 @@ class ZnodeTree:
         self.data_bytes = sum(map(len, self.nodes))
         self.changes: list[Change] = []
         self.journal: list[Undo] | None = None
+        # While a snapshot is written: what was at each path that has changed since it began; None for nothing.
+        self.preserved: dict[str, Znode | None] | None = None
         self._quotas = QuotaLedger()
         self._shared_lists: dict[bytes, bytes] = {OPEN: OPEN, READ_ONLY: READ_ONLY}
 
@@ -118,6 +120,9 @@ class ZnodeTree:
             siblings = {siblings: None, name: None}
         else:
             siblings[name] = None
+        if self.preserved is not None:
+            self.preserved.setdefault(parent_path, parent)
+            self.preserved.setdefault(path, None)
         self.nodes[parent_path] = (parent_data, with_child_created(parent_stat, zxid), parent_acl, siblings)
         self.nodes[path] = (data, stat, acl, None)
         self.data_bytes += len(path) + len(data or b"")
@@ -145,6 +150,9 @@ class ZnodeTree:
         if node is None:
             raise NoNodeError(path)
         parent = self.nodes[parent_path]
+        if self.preserved is not None:
+            self.preserved.setdefault(path, node)
+            self.preserved.setdefault(parent_path, parent)
         data, stat, acl, _ = node
         parent_data, parent_stat, parent_acl, siblings = parent
         if isinstance(siblings, dict):
@@ -178,6 +186,8 @@ class ZnodeTree:
         """Replaces the data and returns the new stat."""
         node = self.get(path)
         path = path or ROOT
+        if self.preserved is not None:
+            self.preserved.setdefault(path, node)
         old_data, old_stat, acl, children = node
         length = len(data or b"")
         difference = length - len(old_data or b"")
@@ -195,6 +205,8 @@ class ZnodeTree:
         """Replaces the access control list and returns the new stat."""
         node = self.get(path)
         data, old_stat, _, children = node
+        if self.preserved is not None:
+            self.preserved.setdefault(path or ROOT, node)
         stat = with_acl_changed(old_stat)
         self.nodes[path or ROOT] = (data, stat, self._share(acl), children)
         if self.journal is not None:
@@ -328,6 +340,8 @@ class ZnodeTree:
 
     def _write_statistics(self, path: str, data: bytes) -> None:
         node = self.nodes[path]
+        if self.preserved is not None:
+            self.preserved.setdefault(path, node)
         old_data, stat, acl, children = node
         self.nodes[path] = (data, with_length(stat, len(data)), acl, children)
         difference = len(data) - len(old_data or b"")
