@@ -1,71 +1,80 @@
 """Which messages there are: finds and reads the schema files, each on first use.
 
 The file of an API is named by key and name, so that a key or a message's name leads to its file without reading any
-other.
+other. The names are known here rather than looked for, which keeps the start of a process short.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.resources
-import re
+import pkgutil
 from collections.abc import Mapping
-from importlib.resources.abc import Traversable
 from typing import Final
 
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.schema import Message, SchemaError, read_schema
 
-_API_FILE: Final = re.compile(r"(\d\d)_([a-z_]+)\.api")
-_SUFFIXES: Final = (".api", ".record")
+_FOLDER: Final = "schemas"
+_OTHER_FILES: Final = (
+    "consumer_group_current_member_assignment.record",
+    "consumer_group_member_metadata.record",
+    "consumer_group_metadata.record",
+    "consumer_group_partition_metadata.record",
+    "consumer_group_target_assignment_member.record",
+    "consumer_group_target_assignment_metadata.record",
+    "consumer_protocol.api",
+    "default_principal.api",
+    "group_metadata.record",
+    "header.api",
+    "offset_commit.record",
+    "transaction_log.record",
+)
+"""The files that belong to no API."""
 
 
-@functools.cache
-def _files() -> Mapping[str, Traversable]:
-    folder = importlib.resources.files("barnabas.wire").joinpath("schemas")
-    found = (entry for entry in folder.iterdir() if entry.name.endswith(_SUFFIXES))
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+def _api_file(key: ApiKey) -> str:
+    return f"{key:02}_{key.name.lower()}.api"
+
+
+def file_names() -> tuple[str, ...]:
+    """The names of all schema files."""
+    return (*(_api_file(key) for key in ApiKey), *_OTHER_FILES)
 
 
 @functools.cache
 def _messages_of(file: str) -> tuple[Message, ...]:
-    messages = read_schema(file, _files()[file].read_text(encoding="utf-8"))
-    named = _API_FILE.fullmatch(file)
-    if named is not None and (messages[0].api_key, messages[0].name) != (
-        int(named[1]),
-        _camel_case(named[2]) + "Request",
-    ):
-        raise SchemaError(file, 1, f"the name of the file says another key or name than {messages[0].name}")
+    data = pkgutil.get_data("barnabas.wire", f"{_FOLDER}/{file}")
+    if data is None:
+        raise SchemaError(file, 1, "the file cannot be read from where Barnabas is installed; install it again")
+    messages = read_schema(file, data.decode("utf-8"))
+    if file not in _OTHER_FILES:
+        key = ApiKey(int(file.partition("_")[0]))
+        if (messages[0].api_key, messages[0].name) != (key, f"{key.api_name}Request"):
+            raise SchemaError(file, 1, f"the file of {key.api_name} (key {key}) declares another API")
     return messages
-
-
-def _camel_case(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
 
 
 @functools.cache
 def api_names() -> Mapping[int, str]:
     """Every API by key: {12: "Heartbeat", ...}."""
-    named = (_API_FILE.fullmatch(file) for file in _files())
-    return {int(match[1]): _camel_case(match[2]) for match in named if match is not None}
+    return {key.value: key.api_name for key in ApiKey}
 
 
 @functools.cache
-def _places() -> Mapping[str, str]:
-    """The file of each message by the message's name; of the files that no API names, the content is read."""
-    places: dict[str, str] = {}
-    for file in _files():
-        match = _API_FILE.fullmatch(file)
-        if match is not None:
-            name = _camel_case(match[2])
-            places |= {f"{name}Request": file, f"{name}Response": file}
-        else:
-            places |= {message.name: file for message in _messages_of(file)}
-    return places
+def _api_places() -> Mapping[str, str]:
+    """The file of every request and response by the message's name."""
+    return {f"{key.api_name}{kind}": _api_file(key) for key in ApiKey for kind in ("Request", "Response")}
+
+
+@functools.cache
+def _other_places() -> Mapping[str, str]:
+    """The file of every other message by its name, for which these files are read."""
+    return {message.name: file for file in _OTHER_FILES for message in _messages_of(file)}
 
 
 def message_names() -> tuple[str, ...]:
     """The names of all messages, sorted."""
-    return tuple(sorted(_places()))
+    return tuple(sorted([*_api_places(), *_other_places()]))
 
 
 @functools.cache
@@ -74,7 +83,8 @@ def message(name: str) -> Message:
 
     Raises `KeyError` if there is none, `SchemaError` if it is wrong.
     """
-    return next(found for found in _messages_of(_places()[name]) if found.name == name)
+    file = _api_places().get(name) or _other_places()[name]
+    return next(found for found in _messages_of(file) if found.name == name)
 
 
 def request(api_key: int) -> Message:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 
 import pytest
 
 from barnabas.wire import catalogue
-from barnabas.wire.schema import Kind, Struct
+from barnabas.wire.schema import Kind, SchemaError, Struct
 
 
 def test_every_message_is_found_by_its_name() -> None:
@@ -19,10 +20,19 @@ def test_every_message_is_found_by_its_name() -> None:
         assert catalogue.message(name).name == name
 
 
-def test_every_file_is_one_of_the_catalogue() -> None:
+def test_every_file_in_the_folder_is_known_and_every_known_one_is_there() -> None:
     folder = importlib.resources.files("barnabas.wire").joinpath("schemas")
-    used = {catalogue.message(name).file for name in catalogue.message_names()}
-    assert {entry.name for entry in folder.iterdir() if "." in entry.name and entry.name[0] != "."} == used
+    assert sorted(entry.name for entry in folder.iterdir()) == sorted(catalogue.file_names())
+
+
+def test_a_file_that_declares_another_api_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"api Other: key 12, versions 0\nrequest # Asks.\nresponse # Answers.\n"
+    monkeypatch.setattr("barnabas.wire.catalogue.pkgutil.get_data", lambda _package, _file: text)
+    read = catalogue._messages_of.__wrapped__
+    with pytest.raises(
+        SchemaError, match=re.escape("12_heartbeat.api:1: the file of Heartbeat (key 12) declares another")
+    ):
+        read("12_heartbeat.api")
 
 
 @pytest.mark.parametrize("name", catalogue.message_names())

@@ -21,7 +21,7 @@ from barnabas.wire.messages import (
 )
 
 
-def test_importing_the_module_reads_no_schema() -> None:
+def test_importing_the_module_reads_no_schema_and_using_a_message_reads_one() -> None:
     program = (
         "from barnabas.wire import catalogue, messages\n"
         "print(catalogue._messages_of.cache_info().currsize)\n"
@@ -31,7 +31,7 @@ def test_importing_the_module_reads_no_schema() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     read_before, read_after = map(int, done.stdout.split())
     assert read_before == 0
-    assert 1 <= read_after < len(catalogue.api_names())
+    assert read_after == 1
 
 
 @pytest.mark.parametrize("name", catalogue.message_names())
