@@ -1,7 +1,7 @@
-"""Compiles a message in one version to straight-line Python: a decoder and an encoder, made on first use and kept.
+"""What the two compilers of the codec share: a function's source while it is written, and what a version holds.
 
-What the compiled code does, and why, is said in `compiler_decode` and `compiler_encode`; the functions that they
-share are here. `source` shows the code of a message.
+`compiler_decode` and `compiler_encode` turn a message in one version into straight-line Python, once, on first use; their
+`source` functions show the code.
 """
 
 from __future__ import annotations
