@@ -1,7 +1,7 @@
 """What the two compilers of the codec share: a function's source while it is written, and what a version holds.
 
-`compiler_decode` and `compiler_encode` turn a message in one version into straight-line Python, once, on first use; their
-`source` functions show the code.
+`compiler_decode` and `compiler_encode` turn a message in one version into straight-line Python, once, on first use;
+their `source` functions show the code.
 """
 
 from __future__ import annotations
