@@ -19,8 +19,8 @@ from barnabas.kernel.real_host import RealHost, run
 Result = TypeVar("Result")
 PARTITIONS_PER_TOPIC = 100
 SESSION_TIMEOUT_MS = 30_000
-# Measured as the fastest way to drive kazoo: so many asynchronous calls at once, then all their results. A sliding window
-# of as many is a quarter slower, since each result then wakes the thread that asks.
+# The fastest way to drive kazoo of those tried: so many asynchronous calls at once, then all their results. A sliding
+# window of as many was about a quarter slower.
 _KAZOO_BATCH = 1_000
 _CONTROLLER_EPOCH = 7
 
