@@ -59,6 +59,7 @@ test-cluster: $(TEST) ## Failures of real processes: kill -9 for longer than in 
 
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
+	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/pytest tests/interop
 
 .PHONY: simulate

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.interop.differential.comparison import Comparison
 from tests.interop.differential.steps import random_steps
 from tests.support.embedded_coordinator import embedded_coordinator
-from tests.support.zookeeper import ZooKeeperServer
+from tests.support.zookeeper import zookeeper
 
 STEPS_PER_SEED = 150
 FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_DIFFERENTIAL_SEEDS", "0:40").split(":"))
 
 
 @pytest.fixture(scope="module")
-def comparison(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    with embedded_coordinator(tmp_path_factory.mktemp("coordinator")) as server:
-        yield Comparison(zookeeper_server.port, server.port)
+def comparison(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
+    """Both servers fresh: the steps look at the root too, so neither may have been used by another test."""
+    with (
+        zookeeper(tmp_path_factory.mktemp("oracle")) as oracle,
+        embedded_coordinator(tmp_path_factory.mktemp("coordinator")) as tested,
+    ):
+        yield Comparison(oracle.port, tested.port)
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))
