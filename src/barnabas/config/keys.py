@@ -96,6 +96,21 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
+class BetweenOr:
+    """Whole numbers from `least` to `most`, both included, and one more that stands for something else."""
+
+    least: int
+    most: int
+    other: int
+
+    def allows(self, value: int, /) -> bool:
+        return value == self.other or self.least <= value <= self.most
+
+    def describe(self) -> str:
+        return f"it must be between {self.least} and {self.most}, or {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
 class OneOf:
     """One of some words; case counts as in Kafka, unless `any_case`."""
 
@@ -134,6 +149,22 @@ class NotEmpty:
 
     def describe(self) -> str:
         return "it must not be empty"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """Pairs partition:broker, or `*` for all (KIP-73)."""
+
+    def allows(self, value: tuple[str, ...], /) -> bool:
+        return "".join(value) == "*" or all(not entry or self._is_pair(entry) for entry in value)
+
+    def describe(self) -> str:
+        return "it must be * or a list of partition:broker pairs, such as 0:101,1:102"
+
+    @staticmethod
+    def _is_pair(entry: str) -> bool:
+        partition, colon, broker = entry.partition(":")
+        return bool(colon) and all(number.isascii() and number.isdigit() for number in (partition, broker))
 
 
 class Password(str):
@@ -189,6 +220,9 @@ def _read_list(text: str) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in text.split(",")) if text.strip() else ()
 
 
+_JAVA_WHITE_SPACE: Final = "".join(map(chr, range(0x21)))
+"""What Java's `String.trim` takes off both ends of any value, secrets included."""
+
 _READERS: dict[ConfigType, Callable[[str], object]] = {
     ConfigType.BOOLEAN: _read_boolean,
     ConfigType.STRING: str,
@@ -202,9 +236,26 @@ _READERS: dict[ConfigType, Callable[[str], object]] = {
 }
 
 
+def _write_double(value: float) -> str:
+    """As Java writes it: with a fraction always, and with an exponent from ten millions up and below a thousandth."""
+    text = repr(value)
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text
+    mantissa, _, exponent = f"{value:.{max(1, _significant_digits(text) - 1)}E}".partition("E")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def _significant_digits(text: str) -> int:
+    return len(text.partition("e")[0].replace(".", "").replace("-", "").strip("0"))
+
+
 def _write(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return _write_double(value)
     if isinstance(value, tuple):
         return ",".join(str(entry) for entry in value)
     if isinstance(value, Password):
@@ -235,6 +286,8 @@ class ConfigKey(Generic[Value]):
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     support: Support = Support.ACTIVE
     synonyms: tuple[str, ...] = ()
+    internal: bool = False
+    """Known to Kafka's own tests and developers; DescribeConfigs shows it only where it has been given."""
 
     @property
     def sensitive(self) -> bool:
@@ -243,15 +296,16 @@ class ConfigKey(Generic[Value]):
 
     def parse(self, text: str) -> Value:
         """The value that a text stands for. Raises ConfigError."""
-        stripped = text if self.type is ConfigType.PASSWORD else text.strip()
         try:
-            value = cast("Value", _READERS[self.type](stripped))
+            value = cast("Value", _READERS[self.type](text.strip(_JAVA_WHITE_SPACE)))
         except ValueError as error:
             raise ConfigError(self.name, text, str(error)) from None
         return self.check(value)
 
     def check(self, value: Value) -> Value:
-        """The value itself, when the validator allows it. Raises ConfigError."""
+        """The value itself, when the validator allows it; no value where that is the default. Raises ConfigError."""
+        if value is None and self.default is None:
+            return value
         if self.validator is not None and not self.validator.allows(value):
             shown = Password.HIDDEN if self.sensitive else value
             raise ConfigError(self.name, shown, self.validator.describe())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from barnabas.config.keys import (
     ConfigKey,
     ConfigType,
     EachOf,
+    BetweenOr,
     NotEmpty,
     OneOf,
     Password,
+    ThrottledReplicas,
     Validator,
 )
 
@@ -41,7 +44,8 @@ def key(kind: ConfigType, validator: Validator[Any] | None = None) -> ConfigKey[
         (ConfigType.LIST, "a,,b", ("a", "", "b")),
         (ConfigType.STRING, " x ", "x"),
         (ConfigType.CLASS, "org.example.Policy", "org.example.Policy"),
-        (ConfigType.PASSWORD, " s ", Password(" s ")),
+        (ConfigType.PASSWORD, " s ", Password("s")),
+        (ConfigType.STRING, "\u00a0x", "\u00a0x"),
     ],
 )
 def test_reads_text(kind: ConfigType, text: str, value: object) -> None:
@@ -78,6 +82,11 @@ def test_refuses_with_key_value_and_what_is_allowed(kind: ConfigType, text: str)
         (Between(0, 3), 3, 4, "between 0 and 3"),
         (Between(least=1), 1, 0, "at least 1"),
         (Between(most=5), 5, 6, "at most 5"),
+        (BetweenOr(1, 9, -1), -1, 0, "between 1 and 9, or -1"),
+        (BetweenOr(1, 9, -1), 9, 10, "between 1 and 9, or -1"),
+        (ThrottledReplicas(), ("0:1", "1:0"), ("0-1",), "partition:broker"),
+        (ThrottledReplicas(), ("*",), ("*", "0:1"), "partition:broker"),
+        (ThrottledReplicas(), (), ("0:",), "partition:broker"),
         (OneOf(("gzip", "none")), "gzip", "GZIP", "one of gzip, none"),
         (OneOf(("gzip", "none"), any_case=True), "GZIP", "zip", "one of gzip, none"),
         (EachOf(("compact", "delete")), (), ("x",), "a list of compact, delete"),
@@ -115,6 +124,32 @@ def test_what_is_written_reads_back(kind_and_value: tuple[ConfigType, object]) -
     text = key(kind).format(value)
     assert text is not None
     assert key(kind).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (1.0, "1.0"),
+        (0.0, "0.0"),
+        (1e7, "1.0E7"),
+        (9999999.0, "9999999.0"),
+        (0.001, "0.001"),
+        (0.0005, "5.0E-4"),
+        (123456789.25, "1.2345678925E8"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (-2.5e-7, "-2.5E-7"),
+        (math.inf, "Infinity"),
+    ],
+)
+def test_writes_doubles_as_java_does(value: float, text: str) -> None:
+    assert key(ConfigType.DOUBLE).format(value) == text
+
+
+def test_no_value_is_allowed_where_it_is_the_default() -> None:
+    assert key(ConfigType.STRING, NotEmpty()).check(None) is None
+    with pytest.raises(ConfigError):
+        ConfigKey("k", ConfigType.STRING, "x", "A key.", validator=NotEmpty()).check(None)  # type: ignore[arg-type]
 
 
 def test_no_value_has_no_text() -> None:

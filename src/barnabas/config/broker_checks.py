@@ -1,0 +1,224 @@
+"""What must hold between several keys of a broker, in ZooKeeper mode. Source: Apache Kafka 3.9's start-up checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.config.derived import (
+    Values,
+    log_dirs,
+    log_retention_ms,
+    max_connections_per_ip_overrides,
+    message_format_is_ignored,
+    with_fall_back,
+)
+from barnabas.config.kafka_versions import is_at_least, record_magic
+from barnabas.config.keys import ConfigError, Password
+
+_MEBIBYTE: Final = 1024 * 1024
+_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_ZSTD: Final = 4
+_VERSION_OF_ZSTD: Final = "2.1-IV0"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on the values of `keys`; `rule` says what must hold."""
+
+    keys: tuple[str, ...]
+    holds: Callable[[Values], bool]
+    rule: str
+
+    def problem(self, values: Values) -> str:
+        """The keys, their values and the rule that these break."""
+        shown = ", ".join(f"{key}={_shown(values[key])}" for key in self.keys)
+        return f"Invalid values {shown}: {self.rule}"
+
+
+def broken(values: Values, unusable: frozenset[str]) -> Iterator[str]:
+    """A line for each check that fails; checks that need an `unusable` key, which is reported already, are left out."""
+    for check in CHECKS:
+        if unusable.isdisjoint(check.keys) and not check.holds(values):
+            yield check.problem(values)
+    if "max.connections.per.ip.overrides" not in unusable:
+        try:
+            overrides = max_connections_per_ip_overrides(values)
+        except ConfigError as error:
+            yield str(error)
+        else:
+            if values["max.connections.per.ip"] == 0 and not overrides:
+                yield "Invalid value 0 for max.connections.per.ip: it needs max.connections.per.ip.overrides"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "(none)"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return Password.HIDDEN if isinstance(value, Password) else str(value)
+
+
+def _broker_id_in_range(values: Values) -> bool:
+    least, most = (-1, values["reserved.broker.max.id"]) if values["broker.id.generation.enable"] else (0, None)
+    return bool(least <= values["broker.id"] and (most is None or values["broker.id"] <= most))
+
+
+def _cleaner_buffer_is_enough(values: Values) -> bool:
+    threads = max(1, values["log.cleaner.threads"])
+    return bool(values["log.cleaner.dedupe.buffer.size"] // threads > _MEBIBYTE)
+
+
+def _message_format_is_known_to_all(values: Values) -> bool:
+    version = values["inter.broker.protocol.version"]
+    return message_format_is_ignored(values) or record_magic(version) >= record_magic(
+        values["log.message.format.version"]
+    )
+
+
+def _within(key: str, least: str, most: str) -> Check:
+    return Check(
+        (least, key, most),
+        lambda values: values[least] <= values[key] <= values[most],
+        "none of them must be above the next",
+    )
+
+
+CHECKS: Final = (
+    Check(
+        ("zookeeper.connect",),
+        lambda values: bool(values["zookeeper.connect"]),
+        "it must name the ZooKeeper servers, such as localhost:2181",
+    ),
+    Check(
+        ("process.roles",),
+        lambda values: not values["process.roles"],
+        "Barnabas runs in ZooKeeper mode; leave it out",
+    ),
+    Check(
+        ("zookeeper.metadata.migration.enable",),
+        lambda values: not values["zookeeper.metadata.migration.enable"],
+        "Barnabas stays with ZooKeeper; leave it out",
+    ),
+    Check(
+        ("controller.listener.names",),
+        lambda values: not values["controller.listener.names"],
+        "it belongs to KRaft mode; leave it out",
+    ),
+    Check(
+        ("broker.id", "broker.id.generation.enable", "reserved.broker.max.id"),
+        _broker_id_in_range,
+        "broker.id must be from 0 to reserved.broker.max.id, or -1 to have one generated; "
+        "without generation, 0 or more",
+    ),
+    Check(
+        ("node.id", "broker.id"),
+        lambda values: values["node.id"] == values["broker.id"],
+        "both are the broker's number; give one of them, or both alike",
+    ),
+    Check(
+        ("log.roll.ms", "log.roll.hours"),
+        lambda values: with_fall_back(values, "log.roll.ms") >= 1,
+        "it must be at least 1",
+    ),
+    Check(
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        lambda values: with_fall_back(values, "log.roll.jitter.ms") >= 0,
+        "it must be at least 0",
+    ),
+    Check(
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        lambda values: log_retention_ms(values) != 0,
+        "it must be at least 1, or -1 for no limit",
+    ),
+    Check(
+        ("log.dirs", "log.dir"),
+        lambda values: bool(log_dirs(values)),
+        "at least one log directory must be named",
+    ),
+    Check(
+        ("log.dirs",),
+        lambda values: len(set(log_dirs(values))) == len(log_dirs(values)),
+        "each log directory can be named once",
+    ),
+    Check(
+        ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
+        _cleaner_buffer_is_enough,
+        "there must be more than 1 MiB (1048576) for each cleaner",
+    ),
+    Check(
+        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        lambda values: values["log.cleaner.min.compaction.lag.ms"] <= values["log.cleaner.max.compaction.lag.ms"],
+        "the first must not be above the second",
+    ),
+    Check(
+        ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+        lambda values: values["replica.fetch.wait.max.ms"] <= values["replica.socket.timeout.ms"],
+        "the first must not be above the second, or every quiet fetch would time out",
+    ),
+    Check(
+        ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+        lambda values: values["replica.fetch.wait.max.ms"] <= values["replica.lag.time.max.ms"],
+        "the first must not be above the second, or followers would leave the ISR while they wait",
+    ),
+    Check(
+        ("log.message.format.version", "inter.broker.protocol.version"),
+        _message_format_is_known_to_all,
+        "the first can be newer than what the second knows only from 3.0 on, where it is ignored",
+    ),
+    Check(
+        ("offsets.topic.compression.codec",),
+        lambda values: 0 <= values["offsets.topic.compression.codec"] <= _ZSTD,
+        "it must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)",
+    ),
+    Check(
+        ("offsets.topic.compression.codec", "inter.broker.protocol.version"),
+        lambda values: (
+            values["offsets.topic.compression.codec"] != _ZSTD
+            or is_at_least(values["inter.broker.protocol.version"], _VERSION_OF_ZSTD)
+        ),
+        "zstd (4) needs inter.broker.protocol.version 2.1 or newer",
+    ),
+    Check(
+        ("offsets.commit.required.acks", "offsets.topic.replication.factor"),
+        lambda values: -1 <= values["offsets.commit.required.acks"] <= values["offsets.topic.replication.factor"],
+        "acks must be from -1 to the number of replicas",
+    ),
+    Check(
+        ("queued.max.request.bytes", "socket.request.max.bytes"),
+        lambda values: (
+            values["queued.max.request.bytes"] <= 0
+            or values["queued.max.request.bytes"] >= values["socket.request.max.bytes"]
+        ),
+        "the first must be at least the second, or -1 for no limit",
+    ),
+    Check(
+        ("connection.failed.authentication.delay.ms", "connections.max.idle.ms"),
+        lambda values: (
+            values["connections.max.idle.ms"] < 0
+            or values["connection.failed.authentication.delay.ms"] < values["connections.max.idle.ms"]
+        ),
+        "the first must be below the second",
+    ),
+    Check(
+        ("principal.builder.class",),
+        lambda values: values["principal.builder.class"] == _PRINCIPAL_BUILDER,
+        f"Java classes cannot be loaded here, only {_PRINCIPAL_BUILDER} is known",
+    ),
+    Check(
+        ("group.coordinator.rebalance.protocols",),
+        lambda values: "classic" in {protocol.lower() for protocol in values["group.coordinator.rebalance.protocols"]},
+        "classic must be among them",
+    ),
+    _within(
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    _within(
+        "group.consumer.session.timeout.ms",
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+)
