@@ -1,0 +1,1 @@
+"""The controller: who leads which partition, decided by one broker for all."""

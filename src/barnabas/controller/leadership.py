@@ -1,0 +1,88 @@
+"""Who leads a partition and who is in sync, with the epochs that fence both."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.coordination.layout import topics
+from barnabas.coordination.layout.payload import NO_EXTRA
+from barnabas.coordination.layout.topics import LeaderRecoveryState
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""What brokers are told of a topic that is queued for deletion."""
+NO_EPOCH = -1
+"""In StopReplica: the broker does not compare leader epochs."""
+EPOCH_DURING_DELETE = -2
+"""In StopReplica: the topic is queued for deletion, whatever the broker's leader epoch is."""
+INITIAL_LEADER_EPOCH = 0
+INITIAL_PARTITION_EPOCH = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """The leadership of one partition, as its state znode has it.
+
+    `partition_epoch` is the znode's version; `extra` is what the znode holds beyond the known fields, which every
+    rewrite keeps.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    partition_epoch: int = INITIAL_PARTITION_EPOCH
+    extra: Mapping[str, Any] = NO_EXTRA
+
+    @classmethod
+    def initial(cls, live_replicas: tuple[int, ...], controller_epoch: int) -> LeaderAndIsr:
+        """That of a new partition: the first live replica leads, and all live replicas are in sync."""
+        if not live_replicas:
+            raise ValueError("a new partition needs a live replica")
+        return cls(live_replicas[0], INITIAL_LEADER_EPOCH, live_replicas, controller_epoch)
+
+    @classmethod
+    def from_znode(cls, state: topics.PartitionState, version: int) -> LeaderAndIsr:
+        return cls(
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.controller_epoch,
+            state.leader_recovery_state,
+            version,
+            state.extra,
+        )
+
+    def to_znode(self) -> topics.PartitionState:
+        return topics.PartitionState(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            controller_epoch=self.controller_epoch,
+            leader_recovery_state=self.leader_recovery_state,
+            extra=self.extra,
+        )
+
+    def elect(
+        self, leader: int, isr: tuple[int, ...], leader_recovery_state: LeaderRecoveryState | None = None
+    ) -> LeaderAndIsr:
+        """The same partition in its next leader epoch; the recovery state stays unless it is given."""
+        return dataclasses.replace(
+            self,
+            leader=leader,
+            isr=isr,
+            leader_epoch=self.leader_epoch + 1,
+            leader_recovery_state=self.leader_recovery_state
+            if leader_recovery_state is None
+            else leader_recovery_state,
+        )
+
+    def by_controller(self, controller_epoch: int) -> LeaderAndIsr:
+        return dataclasses.replace(self, controller_epoch=controller_epoch)
+
+    def at_version(self, partition_epoch: int) -> LeaderAndIsr:
+        return dataclasses.replace(self, partition_epoch=partition_epoch)
