@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 import traceback
 import weakref
@@ -210,7 +211,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             return
         elif self._clock.monotonic() < handle.due_seconds:
             # Rounding, or the clock was slowed after the timer was set: production code relies on `time() >= when`.
-            when = max(self._clock.virtual_time(handle.due_seconds), self.world.now + TIMER_ADJUSTMENT_SECONDS)
+            when = max(
+                self._clock.virtual_time(handle.due_seconds),
+                self.world.now + max(TIMER_ADJUSTMENT_SECONDS, 4 * math.ulp(self.world.now)),
+            )
             self.world.schedule(when, self._timer_due, handle)
         else:
             handle.world = None
@@ -254,6 +258,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if self.is_closed():
                     break
         finally:
+            # The traceback of what a task raised may keep this frame, and so, from Python 3.12 on, the task itself.
+            handle = None  # type: ignore[assignment]
             self._running = False
             _set_running_loop(None)
         if self.is_closed():
