@@ -16,9 +16,12 @@ The model of one direction, from the writer's `write` to the reader's protocol:
    `get_buffer` offers.
 
 Ends: `close` sends what is held, then end-of-file; `abort` and the death of a process drop a random part of what is
-held, then send end-of-file, or a reset if received bytes were unread. A reset drops what the receiver has not read.
+held, then send end-of-file. In each case it is a reset instead if received bytes are unread, and a reset drops what the
+receiver has not read: who closes with bytes unread may so take its own last words back, as Linux does it.
 Bytes that reach an end that is gone are answered with a reset. A machine that loses power sends nothing; resets come
-once it is up again.
+once it is up again. What protocols are told at the end of a connection is the same here, on asyncio's loop and on
+uvloop's (tests/unit/testing/test_simulated_against_real.py); uvloop's transports are no `asyncio.Transport`, though, so
+nobody may ask that of a transport.
 """
 
 from __future__ import annotations
@@ -143,8 +146,12 @@ class Pipe:
         now = self.network.world.now
         taken = False
         while self.held and self.held[0].due <= now and self.sent_bytes < self.send_buffer_bytes:
-            self._send(self.held.popleft())
+            held = self.held.popleft()
             taken = True
+            if held.data is None and self.sender.closes_with_bytes_unread():
+                self.reset()
+            else:
+                self._send(held)
         if taken:
             self.sender.bytes_were_taken()
 
@@ -423,6 +430,10 @@ class SimulatedTransport(asyncio.Transport):
 
     # What the world does.
 
+    def closes_with_bytes_unread(self) -> bool:
+        """The process is through with this end and has left something in the receive buffer."""
+        return self._closing and bool(self.arrived)
+
     def bytes_were_taken(self) -> None:
         """The kernel has taken held bytes."""
         if self.port.cut:
@@ -549,6 +560,8 @@ class SimulatedTransport(asyncio.Transport):
 
     def _lost(self, error: OSError | None) -> None:
         self.gone = True
+        if self.arrived and not self.outward.broken:
+            self.outward.reset()
         self.arrived.clear()
         self.port.ends.pop(self, None)
         if self._protocol is not None and not self._is_made:
