@@ -15,18 +15,23 @@ import pytest
 from tests.interop.differential.comparison import Comparison
 from tests.interop.differential.steps import random_steps
 from tests.support.embedded_coordinator import embedded_coordinator
-from tests.support.zookeeper import zookeeper
+from tests.support.zookeeper import FAST_START_OPTIONS, zookeeper
 
 STEPS_PER_SEED = 150
+ORACLE_OPTIONS = (*FAST_START_OPTIONS, "-Dznode.container.checkIntervalMs=86400000")
 FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_DIFFERENTIAL_SEEDS", "0:40").split(":"))
 
 
 @pytest.fixture(scope="module")
 def comparison(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    """Both servers fresh: the steps look at the root too, so neither may have been used by another test."""
+    """Both servers fresh: the steps look at the root too, so neither may have been used by another test. And neither
+    removes empty containers, which would take a zxid at a moment of its own.
+    """
     with (
-        zookeeper(tmp_path_factory.mktemp("oracle")) as oracle,
-        embedded_coordinator(tmp_path_factory.mktemp("coordinator")) as tested,
+        zookeeper(tmp_path_factory.mktemp("oracle"), java_options=ORACLE_OPTIONS) as oracle,
+        embedded_coordinator(
+            tmp_path_factory.mktemp("coordinator"), options=("--container-check-interval", "86400000")
+        ) as tested,
     ):
         yield Comparison(oracle.port, tested.port)
 

@@ -33,6 +33,13 @@ _COLLECTOR_THRESHOLDS = (50_000, 20, 100)
 )
 @click.option("--snapshot-transactions", default=100_000, show_default=True, help="Transactions between two snapshots.")
 @click.option("--snapshots-retained", default=3, show_default=True, help="Snapshots to keep, with their logs.")
+@click.option(
+    "--container-check-interval",
+    "container_check_interval_ms",
+    default=60_000,
+    show_default=True,
+    help="Between two looks for empty containers, in ms.",
+)
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
 def command(verbose: bool, **settings: object) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.

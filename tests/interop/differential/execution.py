@@ -41,8 +41,9 @@ class Run:
             self._sessions[0].take_arrivals()
             return _with_ranks([self._outcome(step) for step in steps])
         finally:
+            # A session that were left to expire would take a zxid, and its znodes away, in the middle of a later run.
             for session in self._sessions:
-                if session.is_connected:
+                if session.is_connected or session.connect():
                     session.close()
                 session.drop()
 
