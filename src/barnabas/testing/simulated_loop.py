@@ -486,6 +486,40 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return await self.network.listen(protocol_factory, host, port, backlog, start_serving)
 
 
+ABSENT_METHODS = {
+    **dict.fromkeys(("sendfile", "sock_sendfile"), "write what was read from Host.files"),
+    "start_tls": "use plain connections; TLS is tested on real loops",
+    "create_datagram_endpoint": "only streams are simulated",
+    **dict.fromkeys(
+        (
+            *("create_unix_connection", "create_unix_server", "connect_accepted_socket"),
+            *("sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendto"),
+            *("sock_connect", "sock_accept", "add_reader", "remove_reader", "add_writer", "remove_writer"),
+        ),
+        "use create_connection and create_server",
+    ),
+    **dict.fromkeys(
+        ("connect_read_pipe", "connect_write_pipe", "subprocess_exec", "subprocess_shell"), "use Host.spawn"
+    ),
+    **dict.fromkeys(
+        ("add_signal_handler", "remove_signal_handler"),
+        "signals belong to the command line, which hands its program something to wait for",
+    ),
+    "set_default_executor": "hand the work to Host.offload",
+}
+"""What loops have and simulated ones do not, with what to do instead."""
+
+
+def _refusal(method: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"a simulated loop has no {method}: {instead}")
+
+    return refuse
+
+
+for _method, _instead in ABSENT_METHODS.items():
+    setattr(SimulatedLoop, _method, _refusal(_method, _instead))
+
 HARMLESS_OPTIONS = frozenset(
     {
         "family",

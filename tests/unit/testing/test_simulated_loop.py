@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.testing.profile import LoopProfile, Profile
+from barnabas.testing.simulated_loop import SimulatedLoop
 from barnabas.testing.simulation import Simulation, SimulationFailedError
 from barnabas.testing.trace import Occurrence
 from barnabas.testing.world import COMPACTION_MIN
@@ -352,3 +354,45 @@ def test_profiles_are_per_machine() -> None:
     with Simulation(1) as simulation:
         assert simulation.run_on(simulation.machine("slow", profile=slow), main) >= 0.0099
         assert simulation.run_on(simulation.machine("fast"), main) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("sendfile", (None, None)),
+        ("start_tls", (None, None, None)),
+        ("create_datagram_endpoint", (None,)),
+        ("create_unix_connection", (None,)),
+        ("create_unix_server", (None,)),
+        ("connect_accepted_socket", (None, None)),
+        ("sock_recv", (None, 1)),
+        ("sock_sendall", (None, b"")),
+        ("sock_connect", (None, None)),
+        ("sock_accept", (None,)),
+        ("connect_read_pipe", (None, None)),
+        ("connect_write_pipe", (None, None)),
+        ("subprocess_exec", (None,)),
+        ("subprocess_shell", (None, "")),
+        ("add_reader", (0, None)),
+        ("remove_reader", (0,)),
+        ("add_writer", (0, None)),
+        ("remove_writer", (0,)),
+        ("add_signal_handler", (15, None)),
+        ("remove_signal_handler", (15,)),
+        ("set_default_executor", (None,)),
+    ],
+)
+def test_what_a_simulation_does_not_have_says_so(method: str, arguments: tuple[object, ...]) -> None:
+    async def main(host: Host) -> None:
+        called = getattr(host.loop, method)(*arguments)
+        if inspect.isawaitable(called):
+            await called
+
+    with Simulation(1) as simulation, pytest.raises(NotImplementedError, match=rf"no {method}.*: "):
+        simulation.run_on(simulation.machine("a"), main)
+
+
+def test_nothing_of_asyncios_loops_is_left_out_without_a_word() -> None:
+    named = [name for name in vars(asyncio.AbstractEventLoop) if not name.startswith("_")]
+    silent = [name for name in named if getattr(SimulatedLoop, name) is getattr(asyncio.AbstractEventLoop, name)]
+    assert silent == []
