@@ -34,13 +34,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from barnabas.kernel.host import Buffer
+from barnabas.testing.simulated_socket import SimulatedSocket
 from barnabas.testing.trace import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from barnabas.testing.simulated_loop import SimulatedLoop
-    from barnabas.testing.simulated_network import Link, NetworkPort, SimulatedNetwork
+    from barnabas.testing.simulated_network import Link, NetworkPort, SimulatedNetwork, SimulatedServer
 
 HIGH_WATER_BYTES = 64 * 1024
 HEADER_BYTES = 32
@@ -48,31 +49,6 @@ HEADER_BYTES = 32
 
 class BufferReusedError(Exception):
     """A buffer was changed after it had been given to `write` and before it was sent."""
-
-
-class SimulatedSocket:
-    """What `get_extra_info("socket")` gives: takes options and does nothing with them."""
-
-    def __init__(self, own: tuple[str, int], peer: tuple[str, int] | None) -> None:
-        self._own = own
-        self._peer = peer
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._own
-
-    def getpeername(self) -> tuple[str, int]:
-        if self._peer is None:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        return self._peer
-
-    def setsockopt(self, *_: object) -> None:
-        """Takes any option."""
-
-    def getsockopt(self, *_: object) -> int:
-        return 0
-
-    def fileno(self) -> int:
-        return -1
 
 
 class _Held:
@@ -304,6 +280,8 @@ class SimulatedTransport(asyncio.Transport):
         self.is_full = False
         self.gone = False
         """The process has let go of this end, or has lost it: nothing is delivered to it any more."""
+        self.server: SimulatedServer | None = None
+        """Who accepted the connection, at that end."""
         self._trace_label = network.world.trace.label(self.label)
         self._loop: SimulatedLoop = port.loop
         self._random = network.random
@@ -568,8 +546,12 @@ class SimulatedTransport(asyncio.Transport):
             return  # `attach` has put another call of this behind that of `_made`
         self.network.world.trace.add(self.network.world.now, Occurrence.LOST, self._trace_label, int(error is not None))
         protocol, self._protocol = self._protocol, None
-        if protocol is not None:
-            protocol.connection_lost(error)
+        try:
+            if protocol is not None:
+                protocol.connection_lost(error)
+        finally:
+            if self.server is not None:
+                self.server.connection_is_over(self)
 
     def let_go(self) -> None:
         """The process lets go of the connection at once (abort, death): part of what is held was sent, then end-of-

@@ -20,7 +20,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.testing.simulated_connection import Pipe, SimulatedSocket, SimulatedTransport
+from barnabas.testing.simulated_connection import Pipe, SimulatedTransport
+from barnabas.testing.simulated_socket import SimulatedSocket
 from barnabas.testing.trace import Occurrence
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class MachinePort:
 
 
 class SimulatedServer(asyncio.AbstractServer):
-    """What `create_server` gives."""
+    """What `create_server` gives. As asyncio's since Python 3.12, and unlike that of 3.11 and uvloop's, `wait_closed`
+    waits until the server is closed and its last connection is over.
+    """
 
     def __init__(
         self, port: NetworkPort, factory: ProtocolFactory, places: list[tuple[str, int]], backlog: int
@@ -121,6 +124,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self._backlog = backlog
         self._serving = False
         self._waiting: list[SimulatedTransport] = []
+        self._accepted: dict[SimulatedTransport, None] = {}
         self._closed_waiters: list[asyncio.Future[None]] = []
         self._closed = False
         for place in places:
@@ -144,7 +148,20 @@ class SimulatedServer(asyncio.AbstractServer):
     def _accept(self) -> None:
         waiting, self._waiting = self._waiting, []
         for transport in waiting:
+            self._accepted[transport] = None
+            transport.server = self
             transport.attach(self._factory())
+
+    def connection_is_over(self, transport: SimulatedTransport) -> None:
+        """An accepted connection has ended, and its protocol has been told."""
+        self._accepted.pop(transport, None)
+        self._tell_closed()
+
+    def _tell_closed(self) -> None:
+        if self._closed and not self._accepted:
+            for waiter in self._closed_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.port.loop
@@ -166,15 +183,23 @@ class SimulatedServer(asyncio.AbstractServer):
             await self.wait_closed()
 
     def close(self) -> None:
-        if self._closed:
-            return
         self.stop_listening()
-        for waiter in self._closed_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._tell_closed()
+
+    def close_clients(self) -> None:
+        """Closes every accepted connection (asyncio has this since Python 3.13)."""
+        for transport in list(self._accepted):
+            transport.close()
+
+    def abort_clients(self) -> None:
+        """Aborts every accepted connection (asyncio has this since Python 3.13)."""
+        for transport in list(self._accepted):
+            transport.abort()
 
     def stop_listening(self) -> None:
-        """The port is free again; connections that nobody accepted are reset."""
+        """The port is free again, and somebody else's from then on; connections that nobody accepted are reset."""
+        if self._closed:
+            return
         self._closed = True
         self._serving = False
         for place in self._places:
@@ -184,7 +209,7 @@ class SimulatedServer(asyncio.AbstractServer):
             transport.let_go()
 
     async def wait_closed(self) -> None:
-        if not self._closed:
+        if not self._closed or self._accepted:
             waiter = self.port.loop.create_future()
             self._closed_waiters.append(waiter)
             await waiter
@@ -273,6 +298,7 @@ class NetworkPort:
             if (address, number) not in places:
                 places.append((address, number))
         server = SimulatedServer(self, factory, places, backlog)
+        self._servers = [other for other in self._servers if other.sockets]
         self._servers.append(server)
         if start_serving:
             await server.start_serving()

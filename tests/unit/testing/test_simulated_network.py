@@ -255,3 +255,61 @@ def test_names_of_machines_are_unique() -> None:
             simulation.network.add_machine("a")
         with pytest.raises(KeyError, match="no machine"):
             simulation.network.cut("a", "z")
+
+
+def test_a_port_that_was_given_back_is_not_closed_by_the_end_of_its_first_owner() -> None:
+    async def brief(host: Host) -> None:
+        server = await host.loop.create_server(asyncio.Protocol, host.name, PORT)
+        server.close()
+        await host.loop.create_future()
+
+    async def connect(host: Host) -> bool:
+        await host.loop.create_connection(asyncio.Protocol, "server", PORT)
+        return True
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("server")
+        first = machine.start(brief, name="first")
+        simulation.run_for(1)
+        machine.start(serving(asyncio.Protocol), name="second")
+        simulation.run_for(1)
+        first.crash()
+        assert simulation.run_on(simulation.machine("client"), connect)
+
+
+@pytest.mark.parametrize("ending", ["close", "close_clients", "abort_clients"])
+def test_a_closed_server_waits_until_its_connections_are_over(ending: str) -> None:
+    """As asyncio's does since Python 3.12; on 3.11 it does not wait, and nobody may rely on that."""
+
+    async def serve(host: Host) -> list[str]:
+        accepted: asyncio.Future[asyncio.BaseTransport] = host.loop.create_future()
+        told: list[str] = []
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport)
+
+            def connection_lost(self, exc: BaseException | None) -> None:
+                told.append("lost")
+
+        server = await host.loop.create_server(Accepted, host.name, PORT)
+        transport = await accepted
+        server.close()
+        waiting = asyncio.ensure_future(server.wait_closed())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        if ending == "close":
+            transport.close()
+        else:
+            getattr(server, ending)()
+        await waiting
+        return told
+
+    async def connect(host: Host) -> None:
+        await asyncio.sleep(0.1)
+        await host.loop.create_connection(asyncio.Protocol, "server", PORT)
+        await host.loop.create_future()
+
+    with Simulation(1) as simulation:
+        simulation.machine("client").start(connect)
+        assert simulation.run_on(simulation.machine("server"), serve) == ["lost"]
