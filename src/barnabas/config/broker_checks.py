@@ -66,8 +66,8 @@ def _broker_id_in_range(values: Values) -> bool:
 
 
 def _cleaner_buffer_is_enough(values: Values) -> bool:
-    threads = max(1, values["log.cleaner.threads"])
-    return bool(values["log.cleaner.dedupe.buffer.size"] // threads > _MEBIBYTE)
+    threads = values["log.cleaner.threads"]
+    return bool(threads and values["log.cleaner.dedupe.buffer.size"] // threads > _MEBIBYTE)
 
 
 def _message_format_is_known_to_all(values: Values) -> bool:
@@ -145,7 +145,7 @@ CHECKS: Final = (
     Check(
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
         _cleaner_buffer_is_enough,
-        "there must be more than 1 MiB (1048576) for each cleaner",
+        "there must be a cleaner, and more than 1 MiB (1048576) for each",
     ),
     Check(
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),

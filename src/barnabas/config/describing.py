@@ -11,7 +11,6 @@ import enum
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from barnabas.config.broker_config import LISTENER_PREFIX, BrokerConfig, base_name
@@ -19,7 +18,6 @@ from barnabas.config.key_table import Keys, broker_keys
 from barnabas.config.keys import ConfigKey, ConfigType, Required, UpdateMode
 
 Texts = Mapping[str, str]
-_NOTHING: Final[Texts] = MappingProxyType({})
 _TYPE_UNKNOWN: Final = 0
 
 
@@ -63,9 +61,9 @@ class Described:
 class BrokerLayers:
     """What is set for one broker, by place; texts by name, as in `server.properties` and in the `/config` znodes."""
 
-    static: Texts = _NOTHING
-    cluster_default: Texts = _NOTHING
-    broker: Texts = _NOTHING
+    static: Texts
+    cluster_default: Texts = field(default_factory=dict)
+    broker: Texts = field(default_factory=dict)
     known: Keys = field(default_factory=broker_keys)
 
     def merged(self) -> dict[str, str]:
@@ -73,7 +71,7 @@ class BrokerLayers:
         merged = dict(self.static)
         for layer in (self.cluster_default, self.broker):
             for name in layer:
-                for other in synonym_chain(name, self.known):
+                for other in _chains().get(name, ()):
                     merged.pop(other, None)
             merged.update(layer)
         return merged

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar, cast
@@ -206,14 +207,13 @@ def _whole_number(bits: int) -> Callable[[str], int]:
     return read
 
 
+_DOUBLE: Final = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|Infinity)")
+
+
 def _read_double(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError("it must be a number") from None
-    if math.isnan(number) or "_" in text:
+    if not _DOUBLE.fullmatch(text):
         raise ValueError("it must be a number")
-    return number
+    return float(text)
 
 
 def _read_list(text: str) -> tuple[str, ...]:

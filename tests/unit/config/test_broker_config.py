@@ -1,0 +1,288 @@
+"""server.properties becomes checked values, with every problem told at once and every oddity noticed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, NoticeKind, read_broker_config
+from barnabas.config.derived import (
+    delegation_token_secret_key,
+    log_retention_ms,
+    max_connections_per_ip_overrides,
+    timestamp_after_max_ms,
+    timestamp_before_max_ms,
+    with_fall_back,
+    zookeeper_connection_timeout_ms,
+)
+from barnabas.config.key_table import broker_keys
+from barnabas.config.keys import ConfigKey, ConfigType, Support
+from barnabas.config.listeners import SecurityProtocol
+
+HOUR_MS = 60 * 60 * 1000
+
+
+def read(text: str = "", *overrides: str, own_keys: tuple[ConfigKey[int], ...] = ()) -> BrokerConfig:
+    return read_broker_config(f"zookeeper.connect=localhost:2181\n{text}", "test.properties", overrides, own_keys)
+
+
+def problems(text: str, *overrides: str) -> tuple[str, ...]:
+    with pytest.raises(BrokerConfigError) as caught:
+        read_broker_config(text, "test.properties", overrides)
+    return caught.value.problems
+
+
+def only_problem(text: str, *overrides: str) -> str:
+    (problem,) = problems(f"zookeeper.connect=localhost:2181\n{text}", *overrides)
+    return problem
+
+
+def test_without_lines_it_has_kafkas_defaults() -> None:
+    config = read()
+    assert {name for name in broker_keys() if name not in config.values} == set()
+    assert config.values["num.partitions"] == 1
+    assert config.broker_id == -1
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+    assert [str(endpoint) for endpoint in config.listeners.bound] == ["PLAINTEXT://:9092"]
+    assert config.listeners.advertised == config.listeners.bound
+    assert config.listeners.inter_broker == config.listeners.for_controller == "PLAINTEXT"
+
+
+def test_a_value_is_read_and_kept_as_it_was_written() -> None:
+    config = read("log.cleaner.min.cleanable.ratio = 0.25 \nlog.dirs=/a, /b,\n")
+    assert config.values["log.cleaner.min.cleanable.ratio"] == 0.25
+    assert config.log_dirs == ("/a", "/b")
+    assert config.given == {
+        "zookeeper.connect": "localhost:2181",
+        "log.cleaner.min.cleanable.ratio": "0.25 ",
+        "log.dirs": "/a, /b,",
+    }
+
+
+def test_overrides_go_before_the_file() -> None:
+    config = read("broker.id=1\n", "broker.id=2", " broker.rack = a=b")
+    assert config.broker_id == 2
+    assert config.values["broker.rack"] == "a=b"
+    assert not [notice for notice in config.notices if notice.kind is NoticeKind.REPEATED]
+    assert only_problem("", "broker.id") == "The override 'broker.id' must have the form key=value"
+    assert only_problem("", "=1").startswith("The override '=1'")
+
+
+def test_a_key_given_twice_is_noticed_and_the_later_counts() -> None:
+    config = read("broker.id=1\nbroker.id=2\n")
+    assert config.broker_id == 2
+    (notice,) = [notice for notice in config.notices if notice.kind is NoticeKind.REPEATED]
+    assert notice.keys == ("broker.id",)
+    assert "line 3 of test.properties" in notice.text
+
+
+def test_an_unknown_key_is_noticed_with_the_nearest_known_one() -> None:
+    config = read("log.retension.ms=5\nmy.plugin.key=x\nlistener.name.inside.no.such.key=1\n")
+    notices = {notice.keys[0]: notice.text for notice in config.notices if notice.kind is NoticeKind.UNKNOWN}
+    assert notices == {
+        "log.retension.ms": (
+            "Unknown config log.retension.ms at test.properties:2 is ignored; did you mean log.retention.ms?"
+        ),
+        "my.plugin.key": "Unknown config my.plugin.key at test.properties:3 is ignored",
+        "listener.name.inside.no.such.key": (
+            "Unknown config listener.name.inside.no.such.key at test.properties:4 is ignored"
+        ),
+    }
+    assert config.given["my.plugin.key"] == "x"
+    assert "my.plugin.key" not in config.values
+
+
+def test_what_is_not_supported_yet_is_said_once() -> None:
+    not_yet = ConfigKey("a.later", ConfigType.INT, 1, "Later.", support=Support.NOT_YET)
+    active = ConfigKey("a.now", ConfigType.INT, 1, "Now.")
+    idle = ConfigKey("an.idle", ConfigType.INT, 1, "Idle.", support=Support.WITHOUT_EFFECT)
+    config = read("a.later=2\na.now=2\nan.idle=2\n", own_keys=(not_yet, active, idle))
+    (notice,) = [notice for notice in config.notices if notice.kind is NoticeKind.NOT_YET]
+    assert "a.later" in notice.keys
+    assert not {"a.now", "an.idle"} & set(notice.keys)
+    assert "a.later" in notice.text
+    assert config.values["a.later"] == config.values["a.now"] == 2
+
+
+def test_all_problems_are_told_at_once() -> None:
+    found = problems(
+        "broker.id=x\nlog.segment.bytes=13\nmin.insync.replicas=0\nlisteners=nonsense\n", "num.partitions=0"
+    )
+    assert [problem.partition(": it")[0] for problem in found[:4]] == [
+        "test.properties:1: Invalid value 'x' for broker.id",
+        "test.properties:2: Invalid value 13 for log.segment.bytes",
+        "test.properties:3: Invalid value 0 for min.insync.replicas",
+        "override: Invalid value 0 for num.partitions",
+    ]
+    assert any("zookeeper.connect=(none)" in problem for problem in found)
+    assert any("'nonsense'" in problem for problem in found)
+    assert len(found) == 6
+
+
+def test_a_text_that_is_no_properties_text_is_refused() -> None:
+    (problem,) = problems("a=\\u12")
+    assert problem.startswith("test.properties:1: ")
+
+
+def test_a_secret_is_not_shown_in_problems() -> None:
+    config = read("ssl.key.password=hunter2\n")
+    assert "hunter2" not in repr(config.values["ssl.key.password"])
+    assert config.values["ssl.key.password"] == "hunter2"
+
+
+def test_the_brokers_number_has_two_names() -> None:
+    assert read("node.id=4\n").broker_id == 4
+    assert read("broker.id=4\n").given["node.id"] == "4"
+    assert "both are the broker's number" in only_problem("broker.id=4\nnode.id=5\n")
+    assert len(problems("zookeeper.connect=z:1\nnode.id=x\n")) == 1
+
+
+def test_keys_of_one_listener_go_before_the_keys_themselves() -> None:
+    config = read(
+        "max.connections=9\nlistener.name.plaintext.max.connections=7\n"
+        "listener.name.plaintext.plain.connections.max.reauth.ms=5\n"
+    )
+    assert config.of_listener("PLAINTEXT", "max.connections") == 7
+    assert config.of_listener("INSIDE", "max.connections") == 9
+    assert config.of_listener("PLAINTEXT", "connections.max.reauth.ms", "PLAIN") == 5
+    assert config.of_listener("PLAINTEXT", "connections.max.reauth.ms", "SCRAM-SHA-256") == 0
+    assert "listener.name.plaintext.max.connections" in only_problem("listener.name.plaintext.max.connections=-1\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("zookeeper.connect=", "must name the ZooKeeper servers"),
+        ("process.roles=broker", "ZooKeeper mode"),
+        ("zookeeper.metadata.migration.enable=true", "stays with ZooKeeper"),
+        ("controller.listener.names=C", "KRaft mode"),
+        ("broker.id=1001", "reserved.broker.max.id"),
+        ("broker.id=-2", "broker.id=-2"),
+        ("broker.id.generation.enable=false", "without generation"),
+        ("log.roll.ms=0", "at least 1"),
+        ("log.roll.jitter.ms=-1", "at least 0"),
+        ("log.retention.hours=0", "-1 for no limit"),
+        ("log.dirs=,", "at least one log directory"),
+        ("log.dirs=/a,/a", "named once"),
+        ("log.cleaner.threads=128", "1 MiB"),
+        ("log.cleaner.threads=0", "1 MiB"),
+        ("log.cleaner.min.compaction.lag.ms=2\nlog.cleaner.max.compaction.lag.ms=1", "not be above"),
+        ("replica.fetch.wait.max.ms=30001\nreplica.lag.time.max.ms=40000", "replica.socket.timeout.ms=30000"),
+        ("replica.fetch.wait.max.ms=501\nreplica.lag.time.max.ms=500", "leave the ISR"),
+        ("inter.broker.protocol.version=0.10.2\nlog.message.format.version=0.11.0", "is ignored"),
+        ("inter.broker.protocol.version=4.5", "a version of Kafka"),
+        ("offsets.topic.compression.codec=5", "4 \\(zstd\\)"),
+        (
+            "offsets.topic.compression.codec=4\ninter.broker.protocol.version=2.0\nlog.message.format.version=2.0",
+            "2.1 or newer",
+        ),
+        ("offsets.commit.required.acks=4", "acks must be"),
+        ("queued.max.request.bytes=1", "at least the second"),
+        ("connection.failed.authentication.delay.ms=600000", "below the second"),
+        ("principal.builder.class=org.example.Builder", "Java classes cannot be loaded"),
+        ("group.coordinator.rebalance.protocols=consumer", "classic must be among them"),
+        ("group.consumer.heartbeat.interval.ms=4999", "none of them must be above the next"),
+        ("group.consumer.session.timeout.ms=60001", "none of them must be above the next"),
+        ("max.connections.per.ip=0", "needs max.connections.per.ip.overrides"),
+        ("max.connections.per.ip.overrides=a", "host:count"),
+        ("max.connections.per.ip.overrides=a b:1", "host:count"),
+        ("listener.security.protocol.map=A", "NAME:PROTOCOL"),
+        ("security.inter.broker.protocol=SSL", "one of the advertised listeners PLAINTEXT"),
+        ("inter.broker.listener.name=INSIDE", "listener.security.protocol.map"),
+        ("inter.broker.listener.name=PLAINTEXT\nsecurity.inter.broker.protocol=PLAINTEXT", "is given too"),
+        ("control.plane.listener.name=SSL", "one of the advertised listeners PLAINTEXT"),
+        ("control.plane.listener.name=PLAINTEXT", "the brokers' listener is another"),
+        ("advertised.listeners=PLAINTEXT://a:1,SSL://b:2", "only listeners can be advertised"),
+        ("advertised.listeners=PLAINTEXT://0.0.0.0:1", "leads nowhere"),
+        ("listeners=PLAINTEXT://0.0.0.0:1", "set advertised.listeners"),
+        ("early.start.listeners=SSL", "must be among PLAINTEXT"),
+        (
+            "listeners=SASL_SSL://:1\nsecurity.inter.broker.protocol=SASL_SSL\nsasl.enabled.mechanisms=PLAIN",
+            "must be among sasl.enabled.mechanisms, which are PLAIN",
+        ),
+    ],
+)
+def test_what_keys_forbid_each_other_is_told(text: str, says: str) -> None:
+    problem = only_problem(f"{text}\n")
+    assert re.search(says, problem), problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log.retention.ms=-1",
+        "log.retention.ms=-5",
+        "inter.broker.protocol.version=2.8\nlog.message.format.version=0.9.0",
+        "inter.broker.protocol.version=3.9\nlog.message.format.version=0.9.0",
+        "queued.max.request.bytes=104857600",
+        "connections.max.idle.ms=-1",
+        "max.connections.per.ip=0\nmax.connections.per.ip.overrides=127.0.0.1:5",
+        "group.min.session.timeout.ms=5\ngroup.max.session.timeout.ms=4",
+        "listeners=PLAINTEXT://0.0.0.0:1\nadvertised.listeners=PLAINTEXT://a:1",
+        (
+            "listeners=SASL_SSL://:1\nsecurity.inter.broker.protocol=SASL_SSL\n"
+            "sasl.mechanism.inter.broker.protocol=PLAIN\nlistener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN"
+        ),
+    ],
+)
+def test_what_kafka_starts_with_is_taken(text: str) -> None:
+    assert read(f"{text}\n").values["zookeeper.connect"] == "localhost:2181"
+
+
+def test_listeners_serve_what_their_names_say() -> None:
+    config = read(
+        "listeners=OUTSIDE://:9092,INSIDE://[::1]:9093,CONTROL://127.0.0.1:9094\n"
+        "advertised.listeners=OUTSIDE://example.org:443,INSIDE://[::1]:9093,CONTROL://127.0.0.1:9094\n"
+        "listener.security.protocol.map=OUTSIDE:SASL_SSL,INSIDE:SSL,CONTROL:PLAINTEXT\n"
+        "inter.broker.listener.name=inside\ncontrol.plane.listener.name=control\nearly.start.listeners=inside\n"
+    )
+    listeners = config.listeners
+    assert listeners.inter_broker == "INSIDE"
+    assert listeners.inter_broker_protocol is SecurityProtocol.SSL
+    assert listeners.control_plane == listeners.for_controller == "CONTROL"
+    assert [endpoint.listener_name for endpoint in listeners.data_plane] == ["OUTSIDE", "INSIDE"]
+    assert str(listeners.advertised[0]) == "OUTSIDE://example.org:443"
+    assert listeners.early_start == {"INSIDE"}
+
+
+@pytest.mark.parametrize(
+    ("text", "retention_ms"),
+    [
+        ("", 168 * HOUR_MS),
+        ("log.retention.hours=2", 2 * HOUR_MS),
+        ("log.retention.hours=2\nlog.retention.minutes=3", 180_000),
+        ("log.retention.hours=2\nlog.retention.minutes=3\nlog.retention.ms=4", 4),
+        ("log.retention.hours=-1", -1),
+        ("log.retention.minutes=-7", -1),
+    ],
+)
+def test_the_finest_unit_counts(text: str, retention_ms: int) -> None:
+    assert log_retention_ms(read(f"{text}\n").values) == retention_ms
+
+
+def test_values_that_follow_from_others() -> None:
+    values = read("log.roll.hours=2\nlog.flush.scheduler.interval.ms=3\nzookeeper.session.timeout.ms=6000\n").values
+    assert with_fall_back(values, "log.roll.ms") == 2 * HOUR_MS
+    assert with_fall_back(values, "log.roll.jitter.ms") == 0
+    assert with_fall_back(values, "log.flush.interval.ms") == 3
+    with pytest.raises(ValueError, match=r"neither broker\.rack"):
+        with_fall_back(values, "broker.rack")
+    assert zookeeper_connection_timeout_ms(values) == 6000
+    assert zookeeper_connection_timeout_ms({**values, "zookeeper.connection.timeout.ms": 5}) == 5
+    assert delegation_token_secret_key(values) is None
+    assert delegation_token_secret_key(read("delegation.token.master.key=old\n").values) == "old"
+    assert (
+        delegation_token_secret_key(read("delegation.token.master.key=o\ndelegation.token.secret.key=n\n").values)
+        == "n"
+    )
+    assert max_connections_per_ip_overrides(read("max.connections.per.ip.overrides=a:1, ::1:2\n").values) == {
+        "a": 1,
+        "::1": 2,
+    }
+
+
+def test_the_older_limit_of_timestamps_counts_where_the_newer_one_is_not_set() -> None:
+    values = read("log.message.timestamp.difference.max.ms=5\nlog.message.timestamp.after.max.ms=6\n").values
+    assert timestamp_before_max_ms(values) == 5
+    assert timestamp_after_max_ms(values) == 6
