@@ -1,0 +1,260 @@
+"""Builds the requests of one call of a state machine: at most one LeaderAndIsr, one UpdateMetadata and one StopReplica
+for each broker, in this order.
+
+The versions follow inter.broker.protocol.version, of which 3.4 and above are here. The requests tell brokers of each
+other too, so an UpdateMetadata with no partition must have reached the brokers before their first LeaderAndIsr.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
+from barnabas.controller.leadership import (
+    INITIAL_LEADER_EPOCH,
+    INITIAL_PARTITION_EPOCH,
+    LEADER_DURING_DELETE,
+    LeaderAndIsr,
+)
+from barnabas.coordination.layout.brokers import BrokerEndpoint
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.ids import ZERO_UUID
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+LEADER_AND_ISR_VERSION = 7
+UPDATE_METADATA_VERSION = 8
+STOP_REPLICA_VERSION = 4
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionLeadership:
+    leader_and_isr: LeaderAndIsr
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    leader_epoch: int
+    delete: bool
+
+
+class RequestBatch:
+    """Collects what brokers must be told, and turns it into effects once.
+
+    `inter_broker_listener_name` is the listener whose addresses LeaderAndIsr names for leaders.
+    """
+
+    def __init__(self, context: ControllerContext, controller_id: int, inter_broker_listener_name: str) -> None:
+        self._context = context
+        self._controller_id = controller_id
+        self._listener_name = inter_broker_listener_name
+        self._leader_and_isr: dict[int, dict[TopicPartition, _PartitionLeadership]] = {}
+        self._update_metadata_brokers: dict[int, None] = {}
+        self._update_metadata_partitions: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, _Stop]] = {}
+
+    def add_leader_and_isr(
+        self, broker_ids: Iterable[int], partition: TopicPartition, leader_and_isr: LeaderAndIsr, *, is_new: bool
+    ) -> None:
+        """Tells the brokers to lead or follow, and all brokers of the change. `is_new` allows them to make the log;
+        once said it stays said in this batch.
+        """
+        for broker_id in broker_ids:
+            if broker_id >= 0:
+                partitions = self._leader_and_isr.setdefault(broker_id, {})
+                known = partitions.get(partition)
+                still_new = is_new or (known is not None and known.is_new)
+                partitions[partition] = _PartitionLeadership(leader_and_isr, still_new)
+        self.add_update_metadata(self._context.live_or_shutting_down_brokers, [partition])
+
+    def add_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Tells the brokers of all live brokers, and of those of the partitions that ever had a leader."""
+        self._update_metadata_brokers.update((broker_id, None) for broker_id in broker_ids if broker_id >= 0)
+        for partition in partitions:
+            known = self._context.leadership(partition)
+            if known is not None:
+                self._update_metadata_partitions[partition] = self._metadata_of(partition, known)
+
+    def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
+        """Tells the brokers to stop their replicas; to delete them too if any call of this batch says so.
+
+        The leader epoch is that of now: a later change in the batch is not meant for a replica that stops.
+        """
+        leader_epoch = self._context.leader_epoch(partition)
+        for broker_id in broker_ids:
+            if broker_id >= 0:
+                partitions = self._stop_replica.setdefault(broker_id, {})
+                known = partitions.get(partition)
+                partitions[partition] = _Stop(leader_epoch, delete or (known is not None and known.delete))
+
+    def effects(self) -> tuple[Effect, ...]:
+        """The requests, to brokers that are live or shutting down, and their lines in the state-change log; nothing
+        when nobody must be told anything. The batch is empty then.
+        """
+        requests = (*self._leader_and_isr_requests(), *self._update_metadata_requests(), *self._stop_replica_requests())
+        lines = (*self._leader_and_isr_lines(), *self._other_lines())
+        self._leader_and_isr, self._stop_replica = {}, {}
+        self._update_metadata_brokers, self._update_metadata_partitions = {}, {}
+        return (*lines, SendRequests(requests)) if requests else ()
+
+    def _live(self, broker_ids: Iterable[int]) -> Iterator[LiveBroker]:
+        live = self._context.live_or_shutting_down_brokers
+        return (live[broker_id] for broker_id in sorted(broker_ids) if broker_id in live)
+
+    def _leader_and_isr_requests(self) -> Iterator[BrokerRequest]:
+        for broker in self._live(self._leader_and_isr):
+            partitions = self._leader_and_isr[broker.broker_id]
+            topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+            for partition, leadership in partitions.items():
+                topic = topics.get(partition.topic)
+                if topic is None:
+                    topic = topics[partition.topic] = LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                        topic_name=partition.topic, topic_id=self._context.topic_id(partition.topic) or ZERO_UUID
+                    )
+                topic.partition_states.append(self._state_for_replica(partition, leadership))
+            leaders = {leadership.leader_and_isr.leader for leadership in partitions.values()}
+            request = LeaderAndIsrRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._context.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=list(topics.values()),
+                live_leaders=list(self._live_leaders(leaders)),
+            )
+            yield BrokerRequest(broker.broker_id, ApiKey.LEADER_AND_ISR, LEADER_AND_ISR_VERSION, request)
+
+    def _state_for_replica(
+        self, partition: TopicPartition, leadership: _PartitionLeadership
+    ) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
+        known = leadership.leader_and_isr
+        assignment = self._context.assignment(partition)
+        return LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=known.controller_epoch,
+            leader=known.leader,
+            leader_epoch=known.leader_epoch,
+            isr=list(known.isr),
+            partition_epoch=known.partition_epoch,
+            replicas=list(assignment.replicas),
+            adding_replicas=list(assignment.adding_replicas),
+            removing_replicas=list(assignment.removing_replicas),
+            is_new=leadership.is_new,
+            leader_recovery_state=int(known.leader_recovery_state),
+        )
+
+    def _live_leaders(self, leaders: Iterable[int]) -> Iterator[LeaderAndIsrRequest.LeaderAndIsrLiveLeader]:
+        for leader in self._live(leaders):
+            # A leader without the listener cannot be followed, which is its own fault and must not keep the others
+            # from being told; it is left out.
+            for endpoint in leader.registration.endpoints:
+                if endpoint.listener_name == self._listener_name:
+                    yield LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                        broker_id=leader.broker_id, host_name=endpoint.host, port=endpoint.port
+                    )
+
+    def _metadata_of(
+        self, partition: TopicPartition, known: LeaderAndIsr
+    ) -> UpdateMetadataRequest.UpdateMetadataPartitionState:
+        deleted = self._context.is_queued_for_deletion(partition.topic)
+        replicas = self._context.assignment(partition).replicas
+        return UpdateMetadataRequest.UpdateMetadataPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=known.controller_epoch,
+            leader=LEADER_DURING_DELETE if deleted else known.leader,
+            leader_epoch=INITIAL_LEADER_EPOCH if deleted else known.leader_epoch,
+            isr=list(known.isr),
+            zk_version=INITIAL_PARTITION_EPOCH if deleted else known.partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=[
+                replica for replica in replicas if not self._context.is_replica_online(replica, partition)
+            ],
+        )
+
+    def _update_metadata_requests(self) -> Iterator[BrokerRequest]:
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        for partition, state in self._update_metadata_partitions.items():
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=partition.topic, topic_id=self._context.topic_id(partition.topic) or ZERO_UUID
+                )
+            topic.partition_states.append(state)
+        topic_states = list(topics.values())
+        live_brokers = [_broker(broker) for broker in self._live(self._context.live_or_shutting_down_brokers)]
+        for broker in self._live(self._update_metadata_brokers):
+            # What all brokers are told is one list; nobody changes a request that was built.
+            request = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._context.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=topic_states,
+                live_brokers=live_brokers,
+            )
+            yield BrokerRequest(broker.broker_id, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, request)
+
+    def _stop_replica_requests(self) -> Iterator[BrokerRequest]:
+        for broker in self._live(self._stop_replica):
+            topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
+            for partition, stop in self._stop_replica[broker.broker_id].items():
+                topic = topics.setdefault(
+                    partition.topic, StopReplicaRequest.StopReplicaTopicState(topic_name=partition.topic)
+                )
+                topic.partition_states.append(
+                    StopReplicaRequest.StopReplicaPartitionState(
+                        partition_index=partition.partition,
+                        leader_epoch=stop.leader_epoch,
+                        delete_partition=stop.delete,
+                    )
+                )
+            request = StopReplicaRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._context.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=list(topics.values()),
+            )
+            yield BrokerRequest(broker.broker_id, ApiKey.STOP_REPLICA, STOP_REPLICA_VERSION, request)
+
+    def _leader_and_isr_lines(self) -> Iterator[StateChange]:
+        for broker in self._live(self._leader_and_isr):
+            partitions: Mapping[TopicPartition, _PartitionLeadership] = self._leader_and_isr[broker.broker_id]
+            led = sum(known.leader_and_isr.leader == broker.broker_id for known in partitions.values())
+            yield self._line(
+                f"LeaderAndIsr to broker {broker.broker_id}: {led} partitions led, {len(partitions) - led} followed"
+            )
+
+    def _other_lines(self) -> Iterator[StateChange]:
+        told = [broker.broker_id for broker in self._live(self._update_metadata_brokers)]
+        if told:
+            yield self._line(
+                f"UpdateMetadata to brokers {told}: {len(self._update_metadata_partitions)} partitions changed"
+            )
+        for broker in self._live(self._stop_replica):
+            partitions = self._stop_replica[broker.broker_id]
+            yield self._line(
+                f"StopReplica to broker {broker.broker_id}: {len(partitions)} replicas, "
+                f"{sum(stop.delete for stop in partitions.values())} to delete"
+            )
+
+    def _line(self, text: str) -> StateChange:
+        return StateChange(logging.INFO, f"controller {self._controller_id} epoch {self._context.epoch}: {text}")
+
+
+def _broker(broker: LiveBroker) -> UpdateMetadataRequest.UpdateMetadataBroker:
+    return UpdateMetadataRequest.UpdateMetadataBroker(
+        id=broker.broker_id,
+        endpoints=[_endpoint(endpoint) for endpoint in broker.registration.endpoints],
+        rack=broker.registration.rack,
+    )
+
+
+def _endpoint(endpoint: BrokerEndpoint) -> UpdateMetadataRequest.UpdateMetadataEndpoint:
+    return UpdateMetadataRequest.UpdateMetadataEndpoint(
+        port=endpoint.port,
+        host=endpoint.host,
+        listener=endpoint.listener_name,
+        security_protocol=_SECURITY_PROTOCOLS[endpoint.security_protocol],
+    )

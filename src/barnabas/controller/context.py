@@ -1,0 +1,442 @@
+"""What the controller knows of the cluster, and what its gauges count.
+
+Only the controller's event loop changes it. Whatever is iterated is kept in dicts, never in sets of names, so that
+one seed of a simulation gives one order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.controller.leadership import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
+from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.coordination.layout.brokers import BrokerRegistration
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
+from barnabas.kernel.ids import Uuid
+
+NO_REPLICAS = ReplicaAssignment(())
+
+
+class ContextError(RuntimeError):
+    """A change that contradicts what the context holds; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker; `epoch` is the czxid of its registration."""
+
+    broker_id: int
+    epoch: int
+    registration: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerCounts:
+    """The figures of the controller's gauges that come from the context."""
+
+    global_topic_count: int
+    global_partition_count: int
+    offline_partitions_count: int
+    preferred_replica_imbalance_count: int
+    topics_to_delete_count: int
+    replicas_to_delete_count: int
+    topics_ineligible_to_delete_count: int
+    replicas_ineligible_to_delete_count: int
+    active_broker_count: int
+    """Those that shut down are among them."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic_id: Uuid | None = None
+    partitions: dict[int, ReplicaAssignment] = field(default_factory=dict)
+    # Of the replicas in the assignments: how many there are, and how many are in each state.
+    replica_count: int = 0
+    replica_states: Counter[ReplicaState] = field(default_factory=Counter)
+
+
+class ControllerContext:
+    """Brokers, topics, assignments, leadership, states and deletions, as the active controller sees them.
+
+    A new one is empty. `epoch` and `epoch_version` are the controller's epoch and the version of its znode, on which
+    every write depends.
+    """
+
+    def __init__(self, epoch: int = 0, epoch_version: int = 0) -> None:
+        self.epoch = epoch
+        self.epoch_version = epoch_version
+        self._brokers: dict[int, LiveBroker] = {}
+        self._shutting_down: dict[int, None] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._topic_names: dict[Uuid, str] = {}
+        self._leadership: dict[TopicPartition, LeaderAndIsr] = {}
+        self._partition_states: dict[TopicPartition, PartitionState] = {}
+        self._partitions_in_state: dict[PartitionState, dict[TopicPartition, None]] = {
+            state: {} for state in PartitionState
+        }
+        self._replica_states: dict[PartitionReplica, ReplicaState] = {}
+        self._partitions_on_broker: dict[int, dict[TopicPartition, None]] = {}
+        self._offline_log_dir_partitions: dict[int, frozenset[TopicPartition]] = {}
+        self._queued_for_deletion: dict[str, None] = {}
+        self._deletion_started: dict[str, None] = {}
+        self._ineligible_for_deletion: dict[str, None] = {}
+        self._offline_partitions_count = 0
+        self._preferred_replica_imbalance_count = 0
+
+    # Brokers.
+
+    def add_live_broker(self, broker: LiveBroker) -> None:
+        """Registers a broker, or replaces its registration. Whether it shuts down is a matter of its own."""
+        self._brokers[broker.broker_id] = broker
+
+    def remove_live_broker(self, broker_id: int) -> None:
+        """Forgets a broker that is gone, its offline log directories and that it was shutting down."""
+        self._brokers.pop(broker_id, None)
+        self._shutting_down.pop(broker_id, None)
+        self._offline_log_dir_partitions.pop(broker_id, None)
+
+    def begin_shutdown(self, broker_id: int) -> None:
+        """Marks a broker as shutting down: it gets requests still, but leads nothing new. Raises `ContextError` for
+        one that is not there.
+        """
+        if broker_id not in self._brokers:
+            raise ContextError(f"broker {broker_id} cannot shut down: it is not registered")
+        self._shutting_down[broker_id] = None
+
+    def set_offline_log_dir_partitions(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The partitions whose replicas on the broker are in log directories that failed."""
+        self._offline_log_dir_partitions[broker_id] = frozenset(partitions)
+
+    @property
+    def live_brokers(self) -> tuple[int, ...]:
+        """The registered brokers that do not shut down."""
+        return tuple(broker for broker in self._brokers if broker not in self._shutting_down)
+
+    @property
+    def live_or_shutting_down_brokers(self) -> Mapping[int, LiveBroker]:
+        return self._brokers
+
+    @property
+    def shutting_down_brokers(self) -> tuple[int, ...]:
+        return tuple(self._shutting_down)
+
+    def is_replica_online(
+        self, broker_id: int, partition: TopicPartition, *, include_shutting_down: bool = False
+    ) -> bool:
+        """Whether the broker is there and has the partition's replica in a log directory that works."""
+        return (
+            broker_id in self._brokers
+            and (include_shutting_down or broker_id not in self._shutting_down)
+            and partition not in self._offline_log_dir_partitions.get(broker_id, ())
+        )
+
+    def online_replicas(self, partition: TopicPartition, *, include_shutting_down: bool = False) -> tuple[int, ...]:
+        """The assigned replicas that are online, in the order of the assignment."""
+        return tuple(
+            replica
+            for replica in self.assignment(partition).replicas
+            if self.is_replica_online(replica, partition, include_shutting_down=include_shutting_down)
+        )
+
+    # Topics and assignments.
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self._topics)
+
+    def add_topic(self, topic: str, topic_id: Uuid | None = None) -> None:
+        """Makes a topic known, without partitions; one that is known may get the id that it lacks.
+
+        Raises `ContextError` when the topic has another id, or another topic has the id.
+        """
+        known = self._topics.get(topic)
+        if topic_id is not None:
+            if known is not None and known.topic_id not in {None, topic_id}:
+                raise ContextError(f"topic {topic} has the id {known.topic_id}; it cannot get the id {topic_id}")
+            holder = self._topic_names.get(topic_id, topic)
+            if holder != topic:
+                raise ContextError(f"the id {topic_id} belongs to topic {holder}; {topic} cannot get it")
+        known = self._topics.setdefault(topic, _Topic())
+        if topic_id is not None:
+            known.topic_id = topic_id
+            self._topic_names[topic_id] = topic
+
+    def remove_topic(self, topic: str) -> None:
+        """Forgets all of a topic, its deletion too; nothing happens when it is not known."""
+        known = self._topics.get(topic)
+        if known is None:
+            return
+        # While these are counted still; what is queued for deletion is not.
+        for partition in self.partitions_of(topic):
+            self.remove_leadership(partition)
+            self._drop_partition(partition)
+        for dropped in (self._queued_for_deletion, self._deletion_started, self._ineligible_for_deletion):
+            dropped.pop(topic, None)
+        if known.topic_id is not None:
+            del self._topic_names[known.topic_id]
+        del self._topics[topic]
+
+    def _drop_partition(self, partition: TopicPartition) -> None:
+        replicas = self.assignment(partition).replicas
+        self._count_replicas(partition, replicas, -1)
+        del self._topics[partition.topic].partitions[partition.partition]
+        for replica in replicas:
+            self._replica_states.pop(PartitionReplica(partition, replica), None)
+        state = self._partition_states.pop(partition, PartitionState.NON_EXISTENT)
+        self._partitions_in_state[state].pop(partition, None)
+        if state is PartitionState.OFFLINE and partition.topic not in self._deletion_started:
+            self._offline_partitions_count -= 1
+
+    def topic_id(self, topic: str) -> Uuid | None:
+        known = self._topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def topic_name(self, topic_id: Uuid) -> str | None:
+        return self._topic_names.get(topic_id)
+
+    @property
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Every partition that has an assignment."""
+        return (
+            TopicPartition(topic, partition) for topic, known in self._topics.items() for partition in known.partitions
+        )
+
+    def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
+        known = self._topics.get(topic)
+        return () if known is None else tuple(TopicPartition(topic, partition) for partition in known.partitions)
+
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
+        """Where the partition's replicas are; no replicas for a partition that is not known."""
+        known = self._topics.get(partition.topic)
+        return NO_REPLICAS if known is None else known.partitions.get(partition.partition, NO_REPLICAS)
+
+    def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Gives a partition its replicas. Raises `ContextError` when its topic is not known."""
+        known = self._topics.get(partition.topic)
+        if known is None:
+            raise ContextError(f"{partition.topic}-{partition.partition} cannot get replicas: there is no such topic")
+        imbalance = self._imbalance(partition)
+        self._count_replicas(partition, self.assignment(partition).replicas, -1)
+        known.partitions[partition.partition] = assignment
+        self._count_replicas(partition, assignment.replicas, 1)
+        self._preferred_replica_imbalance_count += self._imbalance(partition) - imbalance
+
+    def _check_assigned(self, partition: TopicPartition) -> None:
+        known = self._topics.get(partition.topic)
+        if known is None or partition.partition not in known.partitions:
+            raise ContextError(f"{partition.topic}-{partition.partition} has no assignment; give it one first")
+
+    def _count_replicas(self, partition: TopicPartition, replicas: Iterable[int], step: int) -> None:
+        topic = self._topics[partition.topic]
+        for replica in dict.fromkeys(replicas):
+            topic.replica_count += step
+            state = self._replica_states.get(PartitionReplica(partition, replica))
+            if state is not None:
+                topic.replica_states[state] += step
+            on_broker = self._partitions_on_broker.setdefault(replica, {})
+            if step > 0:
+                on_broker[partition] = None
+            else:
+                del on_broker[partition]
+                if not on_broker:
+                    del self._partitions_on_broker[replica]
+
+    def partitions_on_broker(self, broker_id: int) -> tuple[TopicPartition, ...]:
+        return tuple(self._partitions_on_broker.get(broker_id, ()))
+
+    def replicas_on_broker(self, broker_id: int) -> tuple[PartitionReplica, ...]:
+        return tuple(PartitionReplica(partition, broker_id) for partition in self.partitions_on_broker(broker_id))
+
+    def replicas_of(self, topic: str) -> tuple[PartitionReplica, ...]:
+        return tuple(
+            PartitionReplica(partition, replica)
+            for partition in self.partitions_of(topic)
+            for replica in self.assignment(partition).replicas
+        )
+
+    # Leadership.
+
+    def leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        return self._leadership.get(partition)
+
+    def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
+        """Raises `ContextError` for a partition without an assignment."""
+        self._check_assigned(partition)
+        imbalance = self._imbalance(partition)
+        self._leadership[partition] = leader_and_isr
+        self._preferred_replica_imbalance_count += self._imbalance(partition) - imbalance
+
+    def remove_leadership(self, partition: TopicPartition) -> None:
+        imbalance = self._imbalance(partition)
+        self._leadership.pop(partition, None)
+        self._preferred_replica_imbalance_count -= imbalance
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """That which StopReplica carries: -2 for a topic that is queued for deletion, -1 where none is known."""
+        if partition.topic in self._queued_for_deletion:
+            return EPOCH_DURING_DELETE
+        known = self._leadership.get(partition)
+        return NO_EPOCH if known is None else known.leader_epoch
+
+    def partitions_with_offline_leader(self) -> tuple[TopicPartition, ...]:
+        """Those whose known leader is not online, but for topics that are queued for deletion."""
+        return tuple(
+            partition
+            for partition, known in self._leadership.items()
+            if partition.topic not in self._queued_for_deletion and not self.is_replica_online(known.leader, partition)
+        )
+
+    def partitions_led_by(self, broker_id: int) -> tuple[TopicPartition, ...]:
+        """Those that a controlled shutdown must move: with other replicas, and not queued for deletion."""
+        return tuple(
+            partition
+            for partition in self.partitions_on_broker(broker_id)
+            if partition.topic not in self._queued_for_deletion
+            and len(self.assignment(partition).replicas) > 1
+            and (known := self._leadership.get(partition)) is not None
+            and known.leader == broker_id
+        )
+
+    def _imbalance(self, partition: TopicPartition) -> int:
+        """1 for a partition that counts as not led by its preferred replica.
+
+        While that replica is being added by a reassignment, what counts is whether it is in sync yet.
+        """
+        known = self._leadership.get(partition)
+        assignment = self.assignment(partition)
+        if known is None or not assignment.replicas or partition.topic in self._queued_for_deletion:
+            return 0
+        preferred = assignment.replicas[0]
+        if preferred in assignment.adding_replicas:
+            return int(preferred not in known.isr)
+        return int(known.leader != preferred)
+
+    # States.
+
+    def partition_state(self, partition: TopicPartition) -> PartitionState:
+        return self._partition_states.get(partition, PartitionState.NON_EXISTENT)
+
+    def set_partition_state(self, partition: TopicPartition, state: PartitionState) -> None:
+        """Puts a partition into a state; whether the transition is legal is the state machine's to know.
+
+        Raises `ContextError` for a partition without an assignment.
+        """
+        self._check_assigned(partition)
+        before = self.partition_state(partition)
+        self._partitions_in_state[before].pop(partition, None)
+        self._partition_states[partition] = state
+        self._partitions_in_state[state][partition] = None
+        if partition.topic not in self._deletion_started:
+            self._offline_partitions_count += (state is PartitionState.OFFLINE) - (before is PartitionState.OFFLINE)
+
+    def partitions_in(self, *states: PartitionState) -> tuple[TopicPartition, ...]:
+        """The partitions that were put into one of these states."""
+        return tuple(partition for state in states for partition in self._partitions_in_state[state])
+
+    def replica_state(self, replica: PartitionReplica) -> ReplicaState:
+        return self._replica_states.get(replica, ReplicaState.NON_EXISTENT)
+
+    def set_replica_state(self, replica: PartitionReplica, state: ReplicaState) -> None:
+        """Puts a replica into a state, of which NON_EXISTENT is that of all unknown ones."""
+        before = self._replica_states.pop(replica, None)
+        if state is not ReplicaState.NON_EXISTENT:
+            self._replica_states[replica] = state
+        if replica.broker_id in self.assignment(replica.partition).replicas:
+            counts = self._topics[replica.partition.topic].replica_states
+            if before is not None:
+                counts[before] -= 1
+            if state is not ReplicaState.NON_EXISTENT:
+                counts[state] += 1
+
+    def replicas_in(self, topic: str, state: ReplicaState) -> tuple[PartitionReplica, ...]:
+        """The topic's assigned replicas in a state."""
+        if not self.is_any_replica_in(topic, state):
+            return ()
+        return tuple(replica for replica in self.replicas_of(topic) if self.replica_state(replica) is state)
+
+    def are_all_replicas_in(self, topic: str, state: ReplicaState) -> bool:
+        """True too for a topic without replicas."""
+        return self._count_in(topic, state) == (self._topics[topic].replica_count if topic in self._topics else 0)
+
+    def is_any_replica_in(self, topic: str, state: ReplicaState) -> bool:
+        return self._count_in(topic, state) > 0
+
+    def _count_in(self, topic: str, state: ReplicaState) -> int:
+        known = self._topics.get(topic)
+        if known is None:
+            return 0
+        if state is ReplicaState.NON_EXISTENT:
+            return known.replica_count - known.replica_states.total()
+        return known.replica_states[state]
+
+    # Deletion of topics.
+
+    def queue_for_deletion(self, topics: Iterable[str]) -> None:
+        """Queues topics, which from now on count for no imbalance. Queueing one twice changes nothing; raises
+        `ContextError` when one is not known, and queues none then.
+        """
+        wanted = dict.fromkeys(topics)
+        unknown = [topic for topic in wanted if topic not in self._topics]
+        if unknown:
+            raise ContextError(f"topics {', '.join(unknown)} cannot be deleted: they are not known")
+        for topic in wanted:
+            if topic not in self._queued_for_deletion:
+                imbalance = sum(map(self._imbalance, self.partitions_of(topic)))
+                self._queued_for_deletion[topic] = None
+                self._preferred_replica_imbalance_count -= imbalance
+
+    def begin_deletion(self, topics: Iterable[str]) -> None:
+        """From now on the states of the topics' partitions count for no gauge."""
+        for topic in topics:
+            if topic not in self._deletion_started:
+                self._offline_partitions_count -= sum(
+                    self.partition_state(partition) is PartitionState.OFFLINE for partition in self.partitions_of(topic)
+                )
+                self._deletion_started[topic] = None
+
+    def mark_ineligible_for_deletion(self, topics: Iterable[str]) -> tuple[str, ...]:
+        """Holds the deletion of those topics that are queued for it, and returns these."""
+        held = tuple(topic for topic in dict.fromkeys(topics) if topic in self._queued_for_deletion)
+        self._ineligible_for_deletion.update(dict.fromkeys(held))
+        return held
+
+    def mark_eligible_for_deletion(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._ineligible_for_deletion.pop(topic, None)
+
+    @property
+    def topics_queued_for_deletion(self) -> tuple[str, ...]:
+        return tuple(self._queued_for_deletion)
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        return topic in self._queued_for_deletion
+
+    def is_deletion_started(self, topic: str) -> bool:
+        return topic in self._deletion_started
+
+    def is_ineligible_for_deletion(self, topic: str) -> bool:
+        return topic in self._ineligible_for_deletion
+
+    # Gauges.
+
+    def counts(self) -> ControllerCounts:
+        """The figures of the gauges: all kept as things change, but for sums over the topics queued for deletion."""
+        queued = [self._topics[topic] for topic in self._queued_for_deletion]
+        return ControllerCounts(
+            global_topic_count=len(self._topics),
+            global_partition_count=len(self._leadership),
+            offline_partitions_count=self._offline_partitions_count,
+            preferred_replica_imbalance_count=self._preferred_replica_imbalance_count,
+            topics_to_delete_count=len(queued),
+            replicas_to_delete_count=sum(
+                topic.replica_count - topic.replica_states[ReplicaState.DELETION_SUCCESSFUL] for topic in queued
+            ),
+            topics_ineligible_to_delete_count=len(self._ineligible_for_deletion),
+            replicas_ineligible_to_delete_count=sum(
+                topic.replica_states[ReplicaState.DELETION_INELIGIBLE] for topic in queued
+            ),
+            active_broker_count=len(self._brokers),
+        )

@@ -1,0 +1,160 @@
+"""The requests that one call of a state machine makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from barnabas.controller.broker_requests import RequestBatch
+from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.topics import LeaderRecoveryState, ReplicaAssignment, TopicPartition
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire import codec
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+TOPIC_ID = Uuid(b"i" * 16)
+
+
+def broker(broker_id: int, listener: str = "INTERNAL") -> LiveBroker:
+    endpoints = (
+        BrokerEndpoint("CLIENT", f"client-{broker_id}", 9092, "SSL"),
+        BrokerEndpoint(listener, f"host-{broker_id}", 9093, "PLAINTEXT"),
+    )
+    return LiveBroker(broker_id, 100 + broker_id, BrokerRegistration(endpoints, 0, rack=f"r{broker_id}"))
+
+
+@pytest.fixture
+def context() -> ControllerContext:
+    made = ControllerContext(5, 8)
+    for broker_id in (3, 1, 2):
+        made.add_live_broker(broker(broker_id))
+    made.add_topic("a", TOPIC_ID)
+    made.add_topic("b")
+    made.set_assignment(A0, ReplicaAssignment((1, 2, 4), (2,), (4,)))
+    made.set_assignment(A1, ReplicaAssignment((2, 1)))
+    made.set_assignment(B0, ReplicaAssignment((3,)))
+    made.set_leadership(A0, LeaderAndIsr(1, 6, (1, 4), 5, LeaderRecoveryState.RECOVERING, 9))
+    made.set_leadership(A1, LeaderAndIsr(2, 0, (2, 1), 4))
+    return made
+
+
+def requests_of(effects: Iterable[Effect]) -> list[BrokerRequest]:
+    (*lines, send) = effects
+    assert all(isinstance(line, StateChange) for line in lines)
+    assert isinstance(send, SendRequests)
+    for request in send.requests:  # what cannot be encoded cannot be sent
+        codec.encode(request.message, request.api_version)
+    return list(send.requests)
+
+
+def batch_of(context: ControllerContext) -> RequestBatch:
+    return RequestBatch(context, 1, "INTERNAL")
+
+
+def test_one_request_of_a_kind_per_broker_in_the_order_of_kafka(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    batch.add_stop_replica([3, 2], B0, delete=False)
+    for partition in (A0, A1):
+        known = context.leadership(partition)
+        assert known is not None
+        batch.add_leader_and_isr([2, 1, 4, -1], partition, known, is_new=False)
+    requests = requests_of(batch.effects())
+    assert [(request.api_key.name, request.api_version, request.broker_id) for request in requests] == [
+        ("LEADER_AND_ISR", 7, 1),
+        ("LEADER_AND_ISR", 7, 2),
+        ("UPDATE_METADATA", 8, 1),
+        ("UPDATE_METADATA", 8, 2),
+        ("UPDATE_METADATA", 8, 3),
+        ("STOP_REPLICA", 4, 2),
+        ("STOP_REPLICA", 4, 3),
+    ]
+    assert {request.broker_id: request.message.broker_epoch for request in requests} == {1: 101, 2: 102, 3: 103}  # type: ignore[attr-defined]
+    assert all((r.message.controller_id, r.message.controller_epoch) == (1, 5) for r in requests)  # type: ignore[attr-defined]
+    assert batch.effects() == ()
+
+
+def test_leader_and_isr_says_all_that_a_replica_must_know(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    known = context.leadership(A0)
+    assert known is not None
+    batch.add_leader_and_isr([2], A0, known, is_new=True)
+    message: Any = requests_of(batch.effects())[0].message
+    assert [(leader.broker_id, leader.host_name, leader.port) for leader in message.live_leaders] == [
+        (1, "host-1", 9093)
+    ]
+    (topic,) = message.topic_states
+    assert (topic.topic_name, topic.topic_id, message.type) == ("a", TOPIC_ID, 0)
+    (state,) = topic.partition_states
+    assert (state.partition_index, state.controller_epoch, state.leader, state.leader_epoch) == (0, 5, 1, 6)
+    assert (state.isr, state.partition_epoch, state.leader_recovery_state, state.is_new) == ([1, 4], 9, 1, True)
+    assert (state.replicas, state.adding_replicas, state.removing_replicas) == ([1, 2, 4], [2], [4])
+
+
+def test_what_was_new_once_stays_new_in_the_batch(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    known = context.leadership(A1)
+    assert known is not None
+    batch.add_leader_and_isr([1], A1, known, is_new=True)
+    batch.add_leader_and_isr([1, 2], A1, known.elect(1, (1,)), is_new=False)
+    states = [request.message.topic_states[0].partition_states[0] for request in requests_of(batch.effects())[:2]]  # type: ignore[attr-defined]
+    assert [(state.is_new, state.leader) for state in states] == [(True, 1), (False, 1)]
+
+
+def test_update_metadata_tells_of_all_brokers_and_of_offline_replicas(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    context.begin_shutdown(2)
+    batch.add_update_metadata([1, 4], [A0, B0])
+    (request,) = requests_of(batch.effects())
+    message: Any = request.message
+    assert [live.id for live in message.live_brokers] == [1, 2, 3]
+    assert message.live_brokers[0].rack == "r1"
+    assert [(at.listener, at.host, at.port, at.security_protocol) for at in message.live_brokers[0].endpoints] == [
+        ("CLIENT", "client-1", 9092, 1),
+        ("INTERNAL", "host-1", 9093, 0),
+    ]
+    (topic,) = message.topic_states  # b-0 never had a leader
+    (state,) = topic.partition_states
+    assert (state.leader, state.leader_epoch, state.zk_version, state.offline_replicas) == (1, 6, 9, [2, 4])
+
+
+def test_brokers_can_be_told_of_each_other_before_any_partition(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    batch.add_update_metadata(context.live_or_shutting_down_brokers)
+    requests = requests_of(batch.effects())
+    assert [request.broker_id for request in requests] == [1, 2, 3]
+    assert [len(request.message.topic_states) for request in requests] == [0, 0, 0]  # type: ignore[attr-defined]
+
+
+def test_a_topic_that_is_being_deleted_has_no_leader_and_overrides_all_epochs(context: ControllerContext) -> None:
+    batch = batch_of(context)
+    context.queue_for_deletion(["a"])
+    batch.add_update_metadata([1], [A0])
+    batch.add_stop_replica([1], A0, delete=False)
+    batch.add_stop_replica([1], A0, delete=True)
+    batch.add_stop_replica([1], A0, delete=False)
+    batch.add_stop_replica([1], B0, delete=False)
+    update, stop = (request.message for request in requests_of(batch.effects()))
+    state: Any = update.topic_states[0].partition_states[0]  # type: ignore[attr-defined]
+    assert (state.leader, state.leader_epoch, state.zk_version, state.isr) == (-2, 0, 0, [1, 4])
+    assert [
+        (topic.topic_name, state.partition_index, state.leader_epoch, state.delete_partition)
+        for topic in stop.topic_states  # type: ignore[attr-defined]
+        for state in topic.partition_states
+    ] == [("a", 0, -2, True), ("b", 0, -1, False)]
+
+
+def test_a_topic_without_an_id_and_a_leader_without_the_listener_are_no_obstacle(context: ControllerContext) -> None:
+    context.add_live_broker(broker(3, "OTHER"))
+    context.set_leadership(B0, LeaderAndIsr(3, 0, (3,), 5))
+    batch = batch_of(context)
+    known = context.leadership(B0)
+    assert known is not None
+    batch.add_leader_and_isr([3], B0, known, is_new=True)
+    message: Any = requests_of(batch.effects())[0].message
+    assert message.topic_states[0].topic_id == ZERO_UUID
+    assert message.live_leaders == []
