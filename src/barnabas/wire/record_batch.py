@@ -28,6 +28,11 @@ from barnabas.wire.records import (
 BATCH_HEADER_BYTES: Final = 61
 """From the base offset to the record count."""
 
+CHECKSUMMED_FROM: Final = 21
+"""Where the attributes begin; the checksum covers them and all that follows."""
+
+ATTRIBUTE_COMPRESSION: Final = 0x07
+"""The bits of the codec."""
 ATTRIBUTE_LOG_APPEND_TIME: Final = 0x08
 ATTRIBUTE_TRANSACTIONAL: Final = 0x10
 ATTRIBUTE_CONTROL: Final = 0x20
@@ -41,7 +46,6 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
-_CHECKSUMMED_FROM: Final = 21  # the attributes
 _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
 _OFFSET: Final = struct.Struct(">q")
@@ -139,7 +143,7 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def compute_checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
     """CRC-32C of a batch, from its attributes to its end. Copies nothing."""
-    return crc.crc32c(memoryview(buffer)[position + _CHECKSUMMED_FROM : position + size_bytes])
+    return crc.crc32c(memoryview(buffer)[position + CHECKSUMMED_FROM : position + size_bytes])
 
 
 def verify_checksum(buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -149,14 +153,14 @@ def verify_checksum(buffer: Buffer, position: int, header: BatchHeader) -> None:
     size_bytes = header.length_bytes + LOG_OVERHEAD_BYTES
     if position + size_bytes > len(buffer):
         raise CorruptRecordError(f"batch has {size_bytes} bytes where {len(buffer) - position} remain")
-    computed = crc.crc32c(memoryview(buffer)[position + _CHECKSUMMED_FROM : position + size_bytes])
+    computed = crc.crc32c(memoryview(buffer)[position + CHECKSUMMED_FROM : position + size_bytes])
     if computed != header.crc:
         raise CorruptRecordError(f"batch has checksum {header.crc:#010x}; its bytes have {computed:#010x}")
 
 
 def set_checksum(batch: bytearray) -> None:
     """Computes the checksum of a batch that fills its buffer, and stores it."""
-    _CRC.pack_into(batch, _CRC_AT, crc.crc32c(memoryview(batch)[_CHECKSUMMED_FROM:]))
+    _CRC.pack_into(batch, _CRC_AT, crc.crc32c(memoryview(batch)[CHECKSUMMED_FROM:]))
 
 
 def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int) -> None:

@@ -18,6 +18,11 @@ from barnabas.wire.records import NO_OFFSET, NO_TIMESTAMP, Header, Record, Recor
 
 _INT64_MAX: Final = (1 << 63) - 1
 _BEYOND_INT64: Final = 1 << 64
+_COPIED_BYTES_PER_RECORD_MAX: Final = 2_048
+"""Records of at most so many bytes on average are scanned in a copy as `bytes`, of which an index is so much cheaper
+than of a memoryview that the copy pays.
+"""
+_new_scan: Final = tuple.__new__
 
 
 class RecordScan(NamedTuple):
@@ -204,6 +209,100 @@ def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> Rec
 
     Raises InvalidRecordError for the first that cannot be read, and for timestamps that do not fit 64 bits.
     """
+    if type(data) is memoryview and len(data) <= record_count * _COPIED_BYTES_PER_RECORD_MAX:
+        data = data.tobytes()
+    try:
+        scan = _scan_usual(data, record_count, base_timestamp_ms)
+    except (IndexError, InvalidRecordError):
+        scan = None
+    return _scan_any(data, record_count, base_timestamp_ms) if scan is None else scan
+
+
+def _scan_usual(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan | None:
+    """`scan_records` for what producers send: the offset deltas are 0, 1, 2, ... Returns None, or raises IndexError or
+    InvalidRecordError, where the records are unusual, whether or not they are wrong.
+
+    Varints of two bytes are read in place. Record lengths and offset deltas are compared as they are encoded, which is
+    twice the value, so that a negative one, being odd, equals nothing. A timestamp that is the one before again is
+    passed over.
+    """
+    position = 0
+    max_delta, min_delta = -_BEYOND_INT64, _BEYOND_INT64
+    offset_of_max = NO_OFFSET
+    has_all_keys = True
+    no_timestamp_delta = NO_TIMESTAMP - base_timestamp_ms
+    encoded_before = -1
+    for expected in range(0, record_count << 1, 2):
+        length = data[position]
+        position += 1
+        if length > 0x7F:
+            byte = data[position]
+            if byte < 0x80:
+                length += byte - 1 << 7
+                position += 1
+            else:
+                length, position = _read_long(data, position - 1, 32)
+                length <<= 1
+        start = position
+
+        encoded = data[position + 1]  # behind the attributes
+        position += 2
+        if encoded != encoded_before or encoded > 0x7F:
+            encoded_before = encoded
+            if encoded < 0x80:
+                delta = encoded >> 1 ^ -(encoded & 1)
+            else:
+                delta, position = _read_long(data, position - 1, 64)
+            if delta > max_delta and delta != no_timestamp_delta:
+                max_delta = delta
+                offset_of_max = expected >> 1
+            if delta < min_delta and delta != no_timestamp_delta:
+                min_delta = delta
+
+        offset = data[position]
+        position += 1
+        if offset > 0x7F:
+            byte = data[position]
+            if byte < 0x80:
+                offset += byte - 1 << 7
+                position += 1
+            else:
+                offset, position = _read_long(data, position - 1, 32)
+                offset <<= 1
+        if offset != expected:
+            return None
+
+        size = data[position]  # of the key
+        position += 1
+        if size == 1:
+            has_all_keys = False
+        elif size & 0x81:
+            position = _skip_bytes(data, position - 1)
+        else:
+            position += size >> 1
+
+        size = data[position]  # of the value
+        position += 1
+        if size & 0x81:
+            if size > 0x7F and not size & 1 and data[position] < 0x80:
+                position += (size + (data[position] - 1 << 7) >> 1) + 1
+            elif size != 1:
+                position = _skip_bytes(data, position - 1)
+        else:
+            position += size >> 1
+
+        if data[position]:
+            position = _skip_headers(data, position)
+        else:
+            position += 1
+        if position - start << 1 != length:
+            return None
+    is_whole = position == len(data)
+    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys) if is_whole else None
+
+
+def _scan_any(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan:
+    """`scan_records` for all that the format allows; what is wrong is refused here."""
     position = 0
     max_delta, min_delta = -_BEYOND_INT64, _BEYOND_INT64
     offset_of_max = NO_OFFSET
@@ -271,12 +370,34 @@ def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> Rec
         raise _ends_early(len(data), record_count) from None
     if position != len(data):
         raise _bytes_left(len(data) - position, record_count)
+    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, is_sequential, has_all_keys)
+
+
+def _summary(
+    base_timestamp_ms: int,
+    max_delta: int,
+    min_delta: int,
+    offset_delta_of_max_timestamp: int,
+    has_sequential_offsets: bool,
+    has_all_keys: bool,
+) -> RecordScan:
     if max_delta < min_delta:
-        return RecordScan(NO_TIMESTAMP, NO_TIMESTAMP, NO_OFFSET, is_sequential, has_all_keys)
+        return RecordScan(NO_TIMESTAMP, NO_TIMESTAMP, NO_OFFSET, has_sequential_offsets, has_all_keys)
     max_timestamp_ms, min_timestamp_ms = base_timestamp_ms + max_delta, base_timestamp_ms + min_delta
     if max_timestamp_ms > _INT64_MAX or min_timestamp_ms < -_INT64_MAX:
         raise InvalidRecordError("a record's timestamp does not fit 64 bits")
-    return RecordScan(max_timestamp_ms, min_timestamp_ms, offset_of_max, is_sequential, has_all_keys)
+    return _new_scan(
+        RecordScan,
+        (max_timestamp_ms, min_timestamp_ms, offset_delta_of_max_timestamp, has_sequential_offsets, has_all_keys),
+    )
+
+
+def _skip_bytes(data: Buffer, position: int) -> int:
+    """Where the bytes end whose size is at `position`. Raises InvalidRecordError where the size is negative."""
+    size, position = read_varint(data, position)
+    if size < 0:
+        raise InvalidRecordError(f"a size of {size} at byte {position}")
+    return position + size
 
 
 def _read_headers(data: Buffer, position: int) -> tuple[tuple[Header, ...], int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,6 +151,55 @@ def test_a_part_may_not_reach_into_the_next_record() -> None:
             list(read(data, 2, 0, 0, None))
     with pytest.raises(InvalidRecordError, match=r"ends at|end before"):
         scan_records(data, 2, 0)
+
+
+def number_bytes(value: int, extra_bytes: int) -> bytes:
+    """A varint that is `extra_bytes` longer than it needs to be."""
+    encoded = bytearray(write_varint(value))
+    for _ in range(extra_bytes):
+        encoded[-1] |= 0x80
+        encoded.append(0)
+    return bytes(encoded)
+
+
+def test_the_scan_agrees_with_reading_whatever_the_bytes() -> None:
+    """Sizes around the limits of one and two bytes, numbers that are longer than they need to be, and damage."""
+    chance = random.Random(3)
+    sizes = (-2, -1, 0, 1, 63, 64, 100, 8_191, 8_192)
+    accepted = refused = 0
+    for _ in range(3_000):
+        count = chance.randrange(1, 5)
+        pieces = []
+        for index in range(count):
+            body = b"\0" + number_bytes(chance.choice((0, 0, 5, -70, 10_000)), chance.randrange(2))
+            body += number_bytes(chance.choice((index, index, index, index + 1, -1)), chance.randrange(3))
+            for size in chance.choices(sizes, (1, 9, 9, 9, 9, 9, 9, 1, 1), k=2):
+                body += number_bytes(size, chance.randrange(2)) + bytes(max(size, 0))
+            body += chance.choice((b"\0", b"\0", b"\x02\x02a\x01", b"\x02\x01"))
+            pieces.append(number_bytes(len(body), chance.randrange(2)) + body)
+        data = bytearray(b"".join(pieces))
+        if chance.random() < 0.4:
+            data[chance.randrange(min(len(data), 20))] = chance.randrange(256)
+        try:
+            records = list(iterate_records(bytes(data), count, 7, 50, None))
+        except InvalidRecordError as problem:
+            refused += 1
+            for form in (bytes(data), memoryview(data)):
+                with pytest.raises(InvalidRecordError, match=f"^{re.escape(str(problem))}$"):
+                    scan_records(form, count, 50)
+            continue
+        accepted += 1
+        times = [record.timestamp_ms for record in records if record.timestamp_ms != -1]
+        largest = max(times, default=-1)
+        for form in (bytes(data), memoryview(data)):
+            assert scan_records(form, count, 50) == (
+                largest,
+                min(times, default=-1),
+                next((record.offset - 7 for record in records if record.timestamp_ms == largest and times), -1),
+                [record.offset - 7 for record in records] == list(range(count)),
+                all(record.key is not None for record in records),
+            )
+    assert min(accepted, refused) > 500
 
 
 def test_timestamps_beyond_64_bits_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -110,6 +111,16 @@ def test_log_append_time_replaces_the_producers() -> None:
         assert validated.converted_count == 0
         assign_offsets(validated, 0, 0, NOW_MS + 77)
         assert {record.timestamp_ms for record in records_of(validated.records)} == {NOW_MS + 77}
+
+
+def test_timestamps_below_none_count_as_none_in_the_header() -> None:
+    batch = batch_of((10, 11), key=None)
+    shifted = with_header(batch, base_timestamp_ms=-20)
+    for records in (shifted, shifted + b"part of another"):
+        validated = validate_records(records, PLAIN, NOW_MS)
+        assign_offsets(validated, 0, 0, NOW_MS)
+        assert RecordBatch(validated.records).max_timestamp_ms == -1
+        assert [record.timestamp_ms for record in records_of(validated.records)] == [-20, -19]
 
 
 def test_a_wrong_largest_timestamp_is_corrected() -> None:
@@ -360,11 +371,16 @@ def test_damaged_batches_raise_only_the_protocol_error() -> None:
             damaged[chance.randrange(17, len(damaged))] = chance.randrange(256)
         set_checksum(damaged)
         topic = AppendRules(decompressed_bytes_max=rules.decompressed_bytes_max, compression=chance.choice(targets))
+        chosen = chance.choice((rules, topic))
         try:
-            validated = validate_records(damaged, chance.choice((rules, topic)), NOW_MS)
-        except RecordsError:
+            validated = validate_records(damaged, chosen, NOW_MS)
+        except RecordsError as refused:
+            with pytest.raises(type(refused), match=f"^{re.escape(str(refused))}$"):
+                validate_records(damaged + b"rest", chosen, NOW_MS)
             continue
         accepted += 1
+        # With something behind the batch, the long way of checking is gone, with the same result.
+        assert validate_records(damaged + b"rest", chosen, NOW_MS)[1:] == validated[1:]
         assign_offsets(validated, 9, 1, NOW_MS)
         assert len(records_of(validated.records)) == validated.record_count
     assert accepted > 100
