@@ -191,10 +191,12 @@ class SimulatedOffload:
 
     def abandon(self, *, power_failed: bool) -> None:
         """Decides what of the unfinished work has happened, after everything of the process has been cut off."""
-        if not power_failed:
-            for work in self._begun:
-                self._finish_syncs(work)
         stopped: dict[tuple[OffloadKind, Hashable], None] = {}
+        for work in self._begun:
+            if not power_failed:
+                self._finish_syncs(work)
+            elif work.order is not None and work.under_way.syncs:
+                stopped[work.kind, work.order] = None  # its syncs had not returned, so the next had not begun
         unfinished = [*self._dispatched, *(work for ready in self._ready.values() for work in ready)]
         unfinished += [work for orders in self._waiting.values() for waiting in orders.values() for work in waiting]
         for work in unfinished:
@@ -207,7 +209,8 @@ class SimulatedOffload:
                 self._files.allow_calls(0)
                 if not power_failed:
                     self._finish_syncs(work)
-            if work.order is not None and (not calls or isinstance(work.error, ProcessEndedError)):
+            waits_for_sync = power_failed and bool(work.under_way.syncs)
+            if work.order is not None and (not calls or waits_for_sync or isinstance(work.error, ProcessEndedError)):
                 stopped[work.kind, work.order] = None
         self._dispatched.clear()
         self._begun.clear()

@@ -240,3 +240,28 @@ def test_a_stop_iteration_reaches_the_caller() -> None:
 
     with Simulation(1) as simulation:
         simulation.run_on(simulation.machine("a"), main)
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.05])
+def test_what_follows_a_sync_in_its_order_has_not_happened_where_the_sync_has_not(pause_seconds: float) -> None:
+    def sync_new_file(host: Host, descriptor: int) -> None:
+        host.files.write(descriptor, b"all of it")
+        host.files.fsync(descriptor)
+
+    def run(seed: int) -> bytes | None:
+        async def main(host: Host) -> None:
+            descriptor = host.files.open("/new", CREATE)
+            host.files.fsync_directory("/")
+            machine.disk.slowness = 1_000
+            host.offload(OffloadKind.SYNC, sync_new_file, host, descriptor, order="/new")
+            host.offload(OffloadKind.SYNC, host.files.rename, "/new", "/final", order="/new")
+            await asyncio.sleep(pause_seconds)
+            machine.power_fail()
+
+        with Simulation(seed, profile=STEADY) as simulation:
+            machine = simulation.machine("a")
+            machine.start(main)
+            simulation.run_until(lambda: not machine.powered)
+            return content(machine, "/final")
+
+    assert {run(seed) for seed in SEEDS} <= {None, b"all of it"}
