@@ -319,7 +319,7 @@ class SimulatedDisk:
             under_way.changes.extend(change for change in changes if not change.syncs_fail)
         else:
             for change in changes:
-                change.durable = not change.syncs_fail
+                change.durable = change.durable or not change.syncs_fail
             self._forget_durable(self._names if node.is_directory else node.changes)
             if not node.changes:
                 self._changed.pop(node, None)
@@ -394,15 +394,26 @@ class SimulatedDisk:
         for change in changes:
             if self._fate(change, last) is not Fate.LOST:
                 survived += 1
+                if len(change.edits) == 2:
+                    self._take_elsewhere(change, changes)
                 for edit in change.edits:
                     self._redo(edit)
         return survived
 
+    def _take_elsewhere(self, rename: NameChange, changes: list[NameChange]) -> None:
+        """A file has one name: where the rename before this one is lost, this one takes the file from where it is."""
+        source = rename.edits[0]
+        node = source.before
+        if node is not None and node.names and _present(source) is not node:
+            for change in changes:
+                for edit in change.edits:
+                    if _present(edit) is node:
+                        self._set_entry(edit.directory, edit.name, None)
+
     def _redo(self, edit: Edit) -> None:
-        present = (edit.directory.entries or {}).get(edit.name)
         if edit.after is not None:
             self._set_entry(edit.directory, edit.name, edit.after)
-        elif present is edit.before:
+        elif _present(edit) is edit.before:
             self._set_entry(edit.directory, edit.name, None)
 
     def _lose_data(self, node: Node, last: int | None) -> int:
@@ -471,6 +482,10 @@ class SimulatedDisk:
                 self.used_bytes += len(node.content)
             else:
                 waiting.extend(node.entries.values())
+
+
+def _present(edit: Edit) -> Node | None:
+    return (edit.directory.entries or {}).get(edit.name)
 
 
 def _pieces(offset: int, count: int, unit: int) -> list[tuple[int, int]]:

@@ -113,7 +113,7 @@ class SimulatedProcess:
         self.network.close_all(silently=silently)
         self.loop.drop()
         self.offload.abandon(power_failed=silently)
-        self.spawn.kill_all()
+        self.spawn.kill_all(power_failed=silently)
         self.files.release()
 
     @property

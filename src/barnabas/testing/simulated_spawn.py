@@ -94,18 +94,19 @@ class SimulatedChild:
             self._end(status)
             self._tell()
 
-    def die(self, number: int) -> None:
-        """A signal ends the child, in the middle of its work if that was not done."""
+    def die(self, number: int, *, power_failed: bool = False) -> None:
+        """A signal, or the loss of power, ends the child, in the middle of its work if that was not done."""
         self._files.cut_off()
         if not self._has_run:
             self._files.allow_calls(self._spawn.random.choice(CALLS_ALLOWED))
             self._call()
-        self._end(-number)
+        self._end(-number, power_failed=power_failed)
 
-    def _end(self, status: int) -> None:
+    def _end(self, status: int, *, power_failed: bool = False) -> None:
         self._status = status
-        for under_way in self._work.syncs:
-            self._spawn.disk.finish_sync(under_way)
+        if not power_failed:
+            for under_way in self._work.syncs:
+                self._spawn.disk.finish_sync(under_way)
         self._work.syncs.clear()
         self._files.cut_off()
         self._files.release()
@@ -162,7 +163,7 @@ class SimulatedSpawn:
         """The parent has ended: it starts and signals nothing any more."""
         self.ended = True
 
-    def kill_all(self) -> None:
-        """Kills the children, as the end of the parent does."""
+    def kill_all(self, *, power_failed: bool) -> None:
+        """Kills the children, as the end of the parent does; a loss of power leaves their last syncs to the seed."""
         for child in list(self._children):
-            child.die(KILL_SIGNAL)
+            child.die(KILL_SIGNAL, power_failed=power_failed)

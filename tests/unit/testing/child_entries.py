@@ -23,3 +23,10 @@ def fail(files: Files, argument: bytes) -> None:
 def give(files: Files, argument: bytes) -> int:
     """Returns the argument as its exit status."""
     return int(argument)
+
+
+def write_and_sync(files: Files, argument: bytes) -> None:
+    """Writes ten bytes into /child at once, and syncs them."""
+    descriptor = files.open("/child", os.O_RDWR | os.O_CREAT)
+    files.write(descriptor, argument * 10)
+    files.fsync(descriptor)

@@ -329,3 +329,34 @@ def test_many_short_lived_files_do_not_pile_up() -> None:
         assert len(machine.disk._changed) < 3_000
         assert len(machine.disk._names) < 1_000
         assert machine.disk.used_bytes == 0
+
+
+def test_a_sync_that_fails_does_not_undo_one_that_had_begun_before() -> None:
+    for seed in SEEDS:
+        with a_machine(seed) as (_, machine, files):
+            durable_file(files, "/f", b"")
+            descriptor = files.open("/f", os.O_RDWR)
+            files.write(descriptor, b"kept")
+            under_way = machine.disk.begin_sync(None)
+            machine.disk.sync(machine.disk.root.entries["f"], under_way)  # type: ignore[index]
+            machine.disk.fault_rules.append(FaultRule(frozenset({"fsync"}), times=1))
+            with pytest.raises(OSError, match="Input/output error"):
+                files.fsync(descriptor)
+            machine.disk.finish_sync(under_way)
+            files.fsync(descriptor)
+            assert content(lose_power(machine), "/f") == b"kept"
+
+
+def test_a_file_that_was_renamed_twice_has_one_name_after_a_loss_of_power() -> None:
+    for seed in SEEDS:
+        with a_machine(seed) as (_, machine, files):
+            files.make_directories("/one")
+            files.make_directories("/two")
+            files.fsync_directory("/")
+            durable_file(files, "/one/a", b"content")
+            files.rename("/one/a", "/one/b")
+            files.rename("/one/b", "/two/c")
+            files.fsync_directory("/two")
+            after = lose_power(machine)
+            assert content(after, "/two/c") == b"content"
+            assert after.list_directory("/one") == []

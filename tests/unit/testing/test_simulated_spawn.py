@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -116,3 +117,23 @@ def test_an_entry_names_module_and_function() -> None:
     assert load_entry(WRITE_TEN).__name__ == "write_ten"
     with pytest.raises(ValueError, match=r"package\.module:function"):
         load_entry("os.path.join")
+
+
+def test_a_sync_of_a_child_that_runs_when_power_fails_has_happened_or_not() -> None:
+    async def main(host: Host) -> None:
+        machine.disk.slowness = 1_000
+        host.files.open("/child", os.O_RDWR | os.O_CREAT)
+        host.files.fsync_directory("/")
+        await host.spawn("tests.unit.testing.child_entries:write_and_sync", b"x")
+        await asyncio.sleep(0.1)
+        machine.power_fail()
+
+    lengths = set()
+    for seed in range(1, 60):
+        with Simulation(seed, profile=STEADY) as simulation:
+            machine = simulation.machine("a")
+            machine.start(main)
+            simulation.run_for(1)
+            assert not machine.powered
+            lengths.add(len(written(machine)))
+    assert {0, 10} <= lengths
