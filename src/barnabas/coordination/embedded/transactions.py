@@ -356,14 +356,16 @@ def _skip_create(op_code: int, reader: Reader) -> int:
     without_acl = reader.data.startswith(NULL, reader.position)
     access.read_requested(reader)
     flags = reader.integer()
-    if op_code != _CREATE_TTL and without_acl:
-        raise _NoTransactionError
     if op_code == _CREATE_TTL:
         reader.long()
         if flags not in _MODES or flags in _TTL_MODES:
             return op_code
         op_code = _CREATE_PLAIN
-    elif flags not in _MODES or flags in _TTL_MODES:
+    elif flags not in _MODES:
+        raise MarshallingError
+    elif without_acl:
+        raise _NoTransactionError
+    elif flags in _TTL_MODES:
         raise MarshallingError
     return _CREATE_CONTAINER if flags == _KEPT_CONTAINER else op_code
 

@@ -87,9 +87,9 @@ class ZnodeTree:
         return sum(map(len, self.ephemerals.values()))
 
     def descendant_count(self, path: str) -> int:
-        """Znodes below the path."""
+        """Znodes below the path; below the empty one ZooKeeper counts the root too."""
         if path in {ROOT, ""}:
-            return len(self.nodes) - 1
+            return len(self.nodes) - (path == ROOT)
         return sum(1 for _ in self._walk(path)) - 1
 
     def create(
