@@ -6,7 +6,6 @@ newest of that release. Source: Apache Kafka 3.9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 KAFKA_VERSIONS: Final = (
@@ -43,9 +42,10 @@ def record_magic(text: str) -> int:
     return is_at_least(text, "0.10.0-IV0") + is_at_least(text, "0.11.0-IV0")
 
 
-@dataclass(frozen=True, slots=True)
 class VersionName:
     """Names of versions of Kafka."""
+
+    __slots__ = ()
 
     def allows(self, value: str, /) -> bool:
         return full_version(value) is not None

@@ -141,9 +141,10 @@ class EachOf:
         return f"it must be a list{'' if self.may_be_empty else ', not empty,'} of {', '.join(self.words)}"
 
 
-@dataclass(frozen=True, slots=True)
 class NotEmpty:
     """A text or list with something in it."""
+
+    __slots__ = ()
 
     def allows(self, value: str | tuple[str, ...] | None, /) -> bool:
         return bool(value.strip() if isinstance(value, str) else value)
@@ -152,9 +153,10 @@ class NotEmpty:
         return "it must not be empty"
 
 
-@dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
     """Pairs partition:broker, or `*` for all (KIP-73)."""
+
+    __slots__ = ()
 
     def allows(self, value: tuple[str, ...], /) -> bool:
         return "".join(value) == "*" or all(not entry or self._is_pair(entry) for entry in value)
