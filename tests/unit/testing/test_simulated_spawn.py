@@ -133,7 +133,7 @@ def test_a_sync_of_a_child_that_runs_when_power_fails_has_happened_or_not() -> N
         with Simulation(seed, profile=STEADY) as simulation:
             machine = simulation.machine("a")
             machine.start(main)
-            simulation.run_for(1)
+            simulation.run_for(10)
             assert not machine.powered
             lengths.add(len(written(machine)))
     assert {0, 10} <= lengths
