@@ -1,0 +1,232 @@
+"""Our end of a connection to a broker: requests out, responses matched in order.
+
+Kafka answers in the order of the requests, so what waits is a queue; the correlation id is checked, not looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from barnabas.kernel.timers import Timer
+from barnabas.link.connection import Connection, LinkContext
+from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError
+from barnabas.wire import codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.primitives import Buffer, ProtocolError
+
+_correlation_id_at = struct.Struct(">i").unpack_from
+_error_code_at = struct.Struct(">h").unpack_from
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+_API_VERSIONS_KEY: Final = 18
+_API_VERSIONS_VERSION: Final = 3
+
+Result = TypeVar("Result")
+Encode = Callable[[int], list[Buffer]]
+"""Given the correlation id, the request's frame."""
+Decode = Callable[[Buffer, int, int], Result]
+"""Given the response's bytes (buffer, start at its header, end), whatever the caller wants of it."""
+OnResponse = Callable[[Any], None]
+OnFailure = Callable[[Exception], None]
+
+
+class _InFlight:
+    """A request that waits for its response."""
+
+    __slots__ = ("correlation_id", "decode", "on_failure", "on_response", "timer")
+
+    def __init__(
+        self, correlation_id: int, decode: Decode[Any], on_response: OnResponse, on_failure: OnFailure
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.decode = decode
+        self.on_response = on_response
+        self.on_failure = on_failure
+        self.timer: Timer | None = None
+
+
+class ClientConnection(Connection):
+    """A connection to a broker. Made by `connect`."""
+
+    __slots__ = ("_client_id", "_in_flight", "_in_flight_max", "_next_correlation_id", "api_versions", "closed")
+
+    def __init__(self, context: LinkContext, client_id: str | None, in_flight_max: int) -> None:
+        super().__init__(context)
+        self._client_id = client_id
+        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight_max = in_flight_max
+        self._next_correlation_id = 0
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        """Lowest and highest version by API key, as the broker says; empty if it was not asked."""
+        self.closed: asyncio.Future[None] = context.loop.create_future()
+        """Done when the connection is over."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their responses."""
+        return len(self._in_flight)
+
+    def request(self, message: Any, version: int, timeout_ms: float) -> asyncio.Future[Any]:
+        """Sends a request and returns a future of the response, which is a copy: its records stay valid.
+
+        The future raises ConnectionLostError, RequestTimeoutError or ProtocolError. Raises InFlightLimitError,
+        EncodeError for a message that cannot be written, ValueError for an unknown version. Cancelling the future does
+        not take the request back.
+        """
+        api_key = type(message).SCHEMA.api_key
+        encode = functools.partial(_encode, codec.request_encoder(api_key, version, self._client_id), message)
+        decode = functools.partial(_decode_copy, codec.response_decoder(api_key, version))
+        return self._request(encode, decode, timeout_ms)
+
+    def start(
+        self, encode: Encode, decode: Decode[Any], timeout_ms: float, on_response: OnResponse, on_failure: OnFailure
+    ) -> None:
+        """Sends a request; later calls `on_response(decode(buffer, start, end))`, or `on_failure(error)`, once.
+
+        Views that `decode` makes of the buffer are valid until `on_response` returns. On time-out the connection is
+        closed, since the responses behind cannot be told from the late one. Raises InFlightLimitError, and
+        ConnectionLostError if the connection is not open.
+        """
+        if not self.is_open:
+            raise ConnectionLostError(f"the connection with {self.peer} is closed")
+        if len(self._in_flight) >= self._in_flight_max:
+            raise InFlightLimitError(
+                f"{self._in_flight_max} requests to {self.peer} wait for their responses; wait for one of them"
+            )
+        correlation_id = self._next_correlation_id
+        buffers = encode(correlation_id)
+        self._next_correlation_id = 0 if correlation_id == _CORRELATION_ID_MAX else correlation_id + 1
+        waiting = _InFlight(correlation_id, decode, on_response, on_failure)
+        waiting.timer = self._context.timers.call_after(timeout_ms, self._time_out, waiting, timeout_ms)
+        self._in_flight.append(waiting)
+        self.active_step = self._idle.step
+        self.send(buffers)
+
+    async def learn_api_versions(self, software_name: str, software_version: str, timeout_ms: float) -> None:
+        """Asks the broker which versions it speaks, and fills `api_versions`.
+
+        A broker that does not know our version of the question says so in version 0; it is asked again in that one.
+        Raises as `request` does, and ProtocolError if the broker refuses.
+        """
+        question = ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version)
+        version = _API_VERSIONS_VERSION
+        while True:
+            encode = functools.partial(
+                _encode, codec.request_encoder(_API_VERSIONS_KEY, version, self._client_id), question
+            )
+            answer = await self._request(encode, functools.partial(_decode_api_versions, version), timeout_ms)
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version:
+                version = 0
+                continue
+            if answer.error_code:
+                raise ProtocolError(f"{self.peer} answers ApiVersions with error {answer.error_code}")
+            self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            return
+
+    def _request(self, encode: Encode, decode: Decode[Any], timeout_ms: float) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._context.loop.create_future()
+
+        def deliver(response: Any) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        def fail(error: Exception) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        self.start(encode, decode, timeout_ms, deliver, fail)
+        return future
+
+    # The connection's calls.
+
+    def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        if end - start < 4:
+            raise ProtocolError(f"a response of {end - start} bytes, which has no room for a correlation id")
+        correlation_id = _correlation_id_at(buffer, start)[0]
+        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
+            raise ProtocolError(f"a response to request {correlation_id}, which is not the one that is due")
+        # Out of the queue only once it is decoded: a response that cannot be read fails its request, with the others.
+        waiting = self._in_flight[0]
+        response = waiting.decode(buffer, start, end)
+        self._in_flight.popleft()
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        waiting.on_response(response)
+        return not self._stopped
+
+    def _lost(self, _error: Exception | None) -> None:
+        reason = f": {_error}" if _error else ""
+        self._fail_all(ConnectionLostError(f"the connection with {self.peer} ended{reason}"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._in_flight)
+
+    def _time_out(self, waiting: _InFlight, timeout_ms: float) -> None:
+        self._in_flight.remove(waiting)
+        self.fail(f"no response within {timeout_ms:g} ms")
+        self._report(waiting, RequestTimeoutError(f"{self.peer} did not answer within {timeout_ms:g} ms"))
+
+    def _fail_all(self, error: Exception) -> None:
+        while self._in_flight:
+            waiting = self._in_flight.popleft()
+            if waiting.timer is not None:
+                waiting.timer.cancel()
+            self._report(waiting, error)
+
+    def _report(self, waiting: _InFlight, error: Exception) -> None:
+        try:
+            waiting.on_failure(error)
+        except Exception:  # the other requests must hear of it too
+            self._context.logger.exception("Reporting the failure of a request to %s failed", self.peer)
+
+
+async def connect(
+    context: LinkContext,
+    address: str,
+    port: int,
+    *,
+    client_id: str | None = None,
+    in_flight_max: int = 5,
+    timeout_ms: float = 30_000,
+    is_control: bool = False,
+) -> ClientConnection:
+    """Connects to a broker, without asking anything of it. Raises OSError, and TimeoutError after `timeout_ms`."""
+    making = asyncio.ensure_future(
+        context.loop.create_connection(lambda: ClientConnection(context, client_id, in_flight_max), address, port)
+    )
+    timer = context.timers.call_after(timeout_ms, making.cancel)
+    try:
+        _, connection = await making
+    except asyncio.CancelledError:
+        if not timer.active:
+            raise TimeoutError(f"no connection with {address}:{port} within {timeout_ms:g} ms") from None
+        raise
+    finally:
+        timer.cancel()
+    connection.is_control = is_control
+    return connection
+
+
+def _encode(encode: Callable[[int, Any], list[Buffer]], message: Any, correlation_id: int) -> list[Buffer]:
+    return encode(correlation_id, message)
+
+
+def _decode_copy(decode: Callable[[Buffer, int, int], tuple[Any, int]], buffer: Buffer, start: int, end: int) -> Any:
+    copy = bytes(buffer[start:end])
+    return decode(copy, 0, len(copy))[0]
+
+
+def _decode_api_versions(version: int, buffer: Buffer, start: int, end: int) -> ApiVersionsResponse:
+    """An answer of that version, or of version 0 if that begins with UNSUPPORTED_VERSION."""
+    if end - start >= 6 and _error_code_at(buffer, start + 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    answer: ApiVersionsResponse = _decode_copy(codec.response_decoder(_API_VERSIONS_KEY, version), buffer, start, end)
+    return answer

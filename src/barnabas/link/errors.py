@@ -1,0 +1,19 @@
+"""What can go wrong on a connection."""
+
+from __future__ import annotations
+
+
+class FrameSizeError(ValueError):
+    """The peer announced a frame of a size that is not allowed; its bytes cannot be told apart any more."""
+
+
+class ConnectionLostError(ConnectionError):
+    """The connection ended, or was ended by us, before the response had come; the request may have been processed."""
+
+
+class RequestTimeoutError(TimeoutError):
+    """The response did not come in time. The connection is closed, because the response may still be on its way."""
+
+
+class InFlightLimitError(RuntimeError):
+    """As many requests wait for their responses as the connection may have; the caller waits for one of them."""

@@ -1,0 +1,162 @@
+"""Frames out of a stream of bytes, sans I/O: where to receive to, and what has come complete."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.link.buffers import SMALL_BYTES, BufferPool
+from barnabas.link.errors import FrameSizeError
+
+SIZE_BYTES: Final = 4
+_size_at = struct.Struct(">i").unpack_from
+
+TakeFrame = Callable[[bytearray | memoryview, int, int], bool]
+"""Is given a frame: buffer, start (behind the size) and end. The bytes may be changed, and are valid until it returns.
+False asks for no more frames for now."""
+
+
+class FrameReceiver:
+    """Cuts a stream into frames: an int32, and as many bytes as it says.
+
+    Use: receive into `target()`, tell `received(count)`, and when that says so, `deliver(take)`. Between frames nothing
+    is owned; the beginning of a small frame is kept in as many bytes as have come; a frame that does not fit a small
+    buffer is received exactly to its end, in place.
+    """
+
+    __slots__ = ("_buffer", "_carry", "_filled", "_frame_bytes_max", "_limit", "_pool", "_start", "_view", "_wanted")
+
+    def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
+        self._pool = pool
+        self._frame_bytes_max = frame_bytes_max
+        # With a large buffer, `_buffer` and `_view` are the same object; with none, there may be a `_carry`.
+        self._buffer: bytearray | memoryview | None = None
+        self._view: memoryview | None = None
+        self._carry = b""
+        self._start = 0
+        self._filled = 0
+        self._limit = 0
+        self._wanted = SIZE_BYTES  # from `_start` on, until there is something to deliver
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing can be received before what is there has been delivered: `target()` would be empty."""
+        return self._view is not None and self._filled == self._limit
+
+    @property
+    def has_frame(self) -> bool:
+        """What has come is enough for `deliver` to get on."""
+        return (self._filled - self._start if self._view is not None else len(self._carry)) >= self._wanted
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that have come and were not delivered."""
+        return self._filled - self._start if self._view is not None else len(self._carry)
+
+    def target(self) -> memoryview:
+        """Where to receive to now; another receiver of the pool may get the same until `received` is called."""
+        if self._view is not None:
+            return self._view[self._filled : self._limit]
+        view = self._pool.spare_view
+        return view[len(self._carry) :] if self._carry else view
+
+    def received(self, count: int) -> bool:
+        """So many bytes are in what `target` gave last; True if `deliver` is worth the call."""
+        if self._view is None:
+            self._take_small()
+        self._filled += count
+        return self._filled - self._start >= self._wanted
+
+    def deliver(self, take: TakeFrame) -> None:
+        """Gives each complete frame to `take`, until it returns False.
+
+        Raises FrameSizeError for a size that is negative or too large, and whatever `take` raises; then only `release`
+        is left to call. `take` may call `release`.
+        """
+        if self._view is None:
+            if not self._carry:
+                return
+            self._take_small()
+        buffer = self._buffer
+        filled = self._filled
+        start = self._start
+        if buffer is None:
+            return
+        while filled - start >= SIZE_BYTES:
+            size = _size_at(buffer, start)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                raise FrameSizeError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are allowed")
+            end = start + SIZE_BYTES + size
+            if end > filled:
+                break
+            self._start = end
+            going_on = take(buffer, start + SIZE_BYTES, end)
+            start = end
+            if not going_on:
+                break
+        if self._buffer is buffer:
+            self._settle()
+
+    def compact(self) -> None:
+        """Gives a small buffer back and keeps a copy of what was not delivered, since it will not be soon."""
+        view = self._view
+        if view is not None and self._buffer is not view:
+            self._carry = bytes(view[self._start : self._filled])
+            self._give_back()
+
+    def release(self) -> None:
+        """Forgets everything; nothing is owned afterwards."""
+        self._carry = b""
+        self._wanted = SIZE_BYTES
+        self._give_back()
+
+    def _take_small(self) -> None:
+        """Owns the spare buffer; what was kept of the stream goes in front of what was just received into it."""
+        self._buffer, self._view = self._pool.take()
+        carry = self._carry
+        if carry:
+            self._view[: len(carry)] = carry
+            self._carry = b""
+        self._filled = len(carry)
+        self._start = 0
+        self._limit = SMALL_BYTES
+
+    def _settle(self) -> None:
+        """After delivery: keeps what is left in the cheapest way."""
+        view, start = self._view, self._start
+        if view is None:
+            return
+        rest = self._filled - start
+        if not rest:
+            self._wanted = SIZE_BYTES
+            self._give_back()
+            return
+        wanted = SIZE_BYTES
+        if rest >= SIZE_BYTES:
+            size = _size_at(view, start)[0]
+            # A size that is not allowed is found at once by the next delivery.
+            wanted += size if 0 <= size <= self._frame_bytes_max else 0
+        self._wanted = wanted
+        if rest >= wanted:
+            return  # delivery was stopped
+        if wanted > SMALL_BYTES:
+            large = self._pool.take_large(wanted)
+            large[:rest] = view[start : self._filled]
+            self._give_back()
+            self._buffer = self._view = large
+            self._start, self._filled, self._limit = 0, rest, wanted
+        else:
+            self._carry = bytes(view[start : self._filled])
+            self._give_back()
+
+    def _give_back(self) -> None:
+        buffer, view = self._buffer, self._view
+        self._buffer = self._view = None
+        self._start = self._filled = self._limit = 0
+        if view is None:
+            return
+        if isinstance(buffer, bytearray):
+            self._pool.release(buffer, view)
+        else:
+            self._pool.release_large(view)

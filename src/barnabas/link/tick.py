@@ -1,0 +1,102 @@
+"""Whose turn it is: control before data, and one send per connection and tick of the loop.
+
+What arrives in one poll of the loop is handled in one tick: frames of control connections at once, as they arrive;
+frames of all others when the poll is over. Then come the callers of `before_send` (appends that were joined, and the
+acknowledgements that follow them), and then everything that is to be sent leaves, in one write per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+# What waits in more bytes than this is handled in several ticks, so that control frames come between.
+DATA_BYTES_PER_TICK: Final = 4 * 1024 * 1024
+
+
+class Turn(Protocol):
+    """A connection, as a tick sees it."""
+
+    def deliver(self) -> int:
+        """Handles the frames that have come; returns about how many bytes were handled."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what is ready."""
+        ...
+
+
+class Tick:
+    """The ticks of one loop; each connection of the loop has the same."""
+
+    __slots__ = ("_before_send", "_loop", "_ready", "_run_method", "_scheduled", "_waiting", "held")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Turn] = deque()
+        self._ready: list[Turn] = []
+        self._before_send: list[Callable[[], object]] = []
+        self._scheduled = False
+        self._run_method = self._run
+        self.held = False
+        """True while frames of data connections wait, because the broker has enough to do."""
+
+    def wait_turn(self, connection: Turn) -> None:
+        """`connection.deliver` is called later in this tick, once for each call of this."""
+        self._waiting.append(connection)
+        if not self._scheduled:
+            self._schedule()
+
+    def will_send(self, connection: Turn) -> None:
+        """`connection.flush` is called at the end of this tick, once for each call of this."""
+        self._ready.append(connection)
+        if not self._scheduled:
+            self._schedule()
+
+    def before_send(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` once, in this tick, after frames were handled and before anything is sent."""
+        self._before_send.append(callback)
+        if not self._scheduled:
+            self._schedule()
+
+    def hold(self) -> None:
+        """Frames of data connections wait until `go_on`."""
+        self.held = True
+
+    def go_on(self) -> None:
+        """Ends what `hold` began."""
+        self.held = False
+        if self._waiting and not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._loop.call_soon(self._run_method)
+
+    def _run(self) -> None:
+        # While this runs, `_scheduled` stays True: what is added now is seen below or scheduled at the end.
+        waiting = self._waiting
+        budget = DATA_BYTES_PER_TICK
+        turns = len(waiting)
+        while turns and budget > 0 and not self.held:
+            turns -= 1
+            budget -= waiting.popleft().deliver()
+        if self._before_send:
+            callbacks, self._before_send = self._before_send, []
+            for callback in callbacks:
+                self._call(callback)
+        if self._ready:
+            ready, self._ready = self._ready, []
+            for connection in ready:
+                connection.flush()
+        self._scheduled = False
+        if self._ready or self._before_send or (waiting and not self.held):
+            self._schedule()
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - one failure must not keep everything else from being sent
+            self._loop.call_exception_handler({"message": f"{callback!r}, before sending, failed", "exception": error})

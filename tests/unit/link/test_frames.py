@@ -1,0 +1,180 @@
+"""`barnabas.link.frames`."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.link.buffers import SMALL_BYTES, BufferPool
+from barnabas.link.errors import FrameSizeError
+from barnabas.link.frames import FrameReceiver
+
+FRAME_BYTES_MAX = 300_000
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class Feeder:
+    """Puts a stream into a receiver, in the chunks asked for, and collects what it delivers."""
+
+    def __init__(self, pool: BufferPool | None = None) -> None:
+        self.pool = pool or BufferPool(poisons=True)
+        self.receiver = FrameReceiver(self.pool, FRAME_BYTES_MAX)
+        self.frames: list[bytes] = []
+        self.stop_after: int | None = None
+
+    def take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        self.frames.append(bytes(buffer[start:end]))
+        buffer[start:end] = bytes(end - start)  # the frame is ours to write to
+        return self.stop_after is None or len(self.frames) < self.stop_after
+
+    def feed(self, data: bytes) -> None:
+        while data:
+            target = self.receiver.target()
+            count = min(len(target), len(data))
+            assert count
+            target[:count] = data[:count]
+            data = data[count:]
+            if self.receiver.received(count):
+                self.receiver.deliver(self.take)
+
+
+sizes = st.one_of(
+    st.integers(0, 40),
+    st.integers(SMALL_BYTES - 9, SMALL_BYTES + 9),
+    st.integers(0, FRAME_BYTES_MAX),
+)
+
+
+@given(st.lists(sizes, max_size=8), st.lists(st.integers(1, 100_000), min_size=1, max_size=6), st.integers(0, 255))
+def test_any_frames_in_any_chunks_come_out_as_they_went_in(lengths: list[int], chunks: list[int], fill: int) -> None:
+    sent = [bytes([(fill + number) % 256]) * length for number, length in enumerate(lengths)]
+    stream = b"".join(map(framed, sent))
+    feeder = Feeder()
+    position = number = 0
+    while position < len(stream):
+        size = chunks[number % len(chunks)]
+        number += 1
+        feeder.feed(stream[position : position + size])
+        position += size
+    assert feeder.frames == sent
+    assert feeder.pool.lent == 0
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+def test_byte_by_byte(lengths: list[int]) -> None:
+    sent = [bytes([number]) * length for number, length in enumerate(lengths)]
+    feeder = Feeder()
+    for byte in b"".join(map(framed, sent)):
+        feeder.feed(bytes([byte]))
+    assert feeder.frames == sent
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_garbage_is_frames_or_a_frame_size_error(garbage: bytes) -> None:
+    feeder = Feeder()
+    try:
+        feeder.feed(garbage)
+    except FrameSizeError:
+        feeder.receiver.release()
+    assert sum(len(frame) + 4 for frame in feeder.frames) <= len(garbage)
+    feeder.receiver.release()
+    assert feeder.pool.lent == 0
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
+def test_refuses_a_size_that_is_not_allowed_before_it_takes_memory_for_it(size: int) -> None:
+    feeder = Feeder()
+    with pytest.raises(FrameSizeError, match=f"a frame of {size} bytes"):
+        feeder.feed(framed(b"good") + struct.pack(">i", size))
+    assert feeder.frames == [b"good"]
+    assert feeder.pool.lent == 1
+    feeder.receiver.release()
+    assert feeder.pool.lent == 0
+
+
+def test_owns_nothing_between_frames_and_only_the_bytes_of_a_half_one() -> None:
+    feeder = Feeder()
+    feeder.feed(framed(b"whole") + framed(b"half of it")[:7])
+    assert feeder.frames == [b"whole"]
+    assert feeder.pool.lent == 0
+    assert feeder.receiver.pending_bytes == 7
+    feeder.feed(framed(b"half of it")[7:])
+    assert feeder.frames == [b"whole", b"half of it"]
+
+
+def test_receives_a_large_frame_exactly_to_its_end() -> None:
+    feeder = Feeder()
+    frame = framed(bytes(200_000))
+    feeder.feed(frame[:10])
+    # The size is known only after the first delivery; from then on the target ends with the frame.
+    assert len(feeder.receiver.target()) == len(frame) - 10
+    feeder.feed(frame[10:])
+    assert feeder.frames == [bytes(200_000)]
+
+
+def test_stops_where_it_is_told_and_goes_on_there() -> None:
+    feeder = Feeder()
+    sent = [bytes([number]) * 10 for number in range(5)]
+    feeder.stop_after = 2
+    feeder.feed(b"".join(map(framed, sent)))
+    assert feeder.frames == sent[:2]
+    assert feeder.receiver.has_frame
+    feeder.stop_after = None
+    feeder.receiver.deliver(feeder.take)
+    assert feeder.frames == sent
+    assert feeder.receiver.pending_bytes == 0
+
+
+def test_compacted_it_owns_no_buffer_and_loses_nothing() -> None:
+    feeder = Feeder()
+    sent = [bytes([number]) * 10 for number in range(5)]
+    feeder.stop_after = 1
+    feeder.feed(b"".join(map(framed, sent)))
+    feeder.receiver.compact()
+    assert feeder.pool.lent == 0
+    assert feeder.receiver.has_frame
+    feeder.stop_after = None
+    feeder.receiver.deliver(feeder.take)
+    assert feeder.frames == sent
+
+
+def test_a_full_buffer_says_so() -> None:
+    feeder = Feeder()
+    feeder.stop_after = 1
+    frame = framed(bytes(996))
+    stream = frame * 66
+    target = feeder.receiver.target()
+    target[:] = stream[: len(target)]
+    assert feeder.receiver.received(len(target))
+    assert feeder.receiver.is_full
+    feeder.receiver.deliver(feeder.take)
+    assert feeder.receiver.is_full
+    feeder.stop_after = None
+    feeder.receiver.deliver(feeder.take)
+    assert len(feeder.frames) == 65  # and a part of the next
+    assert len(feeder.receiver.target()) > 0
+
+
+def test_may_be_released_by_the_taker() -> None:
+    pool = BufferPool(poisons=True)
+    receiver = FrameReceiver(pool, FRAME_BYTES_MAX)
+    seen = []
+
+    def take(buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        seen.append(bytes(buffer[start:end]))
+        receiver.release()
+        return False
+
+    stream = framed(b"one") + framed(b"two")
+    receiver.target()[: len(stream)] = stream
+    assert receiver.received(len(stream))
+    receiver.deliver(take)
+    assert seen == [b"one"]
+    assert pool.lent == 0
+    assert not receiver.has_frame

@@ -1,0 +1,90 @@
+"""`barnabas.link.tick`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas.kernel.turns import next_turn
+from barnabas.link.tick import DATA_BYTES_PER_TICK, Tick
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Recorded:
+    """A connection that notes what the tick asks of it."""
+
+    def __init__(self, name: str, events: list[str], handled_bytes: int = 0) -> None:
+        self._name = name
+        self._events = events
+        self._handled_bytes = handled_bytes
+
+    def deliver(self) -> int:
+        self._events.append(f"deliver {self._name}")
+        return self._handled_bytes
+
+    def flush(self) -> None:
+        self._events.append(f"flush {self._name}")
+
+
+def test_handles_then_calls_then_sends(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+        tick.will_send(Recorded("a", events))
+        tick.before_send(lambda: events.append("before"))
+        tick.wait_turn(Recorded("b", events))
+        assert not events
+        await next_turn()
+        assert events == ["deliver b", "before", "flush a"]
+
+    run(scenario())
+
+
+def test_while_held_data_waits_and_everything_else_goes_on(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+        tick.hold()
+        tick.wait_turn(Recorded("a", events))
+        tick.will_send(Recorded("b", events))
+        await next_turn()
+        await next_turn()
+        assert events == ["flush b"]
+        tick.go_on()
+        await next_turn()
+        assert events == ["flush b", "deliver a"]
+
+    run(scenario())
+
+
+def test_much_data_takes_several_ticks(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        loop = asyncio.get_running_loop()
+        tick = Tick(loop)
+        for name in "abc":
+            tick.wait_turn(Recorded(name, events, DATA_BYTES_PER_TICK // 2))
+        loop.call_soon(events.append, "control")
+        await next_turn()
+        await next_turn()
+        assert events == ["deliver a", "deliver b", "control", "deliver c"]
+
+    run(scenario())
+
+
+def test_a_call_that_fails_keeps_nothing_from_being_sent(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        loop = asyncio.get_running_loop()
+        reported: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _loop, context: reported.append(context))
+        tick = Tick(loop)
+        tick.before_send(lambda: 1 // 0)
+        tick.will_send(Recorded("a", events))
+        await next_turn()
+        assert events == ["flush a"]
+        assert isinstance(reported[0]["exception"], ZeroDivisionError)
+
+    run(scenario())
