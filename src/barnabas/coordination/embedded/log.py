@@ -66,6 +66,12 @@ class LogContents:
     torn: bool
     data: bytes
 
+    def last_batch(self) -> tuple[int, memoryview]:
+        """Where the last good batch, of which there must be one, begins, and its bytes."""
+        start, end, _ = self.batches[-1]
+        start -= _BATCH_HEADER.size
+        return start, memoryview(self.data)[start:end]
+
     def records(self) -> Iterator[Record]:
         data = self.data
         for start, end, count in self.batches:

@@ -62,7 +62,8 @@ class Storage:
 
         Raises `DataDirectoryLockedError`, `CorruptDataError` or `OSError`.
         """
-        return await self._host.offload(OffloadKind.DISK, self._recover, order=self._directory)
+        # Of the same kind and order as `append` and `close`, so that neither begins before another has ended.
+        return await self._host.offload(OffloadKind.SYNC, self._recover, order=self._directory)
 
     def continue_after(self, zxid: int) -> None:
         """The log goes on, in a new file, behind this transaction."""
@@ -91,6 +92,16 @@ class Storage:
         """
         temporary = f"{self._directory}/{snapshot.TEMPORARY_NAME}"
         order = (self._directory, "snapshot")
+        try:
+            return await self._write_snapshot(image, durable, temporary, order)
+        except OSError:
+            # On a full disk the log needs the room.
+            await self._host.offload(OffloadKind.DISK, self._discard, temporary, order=order)
+            raise
+
+    async def _write_snapshot(
+        self, image: SnapshotImage, durable: asyncio.Future[bool], temporary: str, order: tuple[str, str]
+    ) -> int:
         descriptor = await self._host.offload(OffloadKind.DISK, self._begin_snapshot, temporary, order=order)
         written = 0
         try:
@@ -108,7 +119,7 @@ class Storage:
         return written
 
     async def close(self) -> None:
-        await self._host.offload(OffloadKind.DISK, self._close, order=self._directory)
+        await self._host.offload(OffloadKind.SYNC, self._close, order=self._directory)
 
     def size_bytes(self, prefix: str) -> int:
         """Bytes in files whose name begins so."""
@@ -238,6 +249,12 @@ class Storage:
                     contents.good_bytes,
                 )
                 files.truncate(descriptor, contents.good_bytes)
+            # If the sync of the last batch failed before, its pages may be clean in the cache although they are not on
+            # the disk, and a sync alone would do nothing: they are written again.
+            offset, batch = contents.last_batch()
+            while batch:
+                written = files.pwrite(descriptor, batch, offset)
+                offset, batch = offset + written, batch[written:]
             files.fsync(descriptor)
         finally:
             files.close(descriptor)
@@ -245,6 +262,11 @@ class Storage:
     def _begin_snapshot(self, temporary: str) -> int:
         """Off the loop."""
         return self._files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def _discard(self, temporary: str) -> None:
+        """Off the loop."""
+        if self._files.exists(temporary):
+            self._files.unlink(temporary)
 
     def _publish(self, temporary: str, target: str) -> None:
         """Off the loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -118,6 +119,51 @@ def test_a_torn_tail_is_cut_off_with_a_word(tmp_path: Path, lost: int, caplog: p
     assert "never acknowledged" in caplog.text
     assert path.stat().st_size == batch_ends(data)[-2]
     assert recover(tmp_path).tree.zxid == 2 * BATCHES - 2
+
+
+def test_the_last_batch_is_written_again_as_its_sync_may_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_log(tmp_path)
+    before = path.read_bytes()
+    calls: list[tuple[str, int, int]] = []
+
+    def pwrite(descriptor: int, data: memoryview, offset: int) -> int:
+        calls.append(("pwrite", offset, len(data)))
+        return os.pwrite(descriptor, data[:10], offset)
+
+    def fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            calls.append(("fsync", 0, 0))
+
+    monkeypatch.setattr(RealFiles, "pwrite", staticmethod(pwrite))
+    monkeypatch.setattr(RealFiles, "fsync", staticmethod(fsync))
+    recover(tmp_path)
+    *_, start, end = batch_ends(before)
+    assert calls[0] == ("pwrite", start, end - start)
+    assert [name for name, _, _ in calls] == ["pwrite"] * -(-(end - start) // 10) + ["fsync"]
+    assert path.read_bytes() == before
+
+
+def test_a_snapshot_that_fails_leaves_no_file_that_fills_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            storage = Storage(host, str(tmp_path), LOGGER, snapshots_retained=2)
+            recovered = await storage.recover()
+
+            def full(_descriptor: int, _data: object) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            monkeypatch.setattr(RealFiles, "write", staticmethod(full))
+            durable: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            with pytest.raises(OSError, match="No space"):
+                await storage.write_snapshot(SnapshotImage(recovered.tree, [], 0), durable)
+            await storage.close()
+
+    asyncio.run(run())
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_damaged_middle_is_refused_with_what_to_do(tmp_path: Path) -> None:
