@@ -20,6 +20,8 @@ OPEN = pack_acls(OPEN_ACL)
 READ_ONLY = pack_acls(READ_ACL)
 READ_OR_ADMIN = int(Permission.READ | Permission.ADMIN)
 _DECODED_LISTS_MAX = 4096
+# Longer lists, up to the bound on requests, are neither cached nor shared, so that those who are gone leave no memory.
+SHARED_LIST_BYTES_MAX = 4096
 _ADDRESS_BYTES = 4
 
 
@@ -49,12 +51,18 @@ def allowed(acl: bytes, permission: int, identities: Iterable[Id]) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=_DECODED_LISTS_MAX)
 def decode(acl: bytes) -> tuple[Acl, ...]:
     """The entries of an encoded list that this server made."""
+    return _decode_cached(acl) if len(acl) <= SHARED_LIST_BYTES_MAX else _decode(acl)
+
+
+def _decode(acl: bytes) -> tuple[Acl, ...]:
     reader = Reader(acl)
     count = reader.integer()
     return tuple([Acl(reader.integer(), Id(reader.string(), reader.string())) for _ in range(count)])
+
+
+_decode_cached = functools.lru_cache(maxsize=_DECODED_LISTS_MAX)(_decode)
 
 
 def read_requested(reader: Reader) -> list[tuple[int, str | None, str | None]]:

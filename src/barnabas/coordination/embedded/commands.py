@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The version of ZooKeeper whose behaviour this is; clients read it to know what they may ask.
 VERSION = "3.8.4-barnabas, built on 2026-01-01 00:00 UTC"
-_LAST_OPERATION = {
+_LAST_OPERATION: dict[int, str] = {
     OpCode.PING: "PING",
     OpCode.CREATE: "CREA",
     OpCode.CREATE2: "CREA",
@@ -118,7 +118,7 @@ def _connection_line(connection: Connection, *, brief: bool = False) -> str:
         latencies = statistics.latencies
         last_xid = f",lcxid={statistics.last_xid:#x}" if statistics.last_xid >= 0 else ""
         line += (
-            f",sid={session.id:#x},lop={_LAST_OPERATION.get(OpCode(statistics.last_op_code), 'NA')}"
+            f",sid={session.id:#x},lop={_LAST_OPERATION.get(statistics.last_op_code, 'NA')}"
             f",est={statistics.established_ms},to={session.timeout_ms}{last_xid},lzxid={statistics.last_zxid:#x}"
             f",lresp={statistics.last_answer_ms},llat={statistics.last_latency_ms},minlat={latencies.min_ms}"
             f",avglat={int(latencies.average_ms)},maxlat={latencies.max_ms}"

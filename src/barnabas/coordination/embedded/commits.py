@@ -72,7 +72,8 @@ class Commits:
         self._open = Batch()
         self._syncing: Batch | None = None
         self._start_scheduled = False
-        self._throttled: list[Recipient] = []
+        # A dictionary for a set: the order is part of the run.
+        self._throttled: dict[Recipient, None] = {}
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._failed = False
 
@@ -107,7 +108,7 @@ class Commits:
 
     def wait_for_room(self, recipient: Recipient) -> None:
         """Calls `recipient.resume` when a batch has become durable."""
-        self._throttled.append(recipient)
+        self._throttled[recipient] = None
 
     def when_durable(self, zxid: int) -> asyncio.Future[bool]:
         """A future that is done when the transaction is durable; its result is False when the disk has failed."""
@@ -118,6 +119,13 @@ class Commits:
             self._waiters.append((zxid, future))
         return future
 
+    def fail(self, error: BaseException) -> None:
+        """Nothing becomes durable, and nothing that is held is sent, from now on; tells who asked to be told."""
+        if not self._failed:
+            self._failed = True
+            self._wake()
+            self._on_failure(error)
+
     def _start(self) -> None:
         self._start_scheduled = False
         if self._syncing is not None or self._failed or not self._open.records:
@@ -127,17 +135,17 @@ class Commits:
         try:
             future = self._append(batch.records, batch.first_zxid)
         except Exception as error:  # noqa: BLE001 - whatever keeps the log from growing ends the service
-            self._fail(error)
+            self.fail(error)
             return
         future.add_done_callback(self._finish)
 
     def _finish(self, future: asyncio.Future[None]) -> None:
         if future.cancelled():
-            self._fail(asyncio.CancelledError("the host is closing"))
+            self.fail(asyncio.CancelledError("the host is closing"))
             return
         error = future.exception()
         if error is not None:
-            self._fail(error)
+            self.fail(error)
             return
         batch = self._syncing
         if batch is None or self._failed:
@@ -148,16 +156,10 @@ class Commits:
         self._start()
         for recipient, output in batch.outputs.items():
             recipient.release(output)
-        throttled, self._throttled = self._throttled, []
+        throttled, self._throttled = self._throttled, {}
         for recipient in throttled:
             recipient.resume()
         self._wake()
-
-    def _fail(self, error: BaseException) -> None:
-        if not self._failed:
-            self._failed = True
-            self._wake()
-            self._on_failure(error)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -26,11 +26,14 @@ class CoordinatorConfig:
     # A connection that has not sent its session request by then is dropped.
     connect_timeout_ms: int = 10_000
     watches_max: int = 1_000_000
+    # Of all watched paths: a client may watch paths where nothing is, each as long as a request.
+    watch_path_bytes_max: int = 256 << 20
     request_bytes_max: int = REQUEST_BYTES_MAX
     # Write requests, and their bytes, that may wait for the disk before connections that send more are not read.
     outstanding_requests_max: int = 20_000
     outstanding_bytes_max: int = 32 << 20
-    # Replies and events that may wait for a client that does not read; beyond that it is dropped.
+    # Replies and events that may wait for a client that does not read; beyond that it is dropped. Also what the answer
+    # to one multiRead may have, which can name the same large znode many times.
     unread_bytes_max: int = 64 << 20
     # A snapshot is taken after so many transactions, or when the log has so many bytes.
     snapshot_transactions: int = 100_000
@@ -51,6 +54,7 @@ class CoordinatorConfig:
             "connections_max",
             "connect_timeout_ms",
             "watches_max",
+            "watch_path_bytes_max",
             "request_bytes_max",
             "outstanding_requests_max",
             "outstanding_bytes_max",

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.coordination.embedded.sessions import Session
 
+# How long a connection that is to close may take to take its last answers.
+LINGER_SECONDS = 10.0
+# What one client may prove to be; every check of a guarded znode goes through all of it.
+IDENTITIES_MAX = 256
 # Output that may wait before no further request of the connection is answered.
 QUEUED_BYTES_MAX = 1 << 20
 _WRITE_BUFFER_LOW_BYTES = 1 << 18
@@ -168,6 +172,9 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        if self.session is not None:
+            # Who takes answers is alive, also while what it sends is not read.
+            self.session.heard_at = self._owner.loop.time()
         self.resume()
 
     def eof_received(self) -> bool:
@@ -207,10 +214,14 @@ class Connection(asyncio.Protocol):
         self._drop_if_unread()
 
     def finish(self) -> None:
-        """Takes no more requests, and closes when its output has left."""
+        """Takes no more requests, watches nothing, and closes when its output has left, or when that takes too long."""
         if self.phase is Phase.OPEN or self.phase is Phase.CONNECTING:
             self.phase = Phase.FINISHING
             self._rest = []
+            self._engine.watches.remove_watcher(self)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._owner.loop.call_later(LINGER_SECONDS, self._drop, "did not take its last answers")
         if not self._processing:
             self.settle()
             self._flush()
@@ -250,7 +261,12 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Goes on with requests when the reason for stopping is gone."""
-        if not self._stalled or self.phase is not Phase.OPEN or not self._has_room():
+        if not self._stalled or self.phase is not Phase.OPEN:
+            return
+        if not self._has_room():
+            if self._commits.is_full:
+                # What it waited for has come, but meanwhile others have filled the batch: nobody else wakes it.
+                self._commits.wait_for_room(self)
             return
         self._stalled = False
         data = b"".join(self._rest)
@@ -308,6 +324,11 @@ class Connection(asyncio.Protocol):
             position, requests = self._process_frames(data)
         except (MalformedFrameError, struct.error) as error:
             self._drop(str(error))
+            return
+        except Exception:
+            # Others must not suffer: this may run while their output is released.
+            self._owner.logger.exception("a defect met by %s:%d", *self.peer)
+            self._drop("its request met a defect")
             return
         finally:
             self._processing = False
@@ -398,11 +419,14 @@ class Connection(asyncio.Protocol):
 
     def _authenticate(self, xid: int, reader: Reader) -> None:
         packet = AuthPacket.read(reader)
+        identity: Id | None
         if packet.scheme == "digest":
             identity = access.digest_id(packet.auth)
         elif packet.scheme == "ip":
             identity = Id("ip", self.peer[0])
         else:
+            identity = None
+        if identity is None or len(self.requester.identities) >= IDENTITIES_MAX:
             self._engine.statistics.auth_failed += 1
             self._reply(xid, 0, ErrorCode.AUTH_FAILED)
             self.finish()

@@ -53,6 +53,8 @@ class Attachment(Client, Protocol):
 
     @property
     def requester(self) -> Requester: ...
+    @property
+    def is_reading(self) -> bool: ...
 
     def finish(self) -> None:
         """Takes no more requests, and closes when its output has left."""
@@ -88,7 +90,7 @@ class Engine:
         self._entropy = entropy
         self._logger = logger
         self._transactions = Transactions(self.tree, extended_types=config.extended_types)
-        self._reads = Reads(self.tree, self.watches, watches_max=config.watches_max)
+        self._reads = Reads(self.tree, self.watches, config)
         self.read_handlers = self._reads.handlers
 
     def time_ms(self) -> int:
@@ -134,13 +136,22 @@ class Engine:
         """Ends the session: its ephemeral znodes go, and whoever watches them is told."""
         tree = self.tree
         tree.zxid += 1
-        tree.close_session(session.id, tree.zxid)
+        try:
+            tree.close_session(session.id, tree.zxid)
+        except Exception as error:
+            self._fail_for_good(error)
+            raise
         self.sessions.remove(session.id)
         self._log(session.id, _CLOSE_SESSION, b"")
 
     def expire_sessions(self) -> None:
         """Ends the sessions whose time is over."""
-        for session in self.sessions.take_expired(self._now()):
+        now = self._now()
+        for session in self.sessions.take_expired(now):
+            if self.commits.is_full and session.attachment is not None and not session.attachment.is_reading:
+                # Its pings lie unread because the disk is behind: that is not its silence.
+                self.sessions.postpone(session, now)
+                continue
             self._logger.info("session %#x was silent for %d ms and has expired", session.id, session.timeout_ms)
             self.close_session(session)
             if session.attachment is not None:
@@ -174,10 +185,19 @@ class Engine:
 
     def _perform(self, op_code: int, reader: Reader, requester: Requester) -> tuple[int, bytes]:
         time_ms = self._clock.time_ms()
-        code, reply, logged, body = self._transactions.perform(op_code, reader, requester, time_ms)
+        try:
+            code, reply, logged, body = self._transactions.perform(op_code, reader, requester, time_ms)
+        except Exception as error:
+            self._fail_for_good(error)
+            raise
         if logged is not None:
             self._log(requester.session_id, logged, body, time_ms)
         return code, reply
+
+    def _fail_for_good(self, error: Exception) -> None:
+        """A defect may have left the tree half changed, and a zxid without a record: only the log is true now."""
+        self._logger.critical("a defect met by transaction %#x", self.tree.zxid, exc_info=error)
+        self.commits.fail(error)
 
     def _log(self, session_id: int, op_code: int, body: bytes, time_ms: int | None = None) -> None:
         """Hands the transaction just applied to the group commit, and tells the watchers of what it changed."""

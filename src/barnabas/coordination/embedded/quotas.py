@@ -50,13 +50,20 @@ class QuotaLedger:
             key, _, value = pair.partition("=")
             if key:
                 try:
-                    values[key] = int(value.strip("=") or "-1")
+                    number = int(value.strip("=") or "-1")
                 except ValueError:
                     continue
-        values["count"] += count_difference
-        values["bytes"] += byte_difference
+                if number == _wrap(number):
+                    values[key] = number
+        values["count"] = _wrap(values["count"] + count_difference)
+        values["bytes"] = _wrap(values["bytes"] + byte_difference)
         others = sorted(set(values) - {"count", "bytes"})
         text = f"count={values['count']},bytes={values['bytes']}"
         if others:
             text += "=" + "".join(f";{key}={values[key]}" for key in others)
         return text.encode()
+
+
+def _wrap(value: int) -> int:
+    """The 64-bit integer that Java would have."""
+    return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)

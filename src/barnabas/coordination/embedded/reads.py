@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.coordination.embedded import access
 from barnabas.coordination.embedded.transactions import read_text
@@ -31,12 +31,16 @@ from barnabas.coordination.protocol import (
     WatcherType,
 )
 
+if TYPE_CHECKING:
+    from barnabas.coordination.embedded.config import CoordinatorConfig
+
 _READ = int(Permission.READ)
 _ADMIN = int(Permission.ADMIN)
 _GET_DATA = int(OpCode.GET_DATA)
 _GET_CHILDREN = int(OpCode.GET_CHILDREN)
 _DATA_RESULT = MULTI_HEADER.pack(OpCode.GET_DATA, False, 0)
 _CHILDREN_RESULT = MULTI_HEADER.pack(OpCode.GET_CHILDREN, False, 0)
+_SMALL_BYTES = 1024
 _MULTI_READ_HEADER = struct.Struct("!i?ii")  # op code, done, error code, length of the path
 _WATCH_MODES = {
     int(AddWatchMode.PERSISTENT): WatchMode.PERSISTENT,
@@ -57,10 +61,12 @@ class Client(Watcher, Protocol):
 class Reads:
     """Answers requests that take no zxid."""
 
-    def __init__(self, tree: ZnodeTree, watches: Watches, *, watches_max: int) -> None:
+    def __init__(self, tree: ZnodeTree, watches: Watches, config: CoordinatorConfig) -> None:
         self._tree = tree
         self._watches = watches
-        self._watches_max = watches_max
+        self._watches_max = config.watches_max
+        self._watch_path_bytes_max = config.watch_path_bytes_max
+        self._multi_read_bytes_max = config.unread_bytes_max
         self.handlers: dict[int, Callable[[Reader, Client], bytes]] = {
             OpCode.EXISTS: self._exists,
             OpCode.GET_DATA: self._get_data,
@@ -87,8 +93,9 @@ class Reads:
             raise NoAuthError(path)
         return node
 
-    def _make_room_for_watches(self, count: int = 1) -> None:
-        if self._watches.count + count > self._watches_max:
+    def _make_room_for_watches(self, path_bytes: int, count: int = 1) -> None:
+        watches = self._watches
+        if watches.count + count > self._watches_max or watches.path_bytes + path_bytes > self._watch_path_bytes_max:
             raise ThrottledOpError
 
     def _get_data(self, reader: Reader, client: Client) -> bytes:
@@ -98,7 +105,7 @@ class Reads:
         if node is None or node[2] is not access.OPEN:
             node = self._readable(path, client)
         if watch:
-            self._make_room_for_watches()
+            self._make_room_for_watches(len(path))
             self._watches.data.add(path, client)
         data = node[0]
         return NULL + node[1] if data is None else INT.pack(len(data)) + data + node[1]
@@ -112,11 +119,11 @@ class Reads:
             stat = self._readable(path, client)[1]
         except NoNodeError:
             if watch:
-                self._make_room_for_watches()
+                self._make_room_for_watches(len(path))
                 self._watches.data.add(path, client)
             raise
         if watch:
-            self._make_room_for_watches()
+            self._make_room_for_watches(len(path))
             self._watches.data.add(path, client)
         return stat
 
@@ -125,7 +132,7 @@ class Reads:
         watch = reader.boolean()
         node = self._readable(path, client)
         if watch:
-            self._make_room_for_watches()
+            self._make_room_for_watches(len(path))
             self._watches.children.add(path, client)
         return node
 
@@ -154,6 +161,7 @@ class Reads:
         A controller that starts reads 100,000 znodes this way, so the reader's methods are written out here.
         """
         parts: list[bytes] = []
+        room_bytes = self._multi_read_bytes_max
         data, position, end = reader.data, reader.position, reader.end
         nodes = self._tree.nodes
         while end - position >= _MULTI_READ_HEADER.size:
@@ -174,11 +182,21 @@ class Reads:
                     continue
             contents = node[0]
             if op_code == _GET_CHILDREN:
-                parts += (_CHILDREN_RESULT, pack_strings(child_names(node)))
+                names = pack_strings(child_names(node))
+                parts += (_CHILDREN_RESULT, names)
+                room_bytes -= len(names)
+                if room_bytes < 0:
+                    raise ThrottledOpError
             elif contents is None:
                 parts += (_DATA_RESULT, NULL, node[1])
             else:
-                parts += (_DATA_RESULT, INT.pack(len(contents)), contents, node[1])
+                length = len(contents)
+                if length > _SMALL_BYTES:
+                    # Small ones cannot add up to much within the bound on requests.
+                    room_bytes -= length
+                    if room_bytes < 0:
+                        raise ThrottledOpError
+                parts += (_DATA_RESULT, INT.pack(length), contents, node[1])
         else:
             reader.position = position
             if not reader.structure(MULTI_HEADER)[1]:
@@ -217,7 +235,8 @@ class Reads:
         return b""
 
     def _set_again(self, client: Client, relative_zxid: int, paths: list[list[str]]) -> None:
-        self._make_room_for_watches(sum(map(len, paths)))
+        path_bytes = sum([len(path) for group in paths for path in group])
+        self._make_room_for_watches(path_bytes, sum(map(len, paths)))
         self._watches.set_again(self._tree, client, relative_zxid, *paths)
 
     def _add_watch(self, reader: Reader, client: Client) -> bytes:
@@ -225,7 +244,7 @@ class Reads:
         mode = _WATCH_MODES.get(reader.integer())
         if mode is None:
             raise MarshallingError(path)
-        self._make_room_for_watches(2)
+        self._make_room_for_watches(2 * len(path), 2)
         self._watches.add(path, client, mode)
         return pack_int(0)
 

@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
 LISTEN_BACKLOG = 512
 CLOSE_SECONDS = 2.0
+STOP_SECONDS = 10.0
 LOGGER_NAME = "barnabas.coordinator"
 
 
 class CoordinatorFailedError(CoordinationError):
-    """The log cannot be written any more; the coordinator has stopped serving."""
+    """The log cannot be written any more, or a defect was met; the coordinator has stopped serving."""
 
 
 class EmbeddedCoordinator:
     """A ZooKeeper-compatible server on one host.
 
     `start` recovers the data directory and listens; `stop` ends in order; `failure` is done with the reason when the
-    disk refuses the log: by then every connection is closed, as nothing more can be promised.
+    disk refuses the log, or a write meets a defect: by then every connection is closed, as nothing more can be
+    promised.
     """
 
     def __init__(self, host: Host, config: CoordinatorConfig, logger: logging.Logger | None = None) -> None:
@@ -115,15 +117,30 @@ class EmbeddedCoordinator:
             return
         self._listener.close()
         self._cancel_timers()
-        await self.engine.commits.when_durable(self.engine.tree.zxid)
+        # Before waiting for the disk, so that no request begins a transaction that nobody waits for.
         for connection in list(self._connections):
             connection.finish()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._leave_directory()
+        except TimeoutError:
+            self.logger.error(  # noqa: TRY400 - the trace says nothing
+                "the disk did not answer for %g s; stopping without it: what was not acknowledged may be lost",
+                STOP_SECONDS,
+            )
+        await self._wait_until_closed()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._wait_until_closed()
+
+    async def _leave_directory(self) -> None:
+        await self.engine.commits.when_durable(self.engine.tree.zxid)
         if self._snapshot is not None:
             self._snapshot.cancel()
             await asyncio.wait([self._snapshot])
         await self._storage.close()
-        for connection in list(self._connections):
-            connection.abort()
+
+    async def _wait_until_closed(self) -> None:
         if self._transports:
             self._all_closed = self.loop.create_future()
             await asyncio.wait([self._all_closed], timeout=CLOSE_SECONDS)
@@ -139,7 +156,7 @@ class EmbeddedCoordinator:
         self._connections[connection] = None
         self._transports[connection] = None
         self._connections_by_address[address] = count + 1
-        if self._stopping or too_many or too_many_there:
+        if self._stopping or self.failure.done() or too_many or too_many_there:
             self.logger.warning(
                 "refusing a connection of %s: it has %d, all together are %d",
                 address,
@@ -249,10 +266,13 @@ class EmbeddedCoordinator:
 
     def _on_failure(self, error: BaseException) -> None:
         """Nothing more can become durable: nothing more may be answered."""
-        failure = CoordinatorFailedError(
-            f"the transaction log in {self.config.data_directory} cannot be written ({error}); free space or repair the"
-            " disk, then start the coordinator again: it goes on from the last acknowledged transaction"
-        )
+        if isinstance(error, OSError):
+            reason = f"the transaction log in {self.config.data_directory} cannot be written ({error})"
+            remedy = "free space or repair the disk, then start the coordinator again"
+        else:
+            reason = f"the coordinator met {error!r}"
+            remedy = "please report it, and start the coordinator again"
+        failure = CoordinatorFailedError(f"{reason}; {remedy}: it goes on from the last acknowledged transaction")
         self.logger.critical("%s", failure)
         self._cancel_timers()
         if self._listener is not None:

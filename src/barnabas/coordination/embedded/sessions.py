@@ -7,6 +7,7 @@ entries are corrected only when they come up, so that hearing from a session cos
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -105,10 +106,16 @@ class SessionTable(Generic[Attachment]):
             if session is None or session.due_at != due_at:
                 continue
             if session.deadline <= now:
+                session.due_at = math.inf  # should the heap have it twice, it expires once
                 expired.append(session)
             else:
                 self._enter(session)
         return expired
+
+    def postpone(self, session: Session[Attachment], now: float) -> None:
+        """Gives a session that was taken as expired its full time-out again."""
+        session.heard_at = now
+        self._enter(session)
 
     def stored(self) -> list[StoredSession]:
         return [session.stored for session in self]

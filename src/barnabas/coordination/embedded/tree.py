@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from barnabas.coordination.embedded.access import OPEN, READ_ONLY
+from barnabas.coordination.embedded.access import OPEN, READ_ONLY, SHARED_LIST_BYTES_MAX
 from barnabas.coordination.embedded.quotas import QUOTA_ROOT, QuotaLedger
 from barnabas.coordination.embedded.stats import (
     built_in_stat,
@@ -252,6 +252,8 @@ class ZnodeTree:
 
     def _share(self, acl: bytes) -> bytes:
         """One object for equal lists, so that 100,000 guarded znodes hold one list."""
+        if len(acl) > SHARED_LIST_BYTES_MAX:
+            return acl
         shared = self._shared_lists.get(acl)
         if shared is None:
             if len(self._shared_lists) >= _SHARED_LISTS_MAX:

@@ -50,6 +50,7 @@ class WatchTable:
 
     def __init__(self) -> None:
         self.count = 0
+        self.path_bytes = 0  # of the paths, about
         self.by_path: dict[str, dict[Watcher, WatchMode]] = {}
         self.by_watcher: dict[Watcher, dict[str, None]] = {}
         self._recursive = 0
@@ -58,6 +59,7 @@ class WatchTable:
         modes = self.by_path.get(path)
         if modes is None:
             modes = self.by_path[path] = {}
+            self.path_bytes += len(path)
         old = modes.get(watcher)
         if old is mode:
             return
@@ -77,6 +79,7 @@ class WatchTable:
         self._recursive -= mode is WatchMode.PERSISTENT_RECURSIVE
         if not modes:
             del self.by_path[path]
+            self.path_bytes -= len(path)
         paths = self.by_watcher[watcher]
         del paths[path]
         if not paths:
@@ -132,6 +135,11 @@ class Watches:
     @property
     def count(self) -> int:
         return self.data.count + self.children.count
+
+    @property
+    def path_bytes(self) -> int:
+        """What the watched paths take, about."""
+        return self.data.path_bytes + self.children.path_bytes
 
     def fire(self, changes: Iterable[Change]) -> None:
         """Tells of the changes of a transaction, in order."""
