@@ -14,13 +14,13 @@ from barnabas.config.derived import (
     message_format_is_ignored,
     with_fall_back,
 )
-from barnabas.config.kafka_versions import is_at_least, record_magic
+from barnabas.config.kafka_versions import record_magic
 from barnabas.config.keys import ConfigError, Password
 
 _MEBIBYTE: Final = 1024 * 1024
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _ZSTD: Final = 4
-_VERSION_OF_ZSTD: Final = "2.1-IV0"
+_NEWEST_MAGIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,9 @@ CHECKS: Final = (
         ("offsets.topic.compression.codec", "inter.broker.protocol.version"),
         lambda values: (
             values["offsets.topic.compression.codec"] != _ZSTD
-            or is_at_least(values["inter.broker.protocol.version"], _VERSION_OF_ZSTD)
+            or record_magic(values["inter.broker.protocol.version"]) == _NEWEST_MAGIC
         ),
-        "zstd (4) needs inter.broker.protocol.version 2.1 or newer",
+        "zstd (4) needs inter.broker.protocol.version 0.11 or newer",
     ),
     Check(
         ("offsets.commit.required.acks", "offsets.topic.replication.factor"),
@@ -211,14 +211,9 @@ CHECKS: Final = (
         lambda values: "classic" in {protocol.lower() for protocol in values["group.coordinator.rebalance.protocols"]},
         "classic must be among them",
     ),
-    _within(
-        "group.consumer.heartbeat.interval.ms",
-        "group.consumer.min.heartbeat.interval.ms",
-        "group.consumer.max.heartbeat.interval.ms",
-    ),
-    _within(
-        "group.consumer.session.timeout.ms",
-        "group.consumer.min.session.timeout.ms",
-        "group.consumer.max.session.timeout.ms",
+    *(
+        _within(f"group.{kind}.{name}.ms", f"group.{kind}.min.{name}.ms", f"group.{kind}.max.{name}.ms")
+        for kind in ("consumer", "share")
+        for name in ("heartbeat.interval", "session.timeout")
     ),
 )

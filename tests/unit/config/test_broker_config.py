@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, NoticeKind, read_broker_config
-from barnabas.config.derived import (
-    delegation_token_secret_key,
-    log_retention_ms,
-    max_connections_per_ip_overrides,
-    timestamp_after_max_ms,
-    timestamp_before_max_ms,
-    with_fall_back,
-    zookeeper_connection_timeout_ms,
+from barnabas.config.broker_config import (
+    BrokerConfig,
+    BrokerConfigError,
+    NoticeKind,
+    check_broker_config,
+    read_broker_config,
 )
 from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import ConfigKey, ConfigType, Support
 from barnabas.config.listeners import SecurityProtocol
-
-HOUR_MS = 60 * 60 * 1000
 
 
 def read(text: str = "", *overrides: str, own_keys: tuple[ConfigKey[int], ...] = ()) -> BrokerConfig:
@@ -150,86 +145,6 @@ def test_keys_of_one_listener_go_before_the_keys_themselves() -> None:
     assert "listener.name.plaintext.max.connections" in only_problem("listener.name.plaintext.max.connections=-1\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("zookeeper.connect=", "must name the ZooKeeper servers"),
-        ("process.roles=broker", "ZooKeeper mode"),
-        ("zookeeper.metadata.migration.enable=true", "stays with ZooKeeper"),
-        ("controller.listener.names=C", "KRaft mode"),
-        ("broker.id=1001", "reserved.broker.max.id"),
-        ("broker.id=-2", "broker.id=-2"),
-        ("broker.id.generation.enable=false", "without generation"),
-        ("log.roll.ms=0", "at least 1"),
-        ("log.roll.jitter.ms=-1", "at least 0"),
-        ("log.retention.hours=0", "-1 for no limit"),
-        ("log.dirs=,", "at least one log directory"),
-        ("log.dirs=/a,/a", "named once"),
-        ("log.cleaner.threads=128", "1 MiB"),
-        ("log.cleaner.threads=0", "1 MiB"),
-        ("log.cleaner.min.compaction.lag.ms=2\nlog.cleaner.max.compaction.lag.ms=1", "not be above"),
-        ("replica.fetch.wait.max.ms=30001\nreplica.lag.time.max.ms=40000", "replica.socket.timeout.ms=30000"),
-        ("replica.fetch.wait.max.ms=501\nreplica.lag.time.max.ms=500", "leave the ISR"),
-        ("inter.broker.protocol.version=0.10.2\nlog.message.format.version=0.11.0", "is ignored"),
-        ("inter.broker.protocol.version=4.5", "a version of Kafka"),
-        ("offsets.topic.compression.codec=5", "4 \\(zstd\\)"),
-        (
-            "offsets.topic.compression.codec=4\ninter.broker.protocol.version=2.0\nlog.message.format.version=2.0",
-            "2.1 or newer",
-        ),
-        ("offsets.commit.required.acks=4", "acks must be"),
-        ("queued.max.request.bytes=1", "at least the second"),
-        ("connection.failed.authentication.delay.ms=600000", "below the second"),
-        ("principal.builder.class=org.example.Builder", "Java classes cannot be loaded"),
-        ("group.coordinator.rebalance.protocols=consumer", "classic must be among them"),
-        ("group.consumer.heartbeat.interval.ms=4999", "none of them must be above the next"),
-        ("group.consumer.session.timeout.ms=60001", "none of them must be above the next"),
-        ("max.connections.per.ip=0", "needs max.connections.per.ip.overrides"),
-        ("max.connections.per.ip.overrides=a", "host:count"),
-        ("max.connections.per.ip.overrides=a b:1", "host:count"),
-        ("listener.security.protocol.map=A", "NAME:PROTOCOL"),
-        ("security.inter.broker.protocol=SSL", "one of the advertised listeners PLAINTEXT"),
-        ("inter.broker.listener.name=INSIDE", "listener.security.protocol.map"),
-        ("inter.broker.listener.name=PLAINTEXT\nsecurity.inter.broker.protocol=PLAINTEXT", "is given too"),
-        ("control.plane.listener.name=SSL", "one of the advertised listeners PLAINTEXT"),
-        ("control.plane.listener.name=PLAINTEXT", "the brokers' listener is another"),
-        ("advertised.listeners=PLAINTEXT://a:1,SSL://b:2", "only listeners can be advertised"),
-        ("advertised.listeners=PLAINTEXT://0.0.0.0:1", "leads nowhere"),
-        ("listeners=PLAINTEXT://0.0.0.0:1", "set advertised.listeners"),
-        ("early.start.listeners=SSL", "must be among PLAINTEXT"),
-        (
-            "listeners=SASL_SSL://:1\nsecurity.inter.broker.protocol=SASL_SSL\nsasl.enabled.mechanisms=PLAIN",
-            "must be among sasl.enabled.mechanisms, which are PLAIN",
-        ),
-    ],
-)
-def test_what_keys_forbid_each_other_is_told(text: str, says: str) -> None:
-    problem = only_problem(f"{text}\n")
-    assert re.search(says, problem), problem
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "log.retention.ms=-1",
-        "log.retention.ms=-5",
-        "inter.broker.protocol.version=2.8\nlog.message.format.version=0.9.0",
-        "inter.broker.protocol.version=3.9\nlog.message.format.version=0.9.0",
-        "queued.max.request.bytes=104857600",
-        "connections.max.idle.ms=-1",
-        "max.connections.per.ip=0\nmax.connections.per.ip.overrides=127.0.0.1:5",
-        "group.min.session.timeout.ms=5\ngroup.max.session.timeout.ms=4",
-        "listeners=PLAINTEXT://0.0.0.0:1\nadvertised.listeners=PLAINTEXT://a:1",
-        (
-            "listeners=SASL_SSL://:1\nsecurity.inter.broker.protocol=SASL_SSL\n"
-            "sasl.mechanism.inter.broker.protocol=PLAIN\nlistener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN"
-        ),
-    ],
-)
-def test_what_kafka_starts_with_is_taken(text: str) -> None:
-    assert read(f"{text}\n").values["zookeeper.connect"] == "localhost:2181"
-
-
 def test_listeners_serve_what_their_names_say() -> None:
     config = read(
         "listeners=OUTSIDE://:9092,INSIDE://[::1]:9093,CONTROL://127.0.0.1:9094\n"
@@ -246,43 +161,16 @@ def test_listeners_serve_what_their_names_say() -> None:
     assert listeners.early_start == {"INSIDE"}
 
 
-@pytest.mark.parametrize(
-    ("text", "retention_ms"),
-    [
-        ("", 168 * HOUR_MS),
-        ("log.retention.hours=2", 2 * HOUR_MS),
-        ("log.retention.hours=2\nlog.retention.minutes=3", 180_000),
-        ("log.retention.hours=2\nlog.retention.minutes=3\nlog.retention.ms=4", 4),
-        ("log.retention.hours=-1", -1),
-        ("log.retention.minutes=-7", -1),
-    ],
-)
-def test_the_finest_unit_counts(text: str, retention_ms: int) -> None:
-    assert log_retention_ms(read(f"{text}\n").values) == retention_ms
-
-
-def test_values_that_follow_from_others() -> None:
-    values = read("log.roll.hours=2\nlog.flush.scheduler.interval.ms=3\nzookeeper.session.timeout.ms=6000\n").values
-    assert with_fall_back(values, "log.roll.ms") == 2 * HOUR_MS
-    assert with_fall_back(values, "log.roll.jitter.ms") == 0
-    assert with_fall_back(values, "log.flush.interval.ms") == 3
-    with pytest.raises(ValueError, match=r"neither broker\.rack"):
-        with_fall_back(values, "broker.rack")
-    assert zookeeper_connection_timeout_ms(values) == 6000
-    assert zookeeper_connection_timeout_ms({**values, "zookeeper.connection.timeout.ms": 5}) == 5
-    assert delegation_token_secret_key(values) is None
-    assert delegation_token_secret_key(read("delegation.token.master.key=old\n").values) == "old"
-    assert (
-        delegation_token_secret_key(read("delegation.token.master.key=o\ndelegation.token.secret.key=n\n").values)
-        == "n"
+@given(
+    st.dictionaries(
+        st.sampled_from([*broker_keys(), "listener.name.plaintext.max.connections", "unknown"]),
+        st.one_of(st.text(max_size=30), st.sampled_from(["1", "-1", "0.5", "true", "SSL", "PLAINTEXT://a:1", "A:SSL"])),
+        max_size=4,
     )
-    assert max_connections_per_ip_overrides(read("max.connections.per.ip.overrides=a:1, ::1:2\n").values) == {
-        "a": 1,
-        "::1": 2,
-    }
-
-
-def test_the_older_limit_of_timestamps_counts_where_the_newer_one_is_not_set() -> None:
-    values = read("log.message.timestamp.difference.max.ms=5\nlog.message.timestamp.after.max.ms=6\n").values
-    assert timestamp_before_max_ms(values) == 5
-    assert timestamp_after_max_ms(values) == 6
+)
+def test_any_values_are_taken_or_refused(given_texts: dict[str, str]) -> None:
+    try:
+        config = check_broker_config({"zookeeper.connect": "z:1", **given_texts}, "test")
+    except BrokerConfigError:
+        return
+    assert config.given.items() >= given_texts.items()
