@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -57,11 +57,11 @@ class BrokerConfig:
     """What a broker is told.
 
     `values` holds a value for every broker key, plug-in key and key of Barnabas's own. `given` is what was written, by
-    name, unknown names included. `listener_values` holds what was given as `listener.name.NAME.KEY`, under that name.
+    name, unknown names and secrets included, and is never shown. `listener_values` holds what was given as `listener.name.NAME.KEY`, under that name.
     """
 
     values: Values
-    given: Mapping[str, str]
+    given: Mapping[str, str] = field(repr=False)
     listener_values: Values
     listeners: Listeners
     notices: tuple[Notice, ...]

@@ -59,12 +59,12 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """What is set for one broker, by place; texts by name, as in `server.properties` and in the `/config` znodes."""
+    """What is set for one broker, by place, secrets included; texts by name, as in `server.properties` and in the `/config` znodes."""
 
-    static: Texts
-    cluster_default: Texts = field(default_factory=dict)
-    broker: Texts = field(default_factory=dict)
-    known: Keys = field(default_factory=broker_keys)
+    static: Texts = field(repr=False)
+    cluster_default: Texts = field(default_factory=dict, repr=False)
+    broker: Texts = field(default_factory=dict, repr=False)
+    known: Keys = field(default_factory=broker_keys, repr=False)
 
     def merged(self) -> dict[str, str]:
         """What holds, for `check_broker_config`: a key set at run time takes the place of its synonyms below."""

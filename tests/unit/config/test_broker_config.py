@@ -13,6 +13,7 @@ from barnabas.config.broker_config import (
     check_broker_config,
     read_broker_config,
 )
+from barnabas.config.describing import BrokerLayers
 from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import ConfigKey, ConfigType, Support
 from barnabas.config.listeners import SecurityProtocol
@@ -120,10 +121,12 @@ def test_a_text_that_is_no_properties_text_is_refused() -> None:
     assert problem.startswith("test.properties:1: ")
 
 
-def test_a_secret_is_not_shown_in_problems() -> None:
+def test_a_secret_is_not_shown() -> None:
     config = read("ssl.key.password=hunter2\n")
     assert "hunter2" not in repr(config.values["ssl.key.password"])
     assert config.values["ssl.key.password"] == "hunter2"
+    assert "hunter2" not in repr(config)
+    assert "hunter2" not in repr(BrokerLayers(config.given))
 
 
 def test_the_brokers_number_has_two_names() -> None:
