@@ -97,8 +97,7 @@ class RealSpawn:
             raise ValueError(f'a child\'s entry reads "package.module:function", not {entry!r}')
         if len(argument) > ARGUMENT_BYTES_MAX:
             raise ValueError(f"a child's argument has at most {ARGUMENT_BYTES_MAX} bytes, not {len(argument)}")
-        if self._closed:
-            raise HostClosedError("the host is closing: no new child processes")
+        self._check_open()
         if len(self._children) + self._starting >= self._children_max:
             raise ChildLimitError(f"{self._children_max} child processes run already: wait for one to end")
         self._starting += 1
@@ -115,8 +114,18 @@ class RealSpawn:
             )
         finally:
             self._starting -= 1
+        try:
+            self._check_open()
+        except HostClosedError:  # `close` did not see this child; without its argument it has done nothing yet
+            child.signal(signal.SIGKILL)
+            await child.wait()
+            raise
         child.send_argument(argument)
         return child
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HostClosedError("the host is closing: no new child processes")
 
     async def close(self, stop_seconds: float) -> None:
         """Starts no more children, asks those that run to stop, and kills what still runs after so long."""

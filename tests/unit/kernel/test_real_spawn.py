@@ -15,6 +15,7 @@ import pytest
 
 from barnabas.kernel.host import ChildLimitError, HostClosedError
 from barnabas.kernel.real_spawn import ARGUMENT_BYTES_MAX, RealSpawn
+from barnabas.kernel.turns import next_turn
 from tests.unit.kernel import child_entries
 
 ENTRIES = "tests.unit.kernel.child_entries"
@@ -174,5 +175,19 @@ def test_refuses_an_oversize_argument(run: Run) -> None:
     async def scenario() -> None:
         with pytest.raises(ValueError, match="at most"):
             await RealSpawn(asyncio.get_running_loop())(f"{ENTRIES}:end_quietly", bytes(ARGUMENT_BYTES_MAX + 1))
+
+    run(scenario())
+
+
+def test_a_child_that_was_being_started_when_the_host_closed_does_not_stay(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        spawn = RealSpawn(asyncio.get_running_loop())
+        path = tmp_path / "process"
+        starting = asyncio.ensure_future(spawn(f"{ENTRIES}:wait_for_ever", str(path).encode()))
+        await next_turn()
+        await spawn.close(10)
+        with pytest.raises(HostClosedError):
+            await starting
+        assert not path.exists()
 
     run(scenario())
