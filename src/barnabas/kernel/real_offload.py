@@ -107,7 +107,8 @@ class RealOffload:
         """
         self._closed = True
         if self._unfinished:
-            self._drained = self._loop.create_future()
+            if self._drained is None:
+                self._drained = self._loop.create_future()
             await asyncio.wait([self._drained], timeout=drain_seconds)
         abandoned = list(self._unfinished)
         for work in abandoned:

@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.real_offload import OffloadLimits, RealOffload
+from barnabas.kernel.turns import next_turn
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 SYNC, DISK, CPU = OffloadKind.SYNC, OffloadKind.DISK, OffloadKind.CPU
@@ -256,3 +257,17 @@ def test_threads_start_as_they_are_needed_and_no_more_than_allowed(run: Run) -> 
 def test_refuses_limits_that_let_nothing_run(limits: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="at least one worker"):
         OffloadLimits(*limits)
+
+
+def test_it_may_be_closed_twice_at_once(run: Run) -> None:
+    async def scenario() -> None:
+        offload = RealOffload("test", asyncio.get_running_loop())
+        gate = threading.Event()
+        offload(OffloadKind.CPU, gate.wait)
+        closings = [asyncio.ensure_future(offload.close(50)) for _ in range(2)]
+        await next_turn()
+        gate.set()
+        async with asyncio.timeout(10):
+            assert await asyncio.gather(*closings) == [True, True]
+
+    run(scenario())
