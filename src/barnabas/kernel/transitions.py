@@ -130,7 +130,7 @@ class TransitionTable(Generic[State, Event]):
         for (source, event), target in self.transitions.items():
             labels.setdefault((source, target), []).append(event.name)
         order = {state: position for position, state in enumerate(self.states)}
-        lines = ["stateDiagram-v2", *(f"    [*] --> {state.name}" for state in self.start)]
+        lines = ["stateDiagram-v2", *(f"    [*] --> {state.name}" for state in self.states if state in self.start)]
         for source, target in sorted(labels, key=lambda pair: (order[pair[0]], order[pair[1]])):
             label = "" if by_target else f" : {', '.join(labels[source, target])}"
             lines.append(f"    {source.name} --> {target.name}{label}")

@@ -195,3 +195,19 @@ def test_draws_a_diagram_by_targets_without_repeating_them_as_labels() -> None:
 def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         DOOR.transitions[Door.GONE, Act.OPEN] = Door.OPEN  # type: ignore[index]
+
+
+class Fork(enum.Enum):
+    LEFT = "left"
+    RIGHT = "right"
+    END = "end"
+
+
+def test_the_diagram_does_not_depend_on_the_order_in_which_start_states_are_given() -> None:
+    moves = {(state, state): state for state in Fork} | {
+        (Fork.LEFT, Fork.END): Fork.END,
+        (Fork.RIGHT, Fork.END): Fork.END,
+    }
+    one = TransitionTable("fork", start=[Fork.LEFT, Fork.RIGHT], transitions=moves, final=[Fork.END])
+    two = TransitionTable("fork", start=[Fork.RIGHT, Fork.LEFT], transitions=moves, final=[Fork.END])
+    assert one.diagram() == two.diagram()
