@@ -116,6 +116,7 @@ class Purgatory(Generic[Operation]):
             return True
         if operation.completed:
             return False  # by somebody else, on the way
+        timer = self._timers.call_after(operation.delay_ms, self._expire, operation)  # first: it may refuse
         for key in watch_keys:
             operations = self._watchers.get(key)
             if operations is None:
@@ -123,7 +124,6 @@ class Purgatory(Generic[Operation]):
             else:
                 operations[operation] = None
         self._watched += len(watch_keys)
-        timer = self._timers.call_after(operation.delay_ms, self._expire, operation)
         self._parked[operation] = _Parked(watch_keys, timer)
         operation.purgatory = self
         return False

@@ -286,3 +286,11 @@ def test_completed_operations_leave_no_memory_behind() -> None:
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 50_000
+
+
+def test_an_operation_that_comes_after_the_timers_closed_is_not_half_parked() -> None:
+    world = World()
+    world.timers.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        world.purgatory.try_complete_else_watch(Waiting(world, "ab", 1), "ab")
+    assert (world.purgatory.watched, world.purgatory.delayed, world.purgatory.watchers("a")) == (0, 0, [])
