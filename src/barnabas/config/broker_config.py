@@ -48,7 +48,8 @@ class BrokerConfigError(ValueError):
     """A configuration that no broker can start with: one line for each problem."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
-        super().__init__("\n  ".join([f"{source} has {len(problems)} problem{'s'[: len(problems) > 1]}:", *problems]))
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n  ".join([f"{source} has {count}:", *problems]))
         self.problems = tuple(problems)
 
 
@@ -57,7 +58,8 @@ class BrokerConfig:
     """What a broker is told.
 
     `values` holds a value for every broker key, plug-in key and key of Barnabas's own. `given` is what was written, by
-    name, unknown names and secrets included, and is never shown. `listener_values` holds what was given as `listener.name.NAME.KEY`, under that name.
+    name, unknown names and secrets included, and is never shown. `listener_values` holds what was given as
+    `listener.name.NAME.KEY`, under that name.
     """
 
     values: Values

@@ -59,7 +59,10 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """What is set for one broker, by place, secrets included; texts by name, as in `server.properties` and in the `/config` znodes."""
+    """What is set for one broker, by place; texts by name, as in `server.properties` and the `/config` znodes.
+
+    Secrets are in the clear, so `repr` leaves the texts out. `known` are the keys that have a type and a default.
+    """
 
     static: Texts = field(repr=False)
     cluster_default: Texts = field(default_factory=dict, repr=False)
