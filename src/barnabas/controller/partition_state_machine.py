@@ -1,0 +1,289 @@
+"""Moves partitions between their states: writes who leads them, and tells the brokers.
+
+A call moves many. What the table refuses, and what fails, is reported partition by partition; the rest goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.controller.broker_requests import RequestBatch
+from barnabas.controller.context import ContextError, ControllerContext
+from barnabas.controller.effects import StateChange, Steps, operate
+from barnabas.controller.elections import (
+    Elected,
+    Election,
+    ElectionStrategy,
+    NotElected,
+    elect_for_controlled_shutdown,
+    elect_for_reassignment,
+    elect_offline,
+    elect_preferred,
+)
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.partition_states import PARTITION_TRANSITIONS, PartitionState
+from barnabas.controller.partition_znodes import (
+    ATTEMPTS_MAX,
+    StateChangeFailedError,
+    create_leadership,
+    read_leadership,
+    write_leadership,
+)
+from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.errors import NoNodeError
+from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.operations import GetData
+from barnabas.kernel.transitions import IllegalTransitionError
+
+UNCLEAN_ELECTION_CONFIG = "unclean.leader.election.enable"
+
+
+@dataclass(slots=True)
+class PartitionMoves:
+    """What became of a call: the new leadership of partitions that were brought online, those elected uncleanly, what
+    the table refused, and what failed.
+    """
+
+    elected: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    unclean: list[TopicPartition] = field(default_factory=list)
+    refused: dict[TopicPartition, IllegalTransitionError] = field(default_factory=dict)
+    failed: dict[TopicPartition, Exception] = field(default_factory=dict)
+
+
+class PartitionStateMachine:
+    """The one place that elects leaders. Every method is a part of an event and may raise `ControllerMovedError`, after
+    which nothing more is sent.
+    """
+
+    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
+        self._context = context
+        self._settings = settings
+
+    def start_up(self) -> Steps[PartitionMoves]:
+        """For a controller that has just loaded its context: finds every partition's state, and elects where there is
+        no live leader.
+        """
+        context = self._context
+        for partition in context.partitions:
+            known = context.leadership(partition)
+            if known is None:
+                state = PartitionState.NEW
+            elif context.is_replica_online(known.leader, partition):
+                state = PartitionState.ONLINE
+            else:
+                state = PartitionState.OFFLINE
+            context.set_partition_state(partition, state)
+        return (yield from self.try_online())
+
+    def try_online(self, topic: str | None = None) -> Steps[PartitionMoves]:
+        """Tries to bring the new and the offline partitions online, of all topics or of one, but none whose topic is
+        queued for deletion.
+        """
+        partitions = [
+            partition
+            for partition in self._context.partitions_in(PartitionState.OFFLINE, PartitionState.NEW)
+            if topic in {None, partition.topic} and not self._context.is_queued_for_deletion(partition.topic)
+        ]
+        return (yield from self.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE))
+
+    def move(
+        self, partitions: Iterable[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None = None
+    ) -> Steps[PartitionMoves]:
+        """Moves partitions to `target`. To bring those online that had a leader before takes a `strategy`; ValueError
+        without one, before anything is done.
+        """
+        context = self._context
+        before = {partition: context.partition_state(partition) for partition in partitions}
+        advanced = PARTITION_TRANSITIONS.advance_all(before.items(), target)
+        moves = PartitionMoves(refused=dict(advanced.refusals))
+        batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        if target is PartitionState.ONLINE:
+            new = [partition for partition in advanced.states if before[partition] is PartitionState.NEW]
+            others = [partition for partition in advanced.states if before[partition] is not PartitionState.NEW]
+            if others and strategy is None:
+                raise ValueError(f"{len(others)} partitions had leaders before: say by which strategy to elect")
+            yield from self._initialize(new, moves, batch)
+            if strategy is not None:
+                yield from self._elect(others, strategy, moves, batch)
+            for partition in moves.elected:
+                context.set_partition_state(partition, PartitionState.ONLINE)
+        else:
+            for partition in advanced.states:
+                try:
+                    context.set_partition_state(partition, target)
+                except ContextError as error:
+                    moves.failed[partition] = error
+        lines = self._lines(before, target, moves)
+        effects = (*lines, *batch.effects())
+        if effects:
+            yield effects
+        return moves
+
+    def _initialize(
+        self, partitions: Iterable[TopicPartition], moves: PartitionMoves, batch: RequestBatch
+    ) -> Steps[None]:
+        """Gives new partitions their first leader and ISR: all that is live of the assignment."""
+        context = self._context
+        changes: dict[TopicPartition, LeaderAndIsr] = {}
+        for partition in partitions:
+            live = context.online_replicas(partition)
+            if live:
+                changes[partition] = LeaderAndIsr.initial(live, context.epoch)
+            else:
+                replicas = list(context.assignment(partition).replicas)
+                moves.failed[partition] = StateChangeFailedError(f"none of the replicas {replicas} is alive")
+        if not changes:
+            return
+        written = yield from create_leadership(context, changes)
+        moves.failed.update(written.failed)
+        for partition, known in written.leadership.items():
+            context.set_leadership(partition, known)
+            moves.elected[partition] = known
+            batch.add_leader_and_isr(known.isr, partition, known, is_new=True)
+
+    def _elect(
+        self,
+        partitions: Iterable[TopicPartition],
+        strategy: ElectionStrategy,
+        moves: PartitionMoves,
+        batch: RequestBatch,
+    ) -> Steps[None]:
+        """Elects, and decides anew wherever the leader changed the znode in between."""
+        remaining = tuple(partitions)
+        for _ in range(ATTEMPTS_MAX):
+            if not remaining:
+                return
+            remaining = yield from self._elect_once(remaining, strategy, moves, batch)
+        for partition in remaining:
+            moves.failed[partition] = StateChangeFailedError(
+                f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
+            )
+
+    def _elect_once(
+        self,
+        partitions: Iterable[TopicPartition],
+        strategy: ElectionStrategy,
+        moves: PartitionMoves,
+        batch: RequestBatch,
+    ) -> Steps[tuple[TopicPartition, ...]]:
+        context = self._context
+        found = yield from read_leadership(context, partitions)
+        current: dict[TopicPartition, LeaderAndIsr] = {}
+        for partition, known in found.items():
+            if isinstance(known, LeaderAndIsr):
+                current[partition] = known
+            else:
+                missing = StateChangeFailedError("it had a leader, but its state in ZooKeeper is gone")
+                moves.failed[partition] = missing if known is None else known
+        unclean_allowed = yield from self._unclean_allowed(current, strategy)
+        elections: dict[TopicPartition, Elected] = {}
+        for partition, known in current.items():
+            allowed = unclean_allowed.get(partition.topic, False)
+            if isinstance(allowed, Exception):
+                moves.failed[partition] = allowed
+                continue
+            election = self._election(partition, known, strategy, unclean_allowed=allowed)
+            if isinstance(election, NotElected):
+                moves.failed[partition] = StateChangeFailedError(
+                    f"no leader is found (strategy: {strategy.value}): {election.reason}"
+                )
+            else:
+                elections[partition] = election
+        changes = {
+            partition: election.leader_and_isr.by_controller(context.epoch) for partition, election in elections.items()
+        }
+        written = yield from write_leadership(context, changes)
+        moves.failed.update(written.failed)
+        for partition, known in written.leadership.items():
+            context.set_leadership(partition, known)
+            moves.elected[partition] = known
+            if elections[partition].unclean:
+                moves.unclean.append(partition)
+            batch.add_leader_and_isr(elections[partition].recipients, partition, known, is_new=False)
+        return written.conflicts
+
+    def _election(
+        self, partition: TopicPartition, current: LeaderAndIsr, strategy: ElectionStrategy, *, unclean_allowed: bool
+    ) -> Election:
+        context = self._context
+        assignment = context.assignment(partition)
+        live = context.online_replicas(partition)
+        match strategy:
+            case ElectionStrategy.OFFLINE | ElectionStrategy.OFFLINE_UNCLEAN:
+                return elect_offline(current, assignment.replicas, live, unclean_allowed=unclean_allowed)
+            case ElectionStrategy.REASSIGN:
+                removing = assignment.removing_replicas
+                target = tuple(replica for replica in assignment.replicas if replica not in removing)
+                return elect_for_reassignment(current, target, live)
+            case ElectionStrategy.PREFERRED:
+                return elect_preferred(current, assignment.replicas, live)
+            case ElectionStrategy.CONTROLLED_SHUTDOWN:
+                present = context.online_replicas(partition, include_shutting_down=True)
+                return elect_for_controlled_shutdown(
+                    current, assignment.replicas, present, context.shutting_down_brokers
+                )
+
+    def _unclean_allowed(
+        self, current: Mapping[TopicPartition, LeaderAndIsr], strategy: ElectionStrategy
+    ) -> Steps[dict[str, bool | Exception]]:
+        """By topic, for those that have a partition without a live replica in sync; or why it cannot be said."""
+        if strategy not in {ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN}:
+            return {}
+        topics = list(
+            dict.fromkeys(
+                partition.topic
+                for partition, known in current.items()
+                if not any(self._context.is_replica_online(replica, partition) for replica in known.isr)
+            )
+        )
+        if strategy is ElectionStrategy.OFFLINE_UNCLEAN:
+            return dict.fromkeys(topics, True)
+        paths = [config_path(ConfigEntityType.TOPICS, topic) for topic in topics]
+        outcomes = yield from operate([GetData(path) for path in paths])
+        allowed: dict[str, bool | Exception] = {}
+        for topic, path, outcome in zip(topics, paths, outcomes, strict=True):
+            if isinstance(outcome, NoNodeError):
+                allowed[topic] = self._settings.unclean_leader_election_enable
+            elif isinstance(outcome, Exception):
+                allowed[topic] = outcome
+            else:
+                allowed[topic] = self._decode_unclean_allowed(outcome.data, path)
+        return allowed
+
+    def _decode_unclean_allowed(self, data: bytes | None, path: str) -> bool | Exception:
+        try:
+            value = EntityConfig.decode(data, path).config.get(UNCLEAN_ELECTION_CONFIG)
+        except LayoutError as error:
+            return error
+        if value is None:
+            return self._settings.unclean_leader_election_enable
+        if value.strip().lower() not in {"true", "false"}:
+            return LayoutError(path, f"{UNCLEAN_ELECTION_CONFIG} is {value!r}; it must be true or false")
+        return value.strip().lower() == "true"
+
+    def _lines(
+        self, before: Mapping[TopicPartition, PartitionState], target: PartitionState, moves: PartitionMoves
+    ) -> Iterable[StateChange]:
+        """One line per partition, with the epochs."""
+        head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: partition"
+        lines: list[StateChange] = []
+        for partition, state in before.items():
+            change = f"{head} {partition.topic}-{partition.partition} from {state.name} to {target.name}"
+            fault = moves.refused.get(partition) or moves.failed.get(partition)
+            if fault is not None:
+                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}"))
+                continue
+            known = moves.elected.get(partition)
+            leads = (
+                ""
+                if known is None
+                else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}, "
+                f"partition epoch {known.partition_epoch}"
+            )
+            quiet = target in {PartitionState.OFFLINE, PartitionState.NON_EXISTENT}
+            lines.append(StateChange(logging.DEBUG if quiet else logging.INFO, f"{change}{leads}"))
+        return lines

@@ -1,0 +1,176 @@
+"""A store of znodes in memory and a shell for the controller's core, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.effects import BrokerRequest, SendRequests, StateChange, Steps, ZnodeOperations
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.coordination.errors import (
+    BadVersionError,
+    KeeperError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    RuntimeInconsistencyError,
+)
+from barnabas.coordination.layout import topics
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition, partition_state_path
+from barnabas.coordination.operations import Check, Create, Created, GetData, Multi, Operation, SetData, ZnodeData
+from barnabas.coordination.paths import parent_of
+from barnabas.coordination.protocol import Stat
+
+Result = TypeVar("Result")
+EPOCH = 5
+LISTENER = "PLAINTEXT"
+
+
+def stat_of(version: int) -> Stat:
+    return Stat(0, 0, 0, 0, version, 0, 0, 0, 0, 0, 0)
+
+
+class MemoryStore:
+    """Znodes by path. `before_batch` runs ahead of every batch; `faults` answers for the path of a read or a write."""
+
+    def __init__(self) -> None:
+        self.znodes: dict[str, tuple[bytes | None, int]] = {}
+        self.before_batch: Callable[[], None] = lambda: None
+        self.faults: dict[str, KeeperError] = {}
+        self.batches = 0
+
+    def leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        path = partition_state_path(*partition)
+        if path not in self.znodes:
+            return None
+        data, version = self.znodes[path]
+        return LeaderAndIsr.from_znode(topics.PartitionState.decode(data, path), version)
+
+    def put(self, partition: TopicPartition, known: LeaderAndIsr) -> None:
+        """As another client writes: the version grows."""
+        path = partition_state_path(*partition)
+        version = self.znodes[path][1] + 1 if path in self.znodes else known.partition_epoch
+        self.znodes[path] = (known.to_znode().encode(), version)
+
+    def submit(self, operations: tuple[Operation[Any], ...]) -> list[Any]:
+        self.before_batch()
+        self.batches += 1
+        return [self._outcome(operation) for operation in operations]
+
+    def _outcome(self, operation: Operation[Any]) -> Any:
+        try:
+            if not isinstance(operation, Multi):
+                return self._perform(operation)
+            before = dict(self.znodes)
+            answers = []
+            for index, part in enumerate(operation.operations):
+                try:
+                    answers.append(self._perform(part))
+                except KeeperError as error:
+                    self.znodes = before
+                    return MultiFailedError(index, error, (RuntimeInconsistencyError(),) * len(operation.operations))
+            return answers
+        except KeeperError as error:
+            return error
+
+    def _perform(self, operation: Operation[Any]) -> Any:
+        path = operation.path
+        if path in self.faults:
+            raise self.faults[path]
+        if isinstance(operation, Create):
+            if path in self.znodes:
+                raise NodeExistsError(path)
+            parent = parent_of(path)
+            if parent.startswith("/brokers/topics/") and parent.count("/") > 3 and parent not in self.znodes:
+                raise NoNodeError(path)
+            self.znodes[path] = (operation.data, 0)
+            return Created(path, None)
+        if path not in self.znodes:
+            raise NoNodeError(path)
+        data, version = self.znodes[path]
+        if isinstance(operation, GetData):
+            return ZnodeData(data, stat_of(version))
+        if not isinstance(operation, Check | SetData):
+            raise TypeError(f"no test needs {operation}")
+        if operation.version != version:
+            raise BadVersionError(path)
+        if isinstance(operation, SetData):
+            self.znodes[path] = (operation.data, version + 1)
+            return stat_of(version + 1)
+        return None
+
+
+class Shell:
+    """Carries out what the core asks for, on a `MemoryStore`, and keeps what it sent and logged."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.requests: list[BrokerRequest] = []
+        self.lines: list[StateChange] = []
+
+    def run(self, steps: Steps[Result]) -> Result:
+        results: tuple[Any, ...] | None = None
+        while True:
+            try:
+                effects = steps.send(results)  # type: ignore[arg-type]
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            gathered: list[Any] = []
+            for effect in effects:
+                if isinstance(effect, ZnodeOperations):
+                    gathered.append(self.store.submit(effect.operations))
+                    continue
+                if isinstance(effect, SendRequests):
+                    self.requests += effect.requests
+                else:
+                    self.lines.append(effect)
+                gathered.append(None)
+            results = tuple(gathered)
+
+    def sent(self, api: str) -> dict[int, dict[TopicPartition, Any]]:
+        """The partition states of the requests of one API by broker; the last request counts."""
+        return {
+            request.broker_id: {
+                TopicPartition(topic.topic_name, state.partition_index): state
+                for topic in request.message.topic_states  # type: ignore[attr-defined]
+                for state in topic.partition_states
+            }
+            for request in self.requests
+            if request.api_key.name == api
+        }
+
+
+class Cluster:
+    """A context, its store and a shell; brokers 1 to 4 are registered, of which `live` are alive."""
+
+    def __init__(self, live: tuple[int, ...] = (1, 2, 3)) -> None:
+        self.context = ControllerContext(EPOCH, 8)
+        self.store = MemoryStore()
+        self.store.znodes[CONTROLLER_EPOCH_PATH] = (encode_controller_epoch(EPOCH), 8)
+        self.shell = Shell(self.store)
+        for broker_id in live:
+            self.start_broker(broker_id)
+
+    def start_broker(self, broker_id: int) -> None:
+        endpoint = BrokerEndpoint(LISTENER, f"host-{broker_id}", 9092, "PLAINTEXT")
+        self.context.add_live_broker(LiveBroker(broker_id, 100 + broker_id, BrokerRegistration((endpoint,), 0)))
+
+    def assign(self, partition: TopicPartition, *replicas: int) -> TopicPartition:
+        self.context.add_topic(partition.topic)
+        self.context.set_assignment(partition, ReplicaAssignment(replicas))
+        return partition
+
+    def lead(
+        self, partition: TopicPartition, leader: int, *isr: int, epoch: int = 6, controller_epoch: int = 4
+    ) -> LeaderAndIsr:
+        """Puts leadership into the store, at version 3 when it is new, and what was written into the context."""
+        self.store.put(partition, LeaderAndIsr(leader, epoch, isr, controller_epoch, partition_epoch=3))
+        known = self.store.leadership(partition)
+        if known is None:
+            raise KeyError(partition)
+        self.context.set_leadership(partition, known)
+        return known
