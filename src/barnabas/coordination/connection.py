@@ -278,9 +278,11 @@ class Connection(asyncio.Protocol):
         self.in_flight_bytes -= size_bytes
         try:
             outcome = self._outcome(operation, code, Reader(data, body, stop))
-        except MalformedFrameError as error:
-            batch.deliver(index, error)
-            raise
+        except Exception as error:
+            # Whatever it is, who waits must hear of it.
+            malformed = MalformedFrameError(f"{operation.path}: the answer cannot be read: {error}")
+            batch.deliver(index, malformed)
+            raise malformed from error
         if isinstance(operation, WatchableRead) and operation.watcher is not None:
             self._owner.read_watched(operation, code)
         batch.deliver(index, outcome)

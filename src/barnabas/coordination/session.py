@@ -45,6 +45,7 @@ from barnabas.kernel.host import Host
 
 StateListener = Callable[[SessionState], None]
 _REQUEST_HEADER_BYTES = 8
+_INT_MAX = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,33 @@ class ClientSettings:
     credentials: tuple[tuple[str, bytes], ...] = ()
     ticket: SessionTicket = NO_SESSION
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for settings that cannot work."""
+        least = {
+            "session_timeout_ms": 1,
+            "backoff_ms_min": 1,
+            "backoff_ms_max": self.backoff_ms_min,
+            "in_flight_max": 1,
+            "in_flight_bytes_max": 1,
+            "request_bytes_max": 1,
+            "reply_bytes_max": 1,
+        }
+        for name, minimum in least.items():
+            if not minimum <= getattr(self, name) <= _INT_MAX:
+                raise ValueError(f"{name} must be from {minimum} to {_INT_MAX}, not {getattr(self, name)}")
+        if self.connect_timeout_ms is not None and self.connect_timeout_ms < 1:
+            raise ValueError(f"connect_timeout_ms must be at least 1, or None, not {self.connect_timeout_ms}")
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """Who waits for room. `given` has a result of True when the room is set aside, of False when he must look anew."""
+
+    given: asyncio.Future[bool]
+    give_up_at: float
+    weight: int
+    size_bytes: int
+
 
 @dataclass(frozen=True, slots=True)
 class _Credential:
@@ -113,11 +141,14 @@ class Session:
         self._credentials: list[_Credential] = []
         self._credentials_sent: deque[_Credential] = deque()
         self._listeners: list[StateListener] = []
-        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._waiting: deque[_Turn] = deque()
+        # What is set aside for those who were given a turn and have not yet used it.
+        self._reserved = self._reserved_bytes = 0
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closing = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._session_over: asyncio.Future[SessionState] = self._loop.create_future()
         for scheme, auth in settings.credentials:
             self._credentials.append(_Credential(scheme, auth, self._loop.create_future()))
@@ -190,22 +221,26 @@ class Session:
         """Ends the session, and with it its ephemeral znodes, after the operations under way; without a connection
         it is left to expire.
 
-        Waits for the server a third of the session's time-out at most. Never raises; later calls do nothing.
+        Waits for the server a third of the session's time-out at most. Never raises; later calls wait for the first.
+        Cancelled, it closes at once.
         """
-        if self._closing or self._state.is_final:
-            await self._stop()
+        if self._closing:
+            await asyncio.shield(self._closed)
             return
         self._closing = True
         self._wake_waiting()
         connection = self._connection
-        if connection is not None and self._state is SessionState.CONNECTED:
-            batch = Batch(self._loop.create_future(), 1)
-            connection.send(_CloseSession(), b"", batch, 0)
-            done: list[asyncio.Future[Any]] = [batch.future, connection.ended]
-            await asyncio.wait(done, timeout=self._timeout_seconds / 3, return_when=asyncio.FIRST_COMPLETED)
-        if not self._state.is_final:
-            self._advance(SessionEvent.CLOSED)
-        await self._stop()
+        try:
+            if connection is not None and self._state is SessionState.CONNECTED:
+                batch = Batch(self._loop.create_future(), 1)
+                connection.send(_CloseSession(), b"", batch, 0)
+                done: list[asyncio.Future[Any]] = [batch.future, connection.ended]
+                await asyncio.wait(done, timeout=self._timeout_seconds / 3, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not self._state.is_final:
+                self._advance(SessionEvent.CLOSED)
+            self._closed.set_result(None)
+            await self._stop()
 
     async def add_credential(self, scheme: str, auth: bytes) -> None:
         """Adds an identity to the session, `("digest", b"user:password")`; it is told again to every server that
@@ -277,6 +312,8 @@ class Session:
         Raises `NotSentError` when `only` is lost, or after a session's time-out without any; and when the session is
         over.
         """
+        # A call that has begun goes on while there is room; one that begins queues up behind those who wait.
+        in_turn = only is not None
         while True:
             connection = self._connection
             if self._closing or self._state.is_final:
@@ -286,57 +323,75 @@ class Session:
             if (
                 connection is not None
                 and self._state is SessionState.CONNECTED
+                and (in_turn or not self._waiting)
                 and self._fits(connection, weight, size_bytes)
             ):
                 return connection
-            turn: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append((turn, self._loop.time() + self._timeout_seconds))
-            self._arm_waiting_timer()
-            try:
-                await turn
-            except asyncio.CancelledError:
-                # A turn that was given must not be lost for those who wait.
-                self._give_turns()
-                raise
+            in_turn = await self._turn(weight, size_bytes)
+
+    async def _turn(self, weight: int, size_bytes: int) -> bool:
+        """Waits in the queue; whether the room that was asked for is there, if no connection was lost since."""
+        turn = _Turn(self._loop.create_future(), self._loop.time() + self._timeout_seconds, weight, size_bytes)
+        self._waiting.append(turn)
+        self._arm_waiting_timer()
+        try:
+            in_turn = await turn.given
+        except asyncio.CancelledError:
+            # A turn that was given must not be lost for those who wait, nor one that held them up.
+            if not turn.given.cancelled() and turn.given.exception() is None and turn.given.result():
+                self._release(turn)
+            self._give_turns()
+            raise
+        if in_turn:
+            self._release(turn)
+        return in_turn
+
+    def _release(self, turn: _Turn) -> None:
+        self._reserved -= turn.weight
+        self._reserved_bytes -= turn.size_bytes
 
     def _fits(self, connection: Connection, weight: int, size_bytes: int) -> bool:
         # With nothing under way anything fits: the bound on requests holds for single ones.
-        return not connection.in_flight or (
-            connection.in_flight + weight <= self._settings.in_flight_max
-            and connection.in_flight_bytes + size_bytes <= self._settings.in_flight_bytes_max
+        in_flight = connection.in_flight + self._reserved
+        return not in_flight or (
+            in_flight + weight <= self._settings.in_flight_max
+            and connection.in_flight_bytes + self._reserved_bytes + size_bytes <= self._settings.in_flight_bytes_max
         )
 
     def _give_turns(self) -> None:
-        """Wakes as many of those who wait as may have room."""
+        """Wakes those who wait, in order, as long as there is room for the next: large ones are not overtaken."""
         connection = self._connection
         if connection is None or self._state is not SessionState.CONNECTED:
             return
-        room = max(self._settings.in_flight_max - connection.in_flight, 0 if connection.in_flight else 1)
-        while room and self._waiting:
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                room -= 1
+        while self._waiting:
+            turn = self._waiting[0]
+            if not turn.given.done():
+                if not self._fits(connection, turn.weight, turn.size_bytes):
+                    return
+                self._reserved += turn.weight
+                self._reserved_bytes += turn.size_bytes
+                turn.given.set_result(True)
+            self._waiting.popleft()
 
     def _wake_waiting(self) -> None:
         """Wakes all who wait, so that they see that the connection is lost or the session over."""
         while self._waiting:
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            turn = self._waiting.popleft()
+            if not turn.given.done():
+                turn.given.set_result(False)
 
     def _arm_waiting_timer(self) -> None:
         if self._waiting_timer is None and self._waiting and self._state is not SessionState.CONNECTED:
-            self._waiting_timer = self._loop.call_at(self._waiting[0][1], self._give_up_waiting)
+            self._waiting_timer = self._loop.call_at(self._waiting[0].give_up_at, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         self._waiting_timer = None
         if self._state is SessionState.CONNECTED:
             return
-        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] <= self._loop.time()):
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                turn.set_exception(NotSentError(None))
+        while self._waiting and (self._waiting[0].given.done() or self._waiting[0].give_up_at <= self._loop.time()):
+            turn = self._waiting.popleft()
+            if not turn.given.done():
+                turn.given.set_exception(NotSentError(None))
         self._arm_waiting_timer()
 
     def _final_error(self, path: str | None) -> CoordinationError:
@@ -410,7 +465,11 @@ class Session:
         if self._state.is_final:
             self._end_session()
         for listener in tuple(self._listeners):
-            listener(self._state)
+            try:
+                listener(self._state)
+            except Exception:
+                # A listener's fault must not keep the session from going on, or others from hearing.
+                self._logger.exception("a state listener failed at %s", self._state)
 
     def _end_session(self) -> None:
         if not self._session_over.done():
@@ -481,7 +540,8 @@ class Session:
                 await connection.handshake
         except TimeoutError:
             connection.end(f"{endpoint} did not answer within {limit_ms:.0f} ms")
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: a name that no look-up takes, such as one with a label of more than 63 characters.
             connection.end(f"{endpoint} cannot be reached: {error}")
         except asyncio.CancelledError:
             connection.end("the client stops")
