@@ -53,6 +53,8 @@ def _read_long(data: Buffer, position: int, bits: int) -> tuple[int, int]:
     """A zigzag varint of more than one byte and at most `bits` bits."""
     byte = data[position + 1]
     value = data[position] & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value >> 1 ^ -(value & 1), position + 2
     position += 2
     shift = 14
     while byte > 0x7F:
