@@ -236,11 +236,12 @@ class Session:
                 connection.send(_CloseSession(), b"", batch, 0)
                 done: list[asyncio.Future[Any]] = [batch.future, connection.ended]
                 await asyncio.wait(done, timeout=self._timeout_seconds / 3, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not self._state.is_final:
-                self._advance(SessionEvent.CLOSED)
-            self._closed.set_result(None)
-            await self._stop()
+        except asyncio.CancelledError:
+            self._shut()
+            raise
+        self._shut()
+        if self._runner is not None and not self._runner.done():
+            await asyncio.wait([self._runner])
 
     async def add_credential(self, scheme: str, auth: bytes) -> None:
         """Adds an identity to the session, `("digest", b"user:password")`; it is told again to every server that
@@ -557,14 +558,16 @@ class Session:
         finally:
             handle.cancel()
 
-    async def _stop(self) -> None:
-        """Ends the search for servers and the connection."""
+    def _shut(self) -> None:
+        """The session is over for its user: ends the search for servers and the connection."""
+        if not self._state.is_final:
+            self._advance(SessionEvent.CLOSED)
+        if not self._closed.done():
+            self._closed.set_result(None)
         if self._connection is not None:
             self._connection.end("the client is closed")
-        runner = self._runner
-        if runner is not None and not runner.done():
-            runner.cancel()
-            await asyncio.wait([runner])
+        if self._runner is not None:
+            self._runner.cancel()
 
 
 _FINAL_ERRORS = (SessionExpiredError, AuthFailedError, ClientClosedError)
