@@ -120,9 +120,9 @@ class Elections(RuleBasedStateMachine):
             known = self.cluster.store.leadership(partition)
             assert known is not None
             candidates = self.cluster.context.online_replicas(partition)
+            # A dying leader may still have grown the ISR after the election failed; nobody tries again before a broker
+            # comes or goes, so what is in sync now does not count here.
             assert not candidates or (not self.unclean and known.leader not in candidates)
-            if known.leader < 0:  # nobody changes the ISR then
-                assert not set(candidates) & set(known.isr)
 
 
 TestElections = Elections.TestCase

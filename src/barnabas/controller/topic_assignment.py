@@ -1,0 +1,154 @@
+"""Where the replicas of new partitions go, and which topic names are legal.
+
+The first replicas go round the brokers from a random start; the others follow at a shift that grows with each round,
+so that what one broker leads is followed by all. With racks, brokers are taken from each rack in turn, and no rack gets
+a second replica of a partition before every rack has one (KIP-36).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+TOPIC_NAME_LENGTH_MAX = 249
+_LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRack:
+    """A broker that replicas may go to; `rack` is None when none is configured."""
+
+    broker_id: int
+    rack: str | None = None
+
+
+def check_topic_name(name: str) -> None:
+    """Raises `KafkaError` (INVALID_TOPIC_EXCEPTION) for a name that no topic may have."""
+    complaint = None
+    if not name:
+        complaint = "it is empty"
+    elif name in {".", ".."}:
+        complaint = f"{name!r} names a directory"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        complaint = f"it has {len(name)} characters; {TOPIC_NAME_LENGTH_MAX} are allowed"
+    elif not _LEGAL_TOPIC_NAME.fullmatch(name):
+        complaint = f"{name!r} has other characters than ASCII letters, digits, '.', '_' and '-'"
+    if complaint is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the topic name is not legal: {complaint}")
+
+
+def topic_names_collide(first: str, second: str) -> bool:
+    """Whether the names of the topics' metrics, where a dot is an underscore, are the same."""
+    return first.replace(".", "_") == second.replace(".", "_")
+
+
+def assign_replicas(
+    brokers: Collection[BrokerRack],
+    partition_count: int,
+    replication_factor: int,
+    source: random.Random,
+    *,
+    start_index: int | None = None,
+    first_partition: int = 0,
+) -> dict[int, tuple[int, ...]]:
+    """The replicas of partitions from `first_partition` on, the preferred leader first.
+
+    `start_index` fixes where the spread starts and its first shift, which `source` chooses otherwise; for partitions
+    added to a topic it is the place of the first replica of partition 0. Racks count when any broker has one.
+
+    Raises `KafkaError`: INVALID_PARTITIONS, or INVALID_REPLICATION_FACTOR when there are not enough brokers or only
+    some have racks.
+    """
+    if partition_count <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: there must be at least one")
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {replication_factor}: it must be at least 1"
+        )
+    if replication_factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor} needs as many brokers; {len(brokers)} are available",
+        )
+    racks = {broker.broker_id: broker.rack for broker in brokers if broker.rack is not None}
+    if racks and len(racks) < len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "some brokers have a rack and some have none; set broker.rack for all of them or for none",
+        )
+    order = rack_alternated(racks) if racks else [broker.broker_id for broker in brokers]
+    start = source.randrange(len(order)) if start_index is None else start_index
+    shift = source.randrange(len(order)) if start_index is None else start_index
+    assignment: dict[int, tuple[int, ...]] = {}
+    for partition in range(first_partition, first_partition + partition_count):
+        if partition > 0 and partition % len(order) == 0:
+            shift += 1
+        leader_index = (partition + start) % len(order)
+        if racks:
+            assignment[partition] = _rack_aware(order, racks, leader_index, shift, replication_factor)
+        else:
+            followers = (_follower(order, leader_index, shift, step) for step in range(replication_factor - 1))
+            assignment[partition] = (order[leader_index], *followers)
+    return assignment
+
+
+def rack_alternated(racks: Mapping[int, str]) -> list[int]:
+    """The brokers, taken from each rack in turn: racks by name, within a rack by id."""
+    by_rack: dict[str, list[int]] = {}
+    for broker_id in sorted(racks):
+        by_rack.setdefault(racks[broker_id], []).append(broker_id)
+    lanes = [by_rack[rack] for rack in sorted(by_rack)]
+    longest = max(map(len, lanes), default=0)
+    return [lane[turn] for turn in range(longest) for lane in lanes if turn < len(lane)]
+
+
+def _follower(order: Sequence[int], leader_index: int, shift: int, step: int) -> int:
+    """Another broker than the leader, at a distance that `shift` and `step` give."""
+    return order[(leader_index + 1 + (shift + step) % (len(order) - 1)) % len(order)]
+
+
+def _rack_aware(
+    order: Sequence[int], racks: Mapping[int, str], leader_index: int, shift: int, replication_factor: int
+) -> tuple[int, ...]:
+    rack_count = len(set(racks.values()))
+    replicas = [order[leader_index]]
+    used_racks = {racks[replicas[0]]}
+    step = 0
+    while len(replicas) < replication_factor:
+        candidate = _follower(order, leader_index, shift * rack_count, step)
+        step += 1
+        if candidate in replicas or (racks[candidate] in used_racks and len(used_racks) < rack_count):
+            continue
+        replicas.append(candidate)
+        used_racks.add(racks[candidate])
+    return tuple(replicas)
+
+
+def check_manual_assignment(assignment: Mapping[int, Sequence[int]], first_partition: int = 0) -> None:
+    """What a client may ask for: partitions without gaps from `first_partition` on, each with the same number of
+    replicas, none twice. Whether the brokers exist is another question.
+
+    Raises `KafkaError` (INVALID_REPLICA_ASSIGNMENT).
+    """
+    complaint = None
+    wanted = list(range(first_partition, first_partition + len(assignment)))
+    if not assignment:
+        complaint = "it has no partitions"
+    elif sorted(assignment) != wanted:
+        complaint = f"partitions must be numbered from {first_partition} to {wanted[-1]}, not {sorted(assignment)}"
+    elif len({len(replicas) for replicas in assignment.values()}) > 1:
+        complaint = "every partition must have the same number of replicas"
+    else:
+        for partition, replicas in assignment.items():
+            if not replicas:
+                complaint = f"partition {partition} has no replicas"
+            elif len(set(replicas)) < len(replicas):
+                complaint = f"partition {partition} has a broker twice: {list(replicas)}"
+            elif min(replicas) < 0:
+                complaint = f"partition {partition} has a negative broker id: {list(replicas)}"
+    if complaint is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment is not possible: {complaint}")
