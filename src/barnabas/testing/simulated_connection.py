@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 HIGH_WATER_BYTES = 64 * 1024
 HEADER_BYTES = 32
+PIECE_BYTES = 16 * 1024
+"""What the kernel takes at once: it exceeds the bound of its send buffer by less than this."""
 
 
 class BufferReusedError(Exception):
@@ -348,14 +350,13 @@ class SimulatedTransport(asyncio.Transport):
             return
         if self._end_written:
             raise RuntimeError("Cannot call write() after write_eof()")
-        checksum = None
-        if not isinstance(data, bytes):
-            data = memoryview(data).cast("B")
-            if not isinstance(data.obj, bytes):
-                checksum = zlib.crc32(data)
         if not data:
             return
-        self.outward.hold(data, checksum)
+        view = memoryview(data).cast("B")
+        may_change = not isinstance(view.obj, bytes)
+        for start in range(0, len(view), PIECE_BYTES):
+            piece = view[start : start + PIECE_BYTES]
+            self.outward.hold(piece, zlib.crc32(piece) if may_change else None)
         if self.outward.held_bytes > self._high_water and not self._writing_is_paused:
             self._writing_is_paused = True
             self.get_protocol().pause_writing()

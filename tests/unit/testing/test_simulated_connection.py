@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.testing.profile import NetworkProfile, Profile
+from barnabas.testing.simulated_connection import PIECE_BYTES
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.testing.connected_pair import PORT, ConnectedPair, Listener, fresh_listeners, serving
 
@@ -320,3 +321,18 @@ def test_the_profile_sets_buffers(listeners: type[Listener]) -> None:
         pair.back.resume_reading()
         simulation.run_until(lambda: len(pair.far.data) == 205)
     assert max(pair.far.chunks) <= 10
+
+
+def test_one_large_write_is_taken_only_as_far_as_the_buffers_have_room(listeners: type[Listener]) -> None:
+    size = 8 * 1024 * 1024
+    with Simulation(1) as simulation:
+        pair = ConnectedPair(simulation, listeners)
+        pair.back.pause_reading()
+        pair.out.write(bytearray(size))
+        simulation.run_for(1)
+        network = simulation.profile.network
+        taken = size - pair.out.get_write_buffer_size()
+        most = network.send_buffer_bytes[1] + network.receive_buffer_bytes[1] + PIECE_BYTES
+        assert 0 < taken <= most
+        pair.back.resume_reading()
+        simulation.run_until(lambda: len(pair.far.data) == size)
