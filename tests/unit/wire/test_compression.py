@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+import zlib
+from typing import Any
 
 import cramjam
 import lz4.frame  # type: ignore[import-untyped]
@@ -150,6 +152,44 @@ def test_gzip_reads_the_standard_librarys_and_several_members() -> None:
     assert bytes(decompress(two + b"trailing", CompressionType.GZIP)) == TEXT + NOISE
     with pytest.raises(DecompressedTooLargeError):
         decompress(two, CompressionType.GZIP, len(TEXT) + len(NOISE) - 1)
+
+
+def test_gzip_of_many_members_takes_time_in_proportion() -> None:
+    """Each member must not make the bytes after it be copied: the work is counted, not timed."""
+    member = gzip.compress(b"", mtime=0)
+    copied_bytes = 0
+
+    class Counted:
+        def __init__(self, window_bits: int) -> None:
+            self._member = decompressobj(window_bits)
+
+        def decompress(self, data: bytes, length_max: int) -> bytes:
+            nonlocal copied_bytes
+            output = self._member.decompress(data, length_max)
+            copied_bytes += len(self._member.unused_data)
+            return output
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._member, name)
+
+    decompressobj = zlib.decompressobj
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zlib, "decompressobj", Counted)
+        assert decompress(member * 2_000 + gzip.compress(TEXT), CompressionType.GZIP) == TEXT
+    assert copied_bytes < 2_000 * 2_048
+
+
+@pytest.mark.parametrize("extra_bytes", range(-40, 41))
+def test_gzip_members_end_wherever_the_input_is_cut(extra_bytes: int) -> None:
+    first = gzip.compress(random.Random(1).randbytes(1_024 - 41 + extra_bytes), compresslevel=0)
+    second = gzip.compress(NOISE * 20)
+    data = first + second + b"what is no member"
+    expected = gzip.decompress(first) + NOISE * 20
+    assert decompress(data, CompressionType.GZIP, len(expected)) == expected
+    with pytest.raises(DecompressedTooLargeError):
+        decompress(data, CompressionType.GZIP, len(expected) - 1)
+    with pytest.raises(InvalidRecordError):
+        decompress(data[: len(first) + 10], CompressionType.GZIP)
 
 
 def test_the_standard_library_reads_our_gzip() -> None:
