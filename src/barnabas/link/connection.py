@@ -80,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         "_gathers",
         "_idle",
         "_output",
+        "_output_bytes",
         "_pauses",
         "_reading",
         "_receiver",
@@ -99,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = FrameReceiver(context.pool, context.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._output: list[Buffer] | None = None
+        self._output_bytes = 0  # of the larger buffers only
         self._pauses = 0
         self._reading = True
         self._turn_is_due = False
@@ -270,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         """Writes what `send` was given since the last tick."""
         output = self._output
         self._output = None
+        self._output_bytes = 0
         transport = self._transport
         if transport is None:
             return
@@ -292,6 +295,14 @@ class Connection(asyncio.BufferedProtocol):
     def _stopped(self) -> bool:
         """The rest of the frames must wait."""
         return self._pauses != 0 or self.phase is not _OPEN or (self._tick.held and not self.is_control)
+
+    def _is_sending_much(self, response: Sequence[Buffer]) -> bool:
+        """Counts a response that was given to `send`: True if no more should be made before these have been sent.
+
+        Only then does the transport tell whether the peer reads.
+        """
+        self._output_bytes += sum(map(len, response))
+        return self._output_bytes > self._context.limits.output_bytes_high
 
     def _write(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
         if len(buffers) == 1:

@@ -1,0 +1,6 @@
+"""The broker's side of the protocol: listeners, their connections, whose requests go first, and how many there may be.
+
+`server.NetworkServer` listens and hands each request to the handler of `ports`; what a request means is not known here.
+Absent: TLS and SASL (the security room's), `max.connection.creation.rate`, and closing the quietest connection in
+favour of one of the inter-broker listener.
+"""

@@ -1,0 +1,44 @@
+"""What the network of one broker is to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from barnabas.link.limits import LinkLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """One listener: its name, where it listens (None: every interface; port 0: any that is free), and its bounds."""
+
+    name: str
+    host: str | None
+    port: int
+    is_control_plane: bool = False
+    """Its requests go ahead of all others, and no limit on the number of connections counts them
+    (`control.plane.listener.name`)."""
+    connections_max: int = 2**31 - 1
+    """`listener.name.NAME.max.connections`."""
+    backlog: int = 50
+    """Connections that the system holds until they are accepted (`socket.listen.backlog.size`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """The bounds of all listeners together."""
+
+    link: LinkLimits = field(default_factory=LinkLimits)
+    queued_requests_max: int = 500
+    """When so many requests wait for work of this broker, those of data connections are not read
+    (`queued.max.requests`). Requests that wait for something to happen, in a purgatory, do not count, as in Kafka."""
+    connections_max: int = 2**31 - 1
+    """`max.connections`."""
+    connections_per_ip_max: int = 2**31 - 1
+    """`max.connections.per.ip`."""
+    connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """By address (`max.connections.per.ip.overrides`, its host names resolved)."""
+    send_buffer_bytes: int = 102_400
+    """SO_SNDBUF; -1 leaves it to the system (`socket.send.buffer.bytes`)."""
+    receive_buffer_bytes: int = 102_400
+    """SO_RCVBUF; -1 leaves it to the system (`socket.receive.buffer.bytes`)."""

@@ -1,0 +1,225 @@
+"""A client's connection, seen by the broker: requests to the handler, responses in the order of the requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
+from barnabas.network.ports import RequestHandler
+from barnabas.network.request_queue import RequestQueue
+from barnabas.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from barnabas.network.config import ListenerConfig
+
+# What a buffer that is held back costs beside its bytes.
+_OBJECT_BYTES: Final = 64
+
+
+class Slot:
+    """The place of a request's response among those of its connection. Made by `ServerConnection.park`."""
+
+    __slots__ = ("_behind", "_connection", "_is_done", "_is_queued", "_response", "held_back_bytes")
+
+    def __init__(self, connection: ServerConnection, *, is_queued: bool) -> None:
+        self._connection = connection
+        self._is_queued = is_queued
+        self._is_done = False
+        self._response: list[Buffer] | None = None
+        # Responses to later requests that were ready at once, up to the next slot.
+        self._behind: list[Buffer] | None = None
+        self.held_back_bytes = 0
+        """For the connection: what the slot keeps from leaving."""
+
+    def complete(self, response: list[Buffer] | None) -> None:
+        """Gives the response, or None if there is none; it leaves when all those ahead of it have.
+
+        Nothing happens if the connection is over. Raises RuntimeError if the slot was completed before.
+        """
+        if self._is_done:
+            raise RuntimeError("this request has been answered already")
+        self._is_done = True
+        self._response = response
+        self._connection.slot_done(self, response)
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done
+
+    @property
+    def is_queued(self) -> bool:
+        """It counts against `queued.max.requests`."""
+        return self._is_queued
+
+    def put_behind(self, response: list[Buffer]) -> None:
+        """For the connection: keeps the response to a later request."""
+        if self._behind is None:
+            self._behind = response
+        else:
+            self._behind += response
+
+    def output(self) -> list[Buffer]:
+        """For the connection: the response, and what waits behind it."""
+        response = self._response or []
+        return response + self._behind if self._behind else response
+
+
+class Owner(Protocol):
+    """The server that connections belong to."""
+
+    handler: RequestHandler
+    queue: RequestQueue
+    requests_received: int
+
+    def opened(self, connection: ServerConnection) -> bool:
+        """Counts the connection; False if there are too many."""
+        ...
+
+    def closed(self, connection: ServerConnection) -> None:
+        """Counts the connection no more."""
+        ...
+
+
+class ServerConnection(Connection):
+    """One connection of a listener."""
+
+    __slots__ = ("_announced", "_draining", "_handle", "_held_back_bytes", "_owner", "_slots", "address", "listener")
+
+    def __init__(self, context: LinkContext, owner: Owner, listener: ListenerConfig) -> None:
+        super().__init__(context)
+        self._owner = owner
+        self._handle = owner.handler.handle
+        self._slots: deque[Slot] | None = None
+        self._held_back_bytes = 0
+        self._draining = False
+        self._announced = False
+        self.listener = listener
+        """The listener that the client came in by."""
+        self.address = ""
+        """The client's IP address."""
+        self.is_control = listener.is_control_plane
+
+    @property
+    def socket(self) -> Any:
+        """The transport's socket, for its options; None if the connection is over."""
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests have a slot."""
+        return len(self._slots) if self._slots else 0
+
+    def park(self, *, is_queued: bool = False) -> Slot:
+        """Takes the place of the response to the request that is being handled, which is answered later.
+
+        `is_queued` says that it waits for work of this broker (the disk, a computation), which `queued.max.requests`
+        bounds; not so what waits for something to happen (replication, new records, a group).
+        """
+        slot = Slot(self, is_queued=is_queued)
+        slots = self._slots
+        if slots is None:
+            slots = self._slots = deque()
+        slots.append(slot)
+        if is_queued:
+            self._owner.queue.add()
+        if len(slots) >= self._context.limits.unanswered_requests_max:
+            self._pause(Pause.UNANSWERED)
+        return slot
+
+    def drain(self) -> None:
+        """Handles no more requests, and closes when those on their way are answered."""
+        if self.is_open and not self._draining:
+            self._draining = True
+            self._pause(Pause.MUTED)
+            self._close_if_drained()
+
+    def unmute(self) -> None:
+        if not self._draining:
+            super().unmute()
+
+    # The slots' calls.
+
+    def slot_done(self, slot: Slot, response: list[Buffer] | None) -> None:
+        """A slot was completed: sends what may leave now."""
+        if slot.is_queued:
+            self._owner.queue.remove()
+        slots = self._slots
+        if not slots or not self.is_open:
+            return
+        if slots[0] is not slot:
+            self._hold_back(slot, response)
+            return
+        while slots and slots[0].is_done:
+            first = slots.popleft()
+            self._held_back_bytes -= first.held_back_bytes
+            output = first.output()
+            if output:
+                self.send(output)
+        if not slots:
+            self._slots = None
+        if self._pauses & Pause.UNANSWERED.value and self._has_room():
+            self._go_on(Pause.UNANSWERED)
+        if self._draining:
+            self._close_if_drained()
+
+    # The link's calls.
+
+    def _opened(self) -> None:
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        self.address = str(name[0]) if isinstance(name, tuple) else ""
+        if self._owner.opened(self):
+            self._announced = True
+            self._owner.handler.connection_opened(self)
+
+    def _lost(self, _error: Exception | None) -> None:
+        # The work for queued slots goes on, and counts until they are completed.
+        self._slots = None
+        self._owner.closed(self)
+        if self._announced:
+            self._owner.handler.connection_closed(self)
+
+    def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        self._owner.requests_received += 1
+        response = self._handle(self, buffer, start, end)
+        if response is not None:
+            slots = self._slots
+            if slots:
+                slots[-1].put_behind(response)
+                self._hold_back(slots[-1], response)
+            else:
+                # Counted before it is given away: the list is the connection's then, and grows.
+                much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._is_sending_much(response)
+                if self._output is None:
+                    self.send(response)
+                else:
+                    self._output += response
+                if much:
+                    return False
+        return not self._pauses and self.phase is Phase.OPEN and (self.is_control or not self._tick.held)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._slots)
+
+    def _has_room(self) -> bool:
+        limits = self._context.limits
+        return (
+            self.unanswered <= limits.unanswered_requests_max // 2
+            and self._held_back_bytes <= limits.output_bytes_high // 2
+        )
+
+    def _hold_back(self, slot: Slot, response: list[Buffer] | None) -> None:
+        """Counts what waits for the order of responses; beyond the bound the connection is not read."""
+        if not response:
+            return
+        size = sum(len(buffer) + _OBJECT_BYTES for buffer in response)
+        slot.held_back_bytes += size
+        self._held_back_bytes += size
+        if self._held_back_bytes > self._context.limits.output_bytes_high:
+            self._pause(Pause.UNANSWERED)
+            self._check_unread(self._held_back_bytes)
+
+    def _close_if_drained(self) -> None:
+        if not self._slots:
+            self.close()

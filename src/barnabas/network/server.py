@@ -1,0 +1,217 @@
+"""Listeners, and every connection that came in by them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from barnabas.kernel.host import Host
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.timers import Timers
+from barnabas.link.buffers import BufferPool
+from barnabas.link.connection import LinkContext
+from barnabas.link.tick import Tick
+from barnabas.network.config import ListenerConfig, NetworkConfig
+from barnabas.network.connection import ServerConnection
+from barnabas.network.ports import RequestHandler
+from barnabas.network.request_queue import RequestQueue
+
+_CHANNEL: Final = "RequestChannel"
+
+
+class NetworkServer:
+    """All listeners of one broker. Everything of it runs on the host's loop."""
+
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        config: NetworkConfig,
+        handler: RequestHandler,
+        logger: logging.Logger,
+        metrics: MetricsRegistry,
+        *,
+        tick: Tick,
+        pool: BufferPool,
+    ) -> None:
+        """`tick` and `pool` are the loop's, shared with outgoing connections and with whoever joins appends."""
+        self.handler = handler
+        self.queue = RequestQueue(tick, config.queued_requests_max)
+        self.requests_received = 0
+        self.connections_refused = 0
+        self._host = host
+        self._timers = timers
+        self._config = config
+        self._logger = logger
+        self._metrics = metrics
+        self._context = LinkContext.of(host.loop, timers, config.link, logger, tick=tick, pool=pool)
+        self._servers: dict[str, asyncio.AbstractServer] = {}
+        self._connections: dict[ServerConnection, None] = {}
+        self._by_listener: dict[str, int] = {}
+        self._by_address: dict[str, int] = {}
+        self._limited = 0
+        self._closing = False
+        self._emptied: asyncio.Future[None] | None = None
+        self._names: list[MetricName] = []
+        self._gauge(MetricName("kafka.network", _CHANNEL, "RequestQueueSize"), lambda: self.queue.queued)
+        self._gauge(MetricName("kafka.server", "socket-server-metrics", "connection-count"), lambda: self.connections)
+        self._gauge(
+            MetricName("kafka.server", "socket-server-metrics", "request-total"), lambda: self.requests_received
+        )
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are, of all listeners."""
+        return len(self._connections)
+
+    async def listen(self, listeners: Sequence[ListenerConfig]) -> dict[str, int]:
+        """Starts to listen; returns the port of each listener by its name.
+
+        Raises OSError, with the listener's name, if one cannot; then none listens.
+        """
+        ports: dict[str, int] = {}
+        try:
+            for listener in listeners:
+                ports[listener.name] = await self._listen(listener)
+        except BaseException:
+            self._close_servers()
+            raise
+        return ports
+
+    async def close(self, drain_ms: float) -> bool:
+        """Stops listening and reading, lets requests on their way be answered for `drain_ms`, then closes all.
+
+        False if connections had to be cut off.
+        """
+        self._closing = True
+        self._close_servers()
+        drained = True
+        for connection in list(self._connections):
+            connection.drain()
+        if self._connections:
+            drained = await self._wait_until_empty(drain_ms)
+            if not drained:
+                for connection in list(self._connections):
+                    connection.abort()
+                # The transports report their ends in the next turns of the loop, whatever the peers do.
+                await self._wait_until_empty(drain_ms)
+        for name in self._names:
+            self._metrics.remove(name)
+        self._names.clear()
+        return drained
+
+    # The connections' calls.
+
+    def opened(self, connection: ServerConnection) -> bool:
+        """Counts a connection and sets its socket up, or closes it because there are too many."""
+        address, listener = connection.address, connection.listener
+        self._connections[connection] = None
+        self._by_listener[listener.name] = self._by_listener.get(listener.name, 0) + 1
+        if not listener.is_control_plane:
+            self._limited += 1
+            self._by_address[address] = self._by_address.get(address, 0) + 1
+            reason = self._reason_to_refuse(address, listener)
+            if reason:
+                self.connections_refused += 1
+                connection.fail(reason)
+                return False
+        if self._closing:
+            connection.abort()
+            return False
+        self._set_up_socket(connection)
+        return True
+
+    def closed(self, connection: ServerConnection) -> None:
+        """Takes a connection off every count."""
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        _decrease(self._by_listener, connection.listener.name)
+        if not connection.listener.is_control_plane:
+            self._limited -= 1
+            _decrease(self._by_address, connection.address)
+        if not self._connections and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    # Inside.
+
+    async def _listen(self, listener: ListenerConfig) -> int:
+        factory = functools.partial(ServerConnection, self._context, self, listener)
+        try:
+            server = await self._host.loop.create_server(
+                factory, listener.host, listener.port, backlog=listener.backlog
+            )
+        except OSError as error:
+            raise OSError(
+                error.errno, f"listener {listener.name} on {listener.host or '*'}:{listener.port}: {error}"
+            ) from error
+        self._servers[listener.name] = server
+        port = int(server.sockets[0].getsockname()[1])
+        tags = (("listener", listener.name),)
+        self._gauge(
+            MetricName("kafka.server", "socket-server-metrics", "connection-count", tags),
+            lambda: self._by_listener.get(listener.name, 0),
+        )
+        self._logger.info("Listener %s accepts connections on %s:%d", listener.name, listener.host or "*", port)
+        return port
+
+    def _reason_to_refuse(self, address: str, listener: ListenerConfig) -> str | None:
+        config = self._config
+        if self._limited > config.connections_max:
+            return f"there are {config.connections_max} connections already, as many as max.connections allows"
+        if self._by_listener[listener.name] > listener.connections_max:
+            return f"listener {listener.name} has {listener.connections_max} connections already, its max.connections"
+        most = config.connections_per_ip_overrides.get(address, config.connections_per_ip_max)
+        if self._by_address[address] > most:
+            return f"its address has {most} connections already, as many as max.connections.per.ip allows"
+        return None
+
+    def _set_up_socket(self, connection: ServerConnection) -> None:
+        endpoint = connection.socket
+        if endpoint is None:
+            return
+        try:
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._config.send_buffer_bytes >= 0:
+                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.send_buffer_bytes)
+            if self._config.receive_buffer_bytes >= 0:
+                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.receive_buffer_bytes)
+        except OSError as error:
+            # The peer may have gone already; the loop finds out.
+            self._logger.debug("Socket options for %s: %s", connection.peer, error)
+
+    def _close_servers(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    async def _wait_until_empty(self, timeout_ms: float) -> bool:
+        """True once there is no connection left; False after the time-out."""
+        emptied = self._emptied = self._host.loop.create_future()
+        if not self._connections:
+            return True
+
+        def give_up() -> None:
+            if not emptied.done():
+                emptied.set_result(None)
+
+        timer = self._timers.call_after(timeout_ms, give_up)
+        try:
+            await emptied
+        finally:
+            timer.cancel()
+        return not self._connections
+
+    def _gauge(self, name: MetricName, read: Callable[[], float]) -> None:
+        self._metrics.gauge(name, read)
+        self._names.append(name)
+
+
+def _decrease(counts: dict[str, int], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -1,0 +1,324 @@
+"""`barnabas.network.server`, over sockets, on both loops."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.kernel.metrics import Gauge, MetricName
+from barnabas.kernel.real_host import real_host
+from barnabas.link.limits import LinkLimits
+from barnabas.network.config import ListenerConfig, NetworkConfig
+from tests.unit.network.serving import CONTROL, DATA, Client, Serving, serving
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def scenario(
+    run: Run,
+    body: Callable[[Serving, Callable[..., Coroutine[Any, Any, Client]]], Coroutine[Any, Any, None]],
+    config: NetworkConfig | None = None,
+    listeners: tuple[ListenerConfig, ...] = (DATA,),
+) -> None:
+    """Runs `body(served, connect)` against a server; `connect(listener="DATA")` makes a client."""
+
+    async def main() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host, serving(host, config, listeners) as served:
+            clients: list[Client] = []
+
+            async def connect(listener: str = "DATA") -> Client:
+                clients.append(await Client.connect(host, served.ports[listener]))
+                return clients[-1]
+
+            try:
+                await body(served, connect)
+            finally:
+                for client in clients:
+                    client.close()
+
+    run(main())
+
+
+def test_answers_in_the_order_of_requests_though_later_ones_are_ready_first(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        client.send(b"1", b"park 2", b"3", b"silent", b"park 4", b"park 5", b"6")
+        await served.handler.until(lambda: b"6" in served.handler.handled)
+        slots = served.handler.slots
+        assert await client.receive() == b"1"
+        slots[b"park 5"].complete([b"\0\0\0\4", b"five"])
+        slots[b"park 4"].complete(None)
+        client.send(b"7")
+        await served.handler.until(lambda: b"7" in served.handler.handled)
+        slots[b"park 2"].complete([b"\0\0\0\3two"])
+        assert [await client.receive() for _ in range(5)] == [b"two", b"3", b"five", b"6", b"7"]
+        assert served.server.requests_received == 8
+        with pytest.raises(RuntimeError, match="answered already"):
+            slots[b"park 2"].complete(None)
+
+    scenario(run, body)
+
+
+def test_control_goes_before_data_that_came_in_the_same_poll(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        data = await connect("DATA")
+        control = await connect("CONTROL")
+        await served.handler.until(lambda: len(served.handler.opened) == 2)
+        # What a poll of the loop brings, by hand: which of two sockets a loop reads first is not ours to say.
+        by_listener = {connection.listener.name: connection for connection in served.handler.opened}
+        for name in ("DATA", "CONTROL"):
+            connection = by_listener[name]
+            frame = struct.pack(">i", len(name)) + name.encode()
+            target = connection.get_buffer(-1)
+            target[: len(frame)] = frame
+            connection.buffer_updated(len(frame))
+        assert served.handler.handled == [b"CONTROL"]
+        assert await control.receive() == b"CONTROL"
+        assert await data.receive() == b"DATA"
+
+    scenario(run, body, listeners=(DATA, CONTROL))
+
+
+def test_queued_requests_stop_data_but_not_control_and_parked_ones_stop_nobody(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        one, two, control = await connect(), await connect(), await connect("CONTROL")
+        one.send(b"park 1", b"park 2", b"park 3", b"queue 1", b"queue 2", b"late of one")
+        await served.handler.until(lambda: b"queue 2" in served.handler.handled)
+        two.send(b"late of two")
+        control.send(b"control")
+        assert await control.receive() == b"control"
+        assert served.server.queue.queued == 2
+        assert served.tick.held
+        assert b"late of one" not in served.handler.handled
+        assert b"late of two" not in served.handler.handled
+        served.handler.slots[b"queue 2"].complete(None)
+        assert await two.receive() == b"late of two"
+        for slot in (b"park 1", b"park 2", b"park 3", b"queue 1"):
+            served.handler.slots[slot].complete(None)
+        assert await one.receive() == b"late of one"
+        assert served.server.queue.queued == 0
+
+    scenario(run, body, NetworkConfig(queued_requests_max=2), (DATA, CONTROL))
+
+
+def test_too_many_unanswered_requests_stop_their_own_connection_only(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        greedy, other = await connect(), await connect()
+        greedy.send(*(b"park %d" % number for number in range(6)))
+        await served.handler.until(lambda: len(served.handler.handled) == 4)
+        other.send(b"other")
+        assert await other.receive() == b"other"
+        assert len(served.handler.handled) == 5
+        for number in (0, 1):
+            served.handler.slots[b"park %d" % number].complete(None)
+        await served.handler.until(lambda: len(served.handler.handled) == 7)
+        for number in range(2, 6):
+            served.handler.slots[b"park %d" % number].complete(None)
+
+    scenario(run, body, NetworkConfig(link=LinkLimits(unanswered_requests_max=4)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "line"),
+    [
+        (b"\xff\xff\xff\xff", "WARNING .*a frame of -1 bytes"),
+        (struct.pack(">i", 2**31 - 1), "WARNING .*a frame of 2147483647 bytes; at most 104857600 are allowed"),
+        (b"\0\0\0\6broken", "WARNING .*the request is broken"),
+        (b"\0\0\0\3bug", "ERROR Handling a frame of 127.0.0.1:.* failed"),
+    ],
+)
+def test_a_bad_frame_ends_its_connection_with_one_line_and_harms_no_other(run: Run, sent: bytes, line: str) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        good, bad = await connect(), await connect()
+        served.lines.lines.clear()
+        bad.writer.write(sent)
+        assert await bad.ended()
+        good.send(b"good")
+        assert await good.receive() == b"good"
+        assert len(served.lines.lines) == 1
+        assert re.match(line, served.lines.lines[0])
+        await served.handler.until(lambda: served.handler.closed)
+        assert served.server.connections == 1
+        assert served.pool.lent == 0
+
+    scenario(run, body)
+
+
+def test_large_requests_and_responses_pass(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        large = bytes(range(256)) * 8_000
+        client.send(b"small", large, b"big", b"small")
+        assert await client.receive() == b"small"
+        assert await client.receive() == large
+        assert await client.receive() == bytes(1 << 20)
+        assert await client.receive() == b"small"
+        assert served.pool.lent == 0
+
+    scenario(run, body)
+
+
+def test_a_peer_that_never_reads_is_not_read_any_more(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        greedy, other = await connect(), await connect()
+        greedy.writer.transport.pause_reading()
+        greedy.send(*([b"big"] * 200))
+        await served.handler.until(lambda: served.handler.handled)
+        for _ in range(50):
+            other.send(b"other")
+            assert await other.receive() == b"other"
+        handled = served.handler.handled.count(b"big")
+        # The requests of one receive are answered until the transport says that it is full: not all 200 of them.
+        assert handled < 200
+        greedy.writer.transport.resume_reading()
+        for _ in range(200):
+            assert await greedy.receive() == bytes(1 << 20)
+
+    scenario(run, body)
+
+
+def test_a_peer_for_which_too_much_is_held_back_is_dropped(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        greedy = await connect()
+        greedy.send(*(b"park %d" % number for number in range(8)))
+        await served.handler.until(lambda: len(served.handler.slots) == 8)
+        for number in range(1, 6):
+            served.handler.slots[b"park %d" % number].complete([bytes(1 << 20)])
+        await served.handler.until(lambda: served.handler.closed)
+        assert any("wait for it to read them; at most 4194304 may" in line for line in served.lines.lines)
+        served.handler.slots[b"park 0"].complete([b"too late"])
+        assert await greedy.ended()
+
+    scenario(run, body, NetworkConfig(link=LinkLimits(output_bytes_high=2 << 20, output_bytes_max=4 << 20)))
+
+
+def test_refuses_connections_beyond_the_limits_but_not_those_of_the_control_plane(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        first = await connect()
+        first.send(b"first")
+        assert await first.receive() == b"first"
+        assert await (await connect()).ended()
+        assert served.server.connections_refused == 1
+        assert "max.connections.per.ip" in served.lines.lines[-1]
+        control = await connect("CONTROL")
+        control.send(b"control")
+        assert await control.receive() == b"control"
+        first.close()
+        await served.handler.until(lambda: len(served.handler.closed) == 1)
+        again = await connect()
+        again.send(b"again")
+        assert await again.receive() == b"again"
+
+    config = NetworkConfig(connections_per_ip_max=100, connections_per_ip_overrides={"127.0.0.1": 1})
+    scenario(run, body, config, (DATA, CONTROL))
+
+
+@pytest.mark.parametrize("limit", ["max.connections allows", "its max.connections"])
+def test_refuses_connections_beyond_the_broker_s_and_the_listener_s_limit(run: Run, limit: str) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        first = await connect()
+        first.send(b"first")
+        assert await first.receive() == b"first"
+        assert await (await connect()).ended()
+        assert served.lines.lines[-1].endswith(limit)
+
+    of_broker = limit.startswith("max")
+    listener = ListenerConfig("DATA", "127.0.0.1", 0, connections_max=100 if of_broker else 1)
+    scenario(run, body, NetworkConfig(connections_max=1 if of_broker else 100), (listener,))
+
+
+def test_an_idle_connection_is_closed_and_one_with_a_parked_request_is_not(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        idle, waiting = await connect(), await connect()
+        waiting.send(b"park")
+        assert await idle.ended()
+        assert served.server.connections == 1
+        served.handler.slots[b"park"].complete([b"\0\0\0\4done"])
+        assert await waiting.receive() == b"done"
+
+    scenario(run, body, NetworkConfig(link=LinkLimits(idle_ms_max=160)))
+
+
+def test_a_muted_connection_is_not_read_until_it_is_unmuted(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        muted, other = await connect(), await connect()
+        muted.send(b"1")
+        assert await muted.receive() == b"1"
+        (connection,) = [one for one in served.handler.opened if one.peer.endswith(f":{_port(muted)}")]
+        connection.mute()
+        muted.send(b"2")
+        for _ in range(20):
+            other.send(b"other")
+            await other.receive()
+        assert b"2" not in served.handler.handled
+        connection.unmute()
+        assert await muted.receive() == b"2"
+
+    scenario(run, body)
+
+
+def test_closing_answers_what_is_on_its_way_and_takes_nothing_new(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        client.send(b"park", b"behind")
+        await served.handler.until(lambda: b"behind" in served.handler.handled)
+        closing = asyncio.ensure_future(served.server.close(drain_ms=5_000))
+        await asyncio.wait([closing], timeout=0)
+        client.send(b"new")
+        served.handler.slots[b"park"].complete([b"\0\0\0\4done"])
+        assert await client.receive() == b"done"
+        assert await client.receive() == b"behind"
+        assert await client.ended()
+        assert await closing
+        assert b"new" not in served.handler.handled
+        assert len(served.metrics) == 0
+
+    scenario(run, body)
+
+
+def test_closing_is_bounded(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        client.send(b"park")
+        await served.handler.until(lambda: served.handler.slots)
+        assert not await served.server.close(drain_ms=20)
+        assert await client.ended()
+        assert served.server.connections == 0
+
+    scenario(run, body)
+
+
+def test_a_listener_that_cannot_listen_is_named_and_leaves_no_other_listening(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        taken = ListenerConfig("TAKEN", "127.0.0.1", served.ports["DATA"])
+        with pytest.raises(OSError, match=r"listener TAKEN on 127\.0\.0\.1") as caught:
+            await served.server.listen([ListenerConfig("FREE", "127.0.0.1", 0), taken])
+        assert caught.value.errno == errno.EADDRINUSE
+
+    scenario(run, body)
+
+
+def test_counts_connections_and_requests(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        client.send(b"1")
+        await client.receive()
+        for tags in ((), (("listener", "DATA"),)):
+            gauge = served.metrics.get(MetricName("kafka.server", "socket-server-metrics", "connection-count", tags))
+            assert isinstance(gauge, Gauge)
+            assert gauge.read() == 1
+        total = served.metrics.get(MetricName("kafka.server", "socket-server-metrics", "request-total"))
+        assert isinstance(total, Gauge)
+        assert total.read() == 1
+
+    scenario(run, body)
+
+
+def _port(client: Client) -> int:
+    return int(client.writer.get_extra_info("sockname")[1])
