@@ -149,5 +149,7 @@ class Client:
             return True
         return True
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()

@@ -40,7 +40,7 @@ def scenario(
                 await body(served, connect)
             finally:
                 for client in clients:
-                    client.close()
+                    await client.close()
 
     run(main())
 
@@ -209,7 +209,7 @@ def test_refuses_connections_beyond_the_limits_but_not_those_of_the_control_plan
         control = await connect("CONTROL")
         control.send(b"control")
         assert await control.receive() == b"control"
-        first.close()
+        await first.close()
         await served.handler.until(lambda: len(served.handler.closed) == 1)
         again = await connect()
         again.send(b"again")
