@@ -426,6 +426,8 @@ class Segment:
                     if len(chunk) - at < _LAST_OFFSET_DELTA_END:
                         break
                     last_offset += _INT32.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)[0]
+                if size <= 0:
+                    raise CorruptRecordError(f"{self.path} has a batch of size {size} at byte {position + at}")
                 if last_offset >= offset:
                     return _Place(position + at, size + LOG_OVERHEAD_BYTES)
                 at += size + LOG_OVERHEAD_BYTES

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.segment import SMALL_APPEND_BYTES, FoundTimestamp, Segment, SegmentConfig, perform_sync
+from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.records import read_records
 from tests.unit.log.log_batches import Appended, TroubledFiles, batch
 
@@ -238,6 +239,19 @@ def test_an_index_that_points_behind_the_log_is_corrupt(directory: Path) -> None
     assert again.recover() == 0
     check_reads(again, [])
     again.close()
+
+
+@pytest.mark.parametrize("size", [-12, 0, -(1 << 31)])
+def test_a_search_ends_at_a_damaged_size(directory: Path, size: int) -> None:
+    segment = make(directory)
+    segment.create()
+    batches = fill(segment, [([1], False, False), ([2], False, True)])
+    with Path(segment.path).open("r+b") as log:
+        log.seek(8)
+        log.write(size.to_bytes(4, "big", signed=True))
+    with pytest.raises(CorruptRecordError, match=f"size {size} at byte 0"):
+        segment.plan_read(batches[1].base_offset, 1)
+    segment.close()
 
 
 def test_counts_and_lets_go_of_descriptors(directory: Path) -> None:
