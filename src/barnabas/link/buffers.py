@@ -22,9 +22,10 @@ class BufferPool:
     A pool that poisons overwrites what is given back, so that a test sees who kept a view of it.
     """
 
-    __slots__ = ("_free", "_large", "_large_kept_bytes", "_poisons", "_spare", "lent", "spare_view")
+    __slots__ = ("_free", "_large", "_large_kept_bytes", "_lent_max", "_poisons", "_spare", "lent", "spare_view")
 
-    def __init__(self, *, poisons: bool = False) -> None:
+    def __init__(self, *, lent_max: int = 256, poisons: bool = False) -> None:
+        self._lent_max = lent_max
         self._poisons = poisons
         self._free: list[tuple[bytearray, memoryview]] = []
         self._large: dict[int, list[memoryview]] = {}
@@ -32,6 +33,11 @@ class BufferPool:
         self._spare, self.spare_view = _small()
         self.lent = 0
         """How many buffers, small and large, connections own now."""
+
+    @property
+    def is_scarce(self) -> bool:
+        """More than `lent_max` buffers are lent: who waits for its turn should keep a copy of its bytes instead."""
+        return self.lent > self._lent_max
 
     def take(self) -> tuple[bytearray, memoryview]:
         """The spare buffer with what was received into it, and a view of all of it; another one becomes the spare."""

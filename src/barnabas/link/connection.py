@@ -227,10 +227,10 @@ class Connection(asyncio.BufferedProtocol):
             if not self._turn_is_due:
                 self._turn_is_due = True
                 self._tick.wait_turn(self)
-            if self._tick.held:
+            # One poll may bring the bytes of very many connections before the first of them has its turn.
+            if self._tick.held or self._context.pool.is_scarce:
                 receiver.compact()
-                self._set_reading(wanted=False)
-            elif receiver.is_full:
+            if self._tick.held or receiver.is_full:
                 self._set_reading(wanted=False)
 
     def pause_writing(self) -> None:

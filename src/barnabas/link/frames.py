@@ -42,7 +42,7 @@ class FrameReceiver:
     @property
     def is_full(self) -> bool:
         """Nothing can be received before what is there has been delivered: `target()` would be empty."""
-        return self._view is not None and self._filled == self._limit
+        return self._filled == self._limit if self._view is not None else len(self._carry) == SMALL_BYTES
 
     @property
     def has_frame(self) -> bool:

@@ -95,7 +95,7 @@ class Serving:
         self.lines = Lines()
         self.handler = Handler()
         self.metrics = MetricsRegistry(host.loop.time)
-        self.pool = BufferPool(poisons=True)
+        self.pool = BufferPool(lent_max=3, poisons=True)
         self.tick = Tick(host.loop)
         self.ports: dict[str, int] = {}
         logger = logging.getLogger(f"network of {id(self)}")

@@ -85,6 +85,25 @@ def test_control_goes_before_data_that_came_in_the_same_poll(run: Run) -> None:
     scenario(run, body, listeners=(DATA, CONTROL))
 
 
+def test_a_poll_that_brings_many_connections_takes_few_buffers(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        clients = [await connect() for _ in range(10)]
+        await served.handler.until(lambda: len(served.handler.opened) == 10)
+        large = bytes(40_000)
+        frame = struct.pack(">i", len(large)) + large
+        for connection in served.handler.opened:
+            for part in (frame, frame):  # the second fills the buffer, or what is kept instead of one
+                target = connection.get_buffer(-1)
+                count = min(len(target), len(part))
+                target[:count] = part[:count]
+                connection.buffer_updated(count)
+        assert served.pool.lent == 3
+        for client in clients:
+            assert await client.receive() == large
+
+    scenario(run, body)
+
+
 def test_queued_requests_stop_data_but_not_control_and_parked_ones_stop_nobody(run: Run) -> None:
     async def body(served: Serving, connect: Any) -> None:
         one, two, control = await connect(), await connect(), await connect("CONTROL")
