@@ -55,7 +55,7 @@ test-clients: $(TEST) ## Real Kafka clients against broker processes (comes with
 
 .PHONY: test-cluster
 test-cluster: $(TEST) ## Failures of real processes: kill -9 for longer than in make test
-	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster
+	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster --timeout 900
 
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite

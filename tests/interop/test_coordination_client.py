@@ -53,7 +53,7 @@ def test_session_that_nobody_keeps_alive_expires(run: Run, zookeeper_server: Zoo
                     while client.state is SessionState.CONNECTED:
                         await asyncio.sleep(0.01)
                 ticket = client.ticket
-                await client._stop()
+                await client.close()  # without a connection it cannot tell the server
             finally:
                 zookeeper_server.process.resume()
             assert await gone.next() == (EventType.NODE_DELETED, "/mine")

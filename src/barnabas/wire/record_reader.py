@@ -246,7 +246,6 @@ def _scan_usual(data: Buffer, record_count: int, base_timestamp_ms: int) -> Reco
                 length, position = _read_long(data, position - 1, 32)
                 length <<= 1
         start = position
-
         encoded = data[position + 1]  # behind the attributes
         position += 2
         if encoded != encoded_before or encoded > 0x7F:
