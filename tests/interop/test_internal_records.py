@@ -21,10 +21,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.kernel.ids import Uuid
 from barnabas.wire import catalogue
 from barnabas.wire.classes import message_class
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
-from barnabas.wire.primitives import uuid_to_text
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record, read_records
 from barnabas.wire.schema import Field, Message
@@ -129,7 +129,7 @@ def as_json(schema: Message, version: int, tree: Tree) -> Any:
         if field.type.is_struct:
             return structure(schema.structs[field.type.name].fields, value)
         if field.type.name == "uuid":
-            return uuid_to_text(value)
+            return str(Uuid(value))
         return base64.b64encode(value).decode() if field.type.name == "bytes" else value
 
     def structure(fields: Sequence[Field], inner: Tree) -> Any:

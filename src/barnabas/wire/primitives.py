@@ -5,8 +5,6 @@ its two errors, variable-length integers, UUIDs, and the slow paths of compiled 
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import struct
 from typing import Final
 
@@ -59,24 +57,6 @@ def unsigned_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
-
-
-def uuid_to_text(uuid: Uuid) -> str:
-    """A UUID as Kafka shows it: 22 characters of URL-safe base64, such as `AAAAAAAAAAAAAAAAAAAAAA`."""
-    if len(uuid) != len(ZERO_UUID):
-        raise EncodeError(f"a UUID has {len(ZERO_UUID)} bytes, not {len(uuid)}")
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
-
-
-def uuid_from_text(text: str) -> Uuid:
-    """The UUID that Kafka shows as `text`. Raises `ValueError` for anything but 16 bytes in URL-safe base64."""
-    uuid = b""
-    if "+" not in text and "/" not in text:
-        with contextlib.suppress(ValueError):
-            uuid = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
-    if len(uuid) != len(ZERO_UUID):
-        raise ValueError(f"not a UUID in URL-safe base64 (22 characters): {text!r}")
-    return uuid
 
 
 # What follows serves compiled code (see compiler_decode.py); the fast case is inlined there and never comes here.

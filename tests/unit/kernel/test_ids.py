@@ -58,6 +58,8 @@ def test_an_id_that_reads_as_an_option_is_thrown_away() -> None:
         ("AAAA", "decodes to 3 bytes"),
         ("A" * 25, "too long"),
         ("A" * 21 + "+", "is not base64url"),
+        ("+/" + "A" * 20, "is not base64url"),
+        ("A" * 18 + "+/AA", "is not base64url"),
         ("A" * 21 + "é", "is not base64url"),
         ("A" * 21 + "\n", "is not base64url"),
         ("A" * 24, "decodes to 18 bytes"),

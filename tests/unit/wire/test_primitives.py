@@ -55,34 +55,6 @@ def test_a_varint_is_not_read_beyond_the_end_of_the_frame() -> None:
         primitives.read_unsigned_varint(b"\x80\x01", 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "encoded"),
-    [
-        ("AAAAAAAAAAAAAAAAAAAAAA", "00" * 16),
-        ("AAAAAAAAAAAAAAAAAAAAAQ", "00" * 15 + "01"),
-        ("_____________________w", "ff" * 16),
-        ("-_-_-_-_-_-_-_-_-_-_-w", "fbffbffbffbffbffbffbffbffbffbffb"),
-    ],
-)
-def test_uuids_are_shown_as_kafka_shows_them(text: str, encoded: str) -> None:
-    assert primitives.uuid_to_text(bytes.fromhex(encoded)) == text
-    assert primitives.uuid_from_text(text).hex() == encoded
-    assert primitives.uuid_from_text(text + "==").hex() == encoded
-
-
-@pytest.mark.parametrize(
-    "text", ["", "AAAA", "A" * 23, "A" * 40, "+/AAAAAAAAAAAAAAAAAAAA", "ä" * 22, "A AAAAAAAAAAAAAAAAAAAAA"]
-)
-def test_what_is_no_uuid_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a UUID"):
-        primitives.uuid_from_text(text)
-
-
-def test_a_uuid_of_another_length_cannot_be_shown() -> None:
-    with pytest.raises(EncodeError, match="16 bytes, not 15"):
-        primitives.uuid_to_text(bytes(15))
-
-
 def test_tagged_fields_are_skipped_by_their_sizes() -> None:
     data = bytes.fromhex("02" + "0003616263" + "8101" + "00" + "77")
     assert primitives.skip_tagged_fields(data, 1, len(data), data[0]) == len(data) - 1
