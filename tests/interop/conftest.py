@@ -68,6 +68,6 @@ def ensemble(oracle_jars: Path, tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
 def kafka_broker(
     oracle_jars: Path, zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApacheKafkaBroker]:
-    """One Apache Kafka broker, id 0, on `zookeeper_server` without a chroot, for the whole run."""
-    with apache_kafka_broker(tmp_path_factory.mktemp("kafka"), zookeeper_server.address) as broker:
+    """One Apache Kafka broker, id 0, in a chroot of `zookeeper_server`, for the whole run."""
+    with apache_kafka_broker(tmp_path_factory.mktemp("kafka"), f"{zookeeper_server.address}/kafka") as broker:
         yield broker

@@ -156,7 +156,7 @@ def ours(configs: tuple[Described, ...]) -> dict[str, Described]:
 
 @pytest.fixture(scope="module")
 def oracle(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    address = f"{zookeeper_server.address}/config"
+    address = f"{zookeeper_server.address}/configured"
     directory = tmp_path_factory.mktemp("kafka")
     with apache_kafka_broker(directory, address, int(BROKER_ID), overrides=STATIC) as broker:
         properties = broker.directory / "server.properties"
