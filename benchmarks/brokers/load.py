@@ -1,0 +1,136 @@
+"""Load on one partition by `load.c`, which costs next to nothing itself: one prebuilt request, again and again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.codec import request_encoder
+from barnabas.wire.messages import FetchRequest, ProduceRequest
+from barnabas.wire.primitives import Buffer
+from barnabas.wire.record_builder import RecordBatchBuilder
+
+CLIENT_ID = "benchmark"
+_PRODUCE_VERSION = 7
+_FETCH_VERSION = 11
+_FETCH_OFFSET_MARK = 0x1122334455667788
+_TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one run measured: of all requests, and of the middle and the slowest hundredth of them."""
+
+    requests_per_second: float
+    megabytes_out_per_second: float
+    megabytes_in_per_second: float
+    median_us: float
+    p99_us: float
+
+
+class LoadGenerator:
+    """The compiled generator. Needs gcc or another C compiler under the name `cc`; OSError without."""
+
+    def __init__(self, directory: Path) -> None:
+        self._program = directory / "load"
+        source = Path(__file__).parent / "load.c"
+        subprocess.run(["cc", "-O2", "-o", str(self._program), str(source)], check=True)
+
+    def produce(
+        self,
+        port: int,
+        topic: str,
+        *,
+        connections: int,
+        depth: int,
+        records_per_batch: int,
+        value_bytes: int,
+        requests: int,
+        acks: int,
+    ) -> Load:
+        """Sends the same batch to partition 0 of the topic, with `depth` requests unanswered on each connection."""
+        frame = _produce_frame(topic, acks, records_per_batch, value_bytes)
+        # Correlation id, count of topics, name, count of partitions, index.
+        error_at = 4 + 4 + 2 + len(topic) + 4 + 4
+        return self._run(frame, port, connections, depth, requests, error_at)
+
+    def fetch(
+        self,
+        port: int,
+        topic: str,
+        *,
+        connections: int,
+        depth: int,
+        bytes_max: int,
+        requests: int,
+        records_per_batch: int,
+        batches: int,
+    ) -> Load:
+        """Walks the first `batches` batches of partition 0 of the topic, again and again, without fetch sessions."""
+        frame, offset_at = _fetch_frame(topic, bytes_max)
+        # Correlation id, throttle time, error, session, count of topics, name, count of partitions, index.
+        error_at = 4 + 4 + 2 + 4 + 4 + 2 + len(topic) + 4 + 4
+        return self._run(
+            frame, port, connections, depth, requests, error_at, str(offset_at), str(records_per_batch), str(batches)
+        )
+
+    def _run(
+        self, frame: bytes, port: int, connections: int, depth: int, requests: int, error_at: int, *offsets: str
+    ) -> Load:
+        with tempfile.NamedTemporaryFile(prefix="frame-") as file:
+            file.write(frame)
+            file.flush()
+            numbers = (port, connections, depth, requests, error_at)
+            command = [str(self._program), file.name, *map(str, numbers), *offsets]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the load failed with {done.returncode}: {done.stderr} {done.stdout}")
+        found = json.loads(done.stdout)
+        return Load(
+            requests_per_second=found["requests"] / found["seconds"],
+            megabytes_out_per_second=found["bytes_out"] / found["seconds"] / 1e6,
+            megabytes_in_per_second=found["bytes_in"] / found["seconds"] / 1e6,
+            median_us=found["p50_us"],
+            p99_us=found["p99_us"],
+        )
+
+
+def _produce_frame(topic: str, acks: int, records: int, value_bytes: int) -> bytes:
+    builder = RecordBatchBuilder()
+    now_ms = int(time.time() * 1000)
+    for number in range(records):
+        builder.append(now_ms, None, bytes(97 + (number * 7 + index) % 26 for index in range(value_bytes)))
+    partition = ProduceRequest.PartitionProduceData(index=0, records=memoryview(builder.build()))
+    request = ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])],
+    )
+    return _joined(request_encoder(ApiKey.PRODUCE, _PRODUCE_VERSION, CLIENT_ID)(1, request))
+
+
+def _fetch_frame(topic: str, bytes_max: int) -> tuple[bytes, int]:
+    """The frame, and where its offset stands."""
+    partition = FetchRequest.FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=_FETCH_OFFSET_MARK, partition_max_bytes=bytes_max
+    )
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 * 1024 * 1024,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+    )
+    frame = _joined(request_encoder(ApiKey.FETCH, _FETCH_VERSION, CLIENT_ID)(1, request))
+    return frame, frame.index(_FETCH_OFFSET_MARK.to_bytes(8, "big"))
+
+
+def _joined(buffers: list[Buffer]) -> bytes:
+    return b"".join(bytes(buffer) for buffer in buffers)

@@ -1,0 +1,99 @@
+"""Single requests over a plain socket, so that no client library is part of what is measured."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.codec import request_encoder, response_decoder
+from barnabas.wire.messages import CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest
+
+CLIENT_ID = "benchmark"
+_TIMEOUT_SECONDS = 120.0
+_METADATA_VERSION = 8
+_CREATE_TOPICS_VERSION = 5
+_DELETE_TOPICS_VERSION = 4
+
+
+def call(port: int, key: ApiKey, version: int, message: Any, timeout_seconds: float = _TIMEOUT_SECONDS) -> Any:
+    """Sends one request to 127.0.0.1 on a connection of its own and returns the response. OSError when none comes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
+        connection.settimeout(timeout_seconds)
+        connection.sendall(b"".join(request_encoder(key, version, CLIENT_ID)(1, message)))
+        size = struct.unpack(">i", _receive(connection, 4))[0]
+        answer = _receive(connection, size)
+    return response_decoder(key, version)(answer, 0, len(answer))[0]
+
+
+def metadata(port: int, topics: list[str] | None = None) -> Any:
+    """The Metadata answer; of no topic where none is named. Nothing is created."""
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics or []]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    return call(port, ApiKey.METADATA, _METADATA_VERSION, request, 5.0)
+
+
+def brokers_known_at(port: int) -> list[int]:
+    """The ids of the live brokers as this broker knows them."""
+    return [broker.node_id for broker in metadata(port).brokers]
+
+
+def controller_port(port: int) -> int:
+    """Where the controller listens. OSError while there is none."""
+    answer = metadata(port)
+    for broker in answer.brokers:
+        if broker.node_id == answer.controller_id:
+            return int(broker.port)
+    raise ConnectionError("no controller is known")
+
+
+def create_topic(port: int, name: str, partitions: int, replication_factor: int, **configs: str) -> None:
+    """Creates a topic by the controller; RuntimeError with what it answered otherwise."""
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+    (result,) = call(controller_port(port), ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, request).topics
+    if result.error_code:
+        raise RuntimeError(f"topic {name} was not created: {result.error_code} {result.error_message}")
+
+
+def delete_topic(port: int, name: str) -> None:
+    """Deletes a topic by the controller; RuntimeError with what it answered otherwise."""
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000)
+    (result,) = call(controller_port(port), ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, request).responses
+    if result.error_code:
+        raise RuntimeError(f"topic {name} was not deleted: {result.error_code}")
+
+
+def leaders(port: int, topic: str) -> dict[int, int]:
+    """The leader of each partition that has one."""
+    (found,) = metadata(port, [topic]).topics
+    return {
+        partition.partition_index: partition.leader_id
+        for partition in found.partitions
+        if partition.error_code == 0 and partition.leader_id >= 0
+    }
+
+
+def leader_port(port: int, topic: str, partition: int = 0) -> int:
+    """Where the partition's leader listens. OSError while there is none."""
+    leader = leaders(port, topic).get(partition)
+    for broker in metadata(port).brokers:
+        if broker.node_id == leader:
+            return int(broker.port)
+    raise ConnectionError(f"{topic}-{partition} has no leader")
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        chunk = connection.recv(count - len(received))
+        if not chunk:
+            raise ConnectionError("the broker closed the connection")
+        received += chunk
+    return bytes(received)
