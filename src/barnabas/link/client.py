@@ -78,10 +78,8 @@ class ClientConnection(Connection):
         EncodeError for a message that cannot be written, ValueError for an unknown version. Cancelling the future does
         not take the request back.
         """
-        api_key = type(message).SCHEMA.api_key
-        encode = functools.partial(_encode, codec.request_encoder(api_key, version, self._client_id), message)
-        decode = functools.partial(_decode_copy, codec.response_decoder(api_key, version))
-        return self._request(encode, decode, timeout_ms)
+        encode = encoding(message, version, self._client_id)
+        return self._request(encode, decoding_copy(type(message).SCHEMA.api_key, version), timeout_ms)
 
     def start(
         self, encode: Encode, decode: Decode[Any], timeout_ms: float, on_response: OnResponse, on_failure: OnFailure
@@ -116,9 +114,7 @@ class ClientConnection(Connection):
         question = ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version)
         version = _API_VERSIONS_VERSION
         while True:
-            encode = functools.partial(
-                _encode, codec.request_encoder(_API_VERSIONS_KEY, version, self._client_id), question
-            )
+            encode = encoding(question, version, self._client_id)
             answer = await self._request(encode, functools.partial(_decode_api_versions, version), timeout_ms)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version:
                 version = 0
@@ -215,6 +211,21 @@ async def connect(
     return connection
 
 
+def encoding(message: Any, version: int, client_id: str | None) -> Encode:
+    """What writes a request of that version once its correlation id is known. ValueError for an unknown version."""
+    return functools.partial(_encode, codec.request_encoder(type(message).SCHEMA.api_key, version, client_id), message)
+
+
+def decoding_copy(api_key: int, version: int) -> Decode[Any]:
+    """What reads a response out of a copy of its bytes: records in it stay valid."""
+    return functools.partial(_decode_copy, codec.response_decoder(api_key, version))
+
+
+def decoding_view(api_key: int, version: int) -> Decode[Any]:
+    """What reads a response in place: records in it are valid until `on_response` returns."""
+    return functools.partial(_decode_view, codec.response_decoder(api_key, version))
+
+
 def _encode(encode: Callable[[int, Any], list[Buffer]], message: Any, correlation_id: int) -> list[Buffer]:
     return encode(correlation_id, message)
 
@@ -222,6 +233,10 @@ def _encode(encode: Callable[[int, Any], list[Buffer]], message: Any, correlatio
 def _decode_copy(decode: Callable[[Buffer, int, int], tuple[Any, int]], buffer: Buffer, start: int, end: int) -> Any:
     copy = bytes(buffer[start:end])
     return decode(copy, 0, len(copy))[0]
+
+
+def _decode_view(decode: Callable[[Buffer, int, int], tuple[Any, int]], buffer: Buffer, start: int, end: int) -> Any:
+    return decode(buffer, start, end)[0]
 
 
 def _decode_api_versions(version: int, buffer: Buffer, start: int, end: int) -> ApiVersionsResponse:

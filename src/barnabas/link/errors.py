@@ -17,3 +17,7 @@ class RequestTimeoutError(TimeoutError):
 
 class InFlightLimitError(RuntimeError):
     """As many requests wait for their responses as the connection may have; the caller waits for one of them."""
+
+
+class UnsupportedVersionError(ValueError):
+    """The broker does not speak any version of an API that we can use."""
