@@ -120,17 +120,23 @@ class Histogram:
 
     def update(self, value: int) -> None:
         """Counts one value; a negative one (a clock that stepped) counts as 0."""
+        self.update_many(value, 1)
+
+    def update_many(self, value: int, count: int) -> None:
+        """Counts one value so many times; nothing happens for none."""
+        if count <= 0:
+            return
         if value < 0:
             value = 0
         if value > self.maximum:
             self.maximum = value
         if not self.count or value < self.minimum:
             self.minimum = value
-        self.count += 1
-        self.total += value
+        self.count += count
+        self.total += value * count
         shift = value.bit_length() - 5
         index = value if shift <= 0 else (shift << 4) + (value >> shift)
-        self._buckets[index] = self._buckets.get(index, 0) + 1
+        self._buckets[index] = self._buckets.get(index, 0) + count
 
     def snapshot(self) -> Snapshot:
         self._decay()

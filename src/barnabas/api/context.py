@@ -1,0 +1,131 @@
+"""What a handler knows of a request beside its fields, and how it answers later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from barnabas.network.connection import ServerConnection, Slot
+    from barnabas.wire.classes import Message
+    from barnabas.wire.errors import KafkaError
+    from barnabas.wire.primitives import Buffer
+
+
+class Answers(Protocol):
+    """The dispatcher, as far as contexts need it. Neither method raises: the connection ends if nothing can be said."""
+
+    def encode(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
+        """The frame of the response, counted; None if there is nothing to send."""
+        ...
+
+    def failure(self, context: RequestContext, error: KafkaError) -> Message | None:
+        """The response that says so."""
+        ...
+
+
+class RequestContext:
+    """Where a request comes from and how it is to be answered. Handlers read it."""
+
+    __slots__ = (
+        "_answers",
+        "_responder",
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "received",
+        "request",
+        "request_name",
+    )
+
+    def __init__(
+        self,
+        answers: Answers,
+        connection: ServerConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received: float,
+        request: Any,
+    ) -> None:
+        self._answers = answers
+        self._responder: Responder | None = None
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received = received
+        """When the request was handed over, in seconds of the loop's clock."""
+        self.request = request
+        self.request_name: str | None = None
+        """A name that the request is counted by beside its API's; Fetch sets `FetchFollower` or `FetchConsumer`."""
+
+    @property
+    def client_host(self) -> str:
+        """The client's IP address; Kafka writes it with a slash ahead."""
+        return self.connection.address
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that the client came in by; it is told addresses of this one."""
+        return self.connection.listener.name
+
+    @property
+    def is_control(self) -> bool:
+        """The request came by the control plane, or by a connection of the controller."""
+        return self.connection.is_control
+
+    @property
+    def principal(self) -> str:
+        """Who asks. Everybody is anonymous where no listener authenticates."""
+        return "User:ANONYMOUS"
+
+    @property
+    def responder(self) -> Responder | None:
+        """What `park` gave, if it was called."""
+        return self._responder
+
+    def park(self, *, is_queued: bool = False) -> Responder:
+        """Takes the place of the response, to answer after `handle` has returned.
+
+        `is_queued` says that the request waits for work of this broker, which `queued.max.requests` bounds. Raises
+        RuntimeError if called again.
+        """
+        if self._responder is not None:
+            raise RuntimeError("this request is parked already")
+        responder = self._responder = Responder(self, self.connection.park(is_queued=is_queued), self._answers)
+        return responder
+
+
+class Responder:
+    """Answers a parked request, once. Made by `RequestContext.park`."""
+
+    __slots__ = ("_answers", "_slot", "context")
+
+    def __init__(self, context: RequestContext, slot: Slot, answers: Answers) -> None:
+        self.context = context
+        self._slot = slot
+        self._answers = answers
+
+    @property
+    def is_done(self) -> bool:
+        return self._slot.is_done
+
+    @property
+    def is_queued(self) -> bool:
+        """It waits for work of this broker."""
+        return self._slot.is_queued
+
+    def respond(self, message: Message | None) -> None:
+        """Gives the response, which leaves in the order of the connection's requests; None: there is none.
+
+        Nothing happens if the connection is over. Raises RuntimeError if the request was answered before.
+        """
+        self._slot.complete(self._answers.encode(self.context, message))
+
+    def fail(self, error: KafkaError) -> None:
+        """Answers with the error, in the form that the API has for it."""
+        self.respond(self._answers.failure(self.context, error))

@@ -1,0 +1,259 @@
+"""From a frame to its handler, and from what the handler says back to a frame.
+
+Control goes before data: requests of the control plane's listener do, and those of any connection by which a controller
+has spoken (`link.tick` does the ordering). A request of an API or version that is not answered ends its connection, as
+in Kafka; only ApiVersions has an answer for it, so that a newer client can ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from barnabas.api.context import RequestContext, Responder
+from barnabas.api.registry import FrameHandler, Handler, Registry
+from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
+from barnabas.api.response_errors import errors_of
+from barnabas.kernel.host import Host
+from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.network.connection import ServerConnection
+from barnabas.wire import codec, headers
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.classes import Message
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import ApiVersionsResponse
+from barnabas.wire.primitives import Buffer, EncodeError, ProtocolError
+
+# Key and version as one number, correlation id, and the length of the client id, which nearly every header has.
+_HEADER: Final = struct.Struct(">iih")
+_HEADER_BYTES: Final = _HEADER.size
+_FLEXIBLE_HEADER: Final = 2
+_INT16_MAX: Final = 0x7FFF
+_CONTROLLER_APIS: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+
+
+class _Route:
+    """One API in one version: everything that a request of it needs."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "decode",
+        "encode",
+        "handler",
+        "header_version",
+        "is_from_controller",
+        "metrics",
+        "requests",
+        "take_frame",
+    )
+
+    def __init__(self, handler: Handler, api_version: int, metrics: RequestMetrics) -> None:
+        key = handler.api_key
+        self.handler = handler
+        self.api_key = int(key)
+        self.api_version = api_version
+        self.decode = codec.request_decoder(key, api_version)
+        self.encode = codec.response_encoder(key, api_version)
+        self.header_version = headers.request_header_version(key, api_version)
+        self.is_from_controller = key in _CONTROLLER_APIS
+        self.metrics = metrics
+        self.requests = metrics.meter(api_version)
+        self.take_frame = handler.take_frame if isinstance(handler, FrameHandler) else None
+
+
+class Dispatcher:
+    """Handles every request of a broker; what the network calls (`network.ports.RequestHandler`)."""
+
+    def __init__(self, host: Host, registry: Registry, logger: logging.Logger, metrics: MetricsRegistry) -> None:
+        """`registry` may still be filled afterwards; a handler is looked up when its first request comes."""
+        self._loop = host.loop
+        self._registry = registry
+        self._logger = logger
+        self._metrics = RequestMetricsByName(metrics)
+        self._routes: dict[int, _Route] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def running(self) -> int:
+        """How many handlers' coroutines have not ended."""
+        return len(self._tasks)
+
+    async def close(self) -> None:
+        """Cancels the coroutines that still run, and waits for their ends. To be called when the network is closed."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # The network's calls.
+
+    def connection_opened(self, connection: ServerConnection) -> None:
+        """Nothing is kept by connection."""
+
+    def connection_closed(self, connection: ServerConnection) -> None:
+        """Nothing is kept by connection; requests that run go on, and their answers are dropped."""
+
+    def handle(
+        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+    ) -> list[Buffer] | None:
+        if end - start < _HEADER_BYTES:
+            raise ProtocolError(f"a request of {end - start} bytes, which has no room for a header")
+        key_and_version, correlation_id, length = _HEADER.unpack_from(buffer, start)
+        route = self._routes.get(key_and_version)
+        if route is None:
+            route = self._new_route(key_and_version)
+            if route is None:
+                return self._unsupported_api_versions(correlation_id)
+        take_frame = route.take_frame
+        if take_frame is not None:
+            position = start + _HEADER_BYTES + max(0, length)
+            has_tags = False
+            if route.header_version == _FLEXIBLE_HEADER:
+                has_tags = position >= end or buffer[position] != 0
+                position += 1
+            if not has_tags:
+                response = take_frame(connection, buffer, position, end, route.api_version, correlation_id)
+                if response is not False:
+                    route.requests.count += 1
+                    return response
+        return self._decode_and_handle(connection, route, buffer, start, end)
+
+    # The contexts' calls.
+
+    def encode(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
+        route = self._route_of(context)
+        responder = context.responder
+        metrics = (route.metrics,) if context.request_name is None else (route.metrics, self._more_metrics(context))
+        for figures in metrics:
+            if responder is None:
+                figures.answered_at_once += 1
+            else:
+                duration_ms = int((self._loop.time() - context.received) * 1000)
+                figures.answered_later(duration_ms, is_queued=responder.is_queued)
+        if message is None or not context.connection.is_open:
+            return None
+        for code in errors_of(message):
+            for figures in metrics:
+                figures.count_error(code)
+        try:
+            return route.encode(context.correlation_id, message)
+        except EncodeError:
+            self._logger.exception("The response to %s cannot be written", _shown(context))
+        instead = self.failure(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        try:
+            return route.encode(context.correlation_id, instead) if instead is not None else None
+        except EncodeError:
+            self._logger.exception("Neither can the error response to %s", _shown(context))
+            context.connection.abort()
+            return None
+
+    def failure(self, context: RequestContext, error: KafkaError) -> Message | None:
+        handler = self._route_of(context).handler
+        try:
+            response: Message = handler.error_response(context, context.request, error)
+        except Exception:
+            self._logger.exception("%s has no answer for %s to %s", type(handler).__name__, error, _shown(context))
+            context.connection.abort()
+            return None
+        return response
+
+    # Inside.
+
+    def _new_route(self, key_and_version: int) -> _Route | None:
+        """The route of a request that came for the first time; None for a version of ApiVersions that is unknown."""
+        api_key, api_version = key_and_version >> 16, key_and_version & 0xFFFF
+        if api_version > _INT16_MAX:
+            api_version -= _INT16_MAX * 2 + 2
+        handler = self._registry.handlers.get(api_key)
+        if handler is not None and handler.versions[0] <= api_version <= handler.versions[1]:
+            metrics = self._metrics.of(handler.api_key.api_name)
+            if isinstance(handler, FrameHandler):
+                handler.count_by(metrics)
+            route = self._routes[key_and_version] = _Route(handler, api_version, metrics)
+            return route
+        if handler is not None and api_key == ApiKey.API_VERSIONS:
+            return None
+        raise ProtocolError(f"a request with API key {api_key} in version {api_version}, which is not answered here")
+
+    def _unsupported_api_versions(self, correlation_id: int) -> list[Buffer]:
+        """Version 0 with the versions of this API alone (KIP-511): every client can read it and ask again."""
+        low, high = self._registry.handlers[ApiKey.API_VERSIONS].versions
+        self._metrics.of(ApiKey.API_VERSIONS.api_name).count_error(ErrorCode.UNSUPPORTED_VERSION)
+        own = ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+        return codec.response_encoder(ApiKey.API_VERSIONS, 0)(correlation_id, response)
+
+    def _decode_and_handle(
+        self, connection: ServerConnection, route: _Route, buffer: bytearray | memoryview, start: int, end: int
+    ) -> list[Buffer] | None:
+        _, _, correlation_id, client_id, position = headers.read_request_header(buffer, start, end)
+        request, _ = route.decode(buffer, position, end)
+        route.requests.count += 1
+        if route.is_from_controller and not connection.is_control:
+            connection.is_control = True
+        context = RequestContext(
+            self, connection, route.api_key, route.api_version, correlation_id, client_id, self._loop.time(), request
+        )
+        outcome: Any
+        try:
+            outcome = route.handler.handle(context, request)
+        except Exception as error:  # noqa: BLE001 - sorted there
+            outcome = self._failed(context, error)
+            if context.responder is not None:
+                self._answer(context.responder, outcome)
+                return None
+        if isinstance(outcome, Awaitable):
+            responder = context.responder or context.park(is_queued=True)
+            task = self._loop.create_task(self._finish(responder, outcome), name=f"{_shown(context)}")
+            self._tasks[task] = None
+            task.add_done_callback(self._ended)
+            return None
+        return self.encode(context, outcome) if context.responder is None else None
+
+    async def _finish(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
+        """Waits for what a handler's coroutine says, and answers."""
+        try:
+            message = await outcome
+        except Exception as error:  # noqa: BLE001 - sorted there
+            message = self._failed(responder.context, error)
+        except BaseException:
+            self._answer(responder, None)
+            raise
+        self._answer(responder, message)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and task.exception() is not None:
+            self._logger.error("%s ended with an error", task.get_name(), exc_info=task.exception())
+
+    def _answer(self, responder: Responder, message: Message | None) -> None:
+        if not responder.is_done:
+            responder.respond(message)
+
+    def _failed(self, context: RequestContext, error: Exception) -> Message | None:
+        """What a request is answered whose handler raised."""
+        if isinstance(error, KafkaError):
+            return self.failure(context, error)
+        if isinstance(error, ProtocolError):
+            context.connection.fail(f"{_shown(context)}: {error}")
+            return None
+        self._logger.error("Handling %s failed", _shown(context), exc_info=error)
+        return self.failure(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _route_of(self, context: RequestContext) -> _Route:
+        return self._routes[context.api_key << 16 | context.api_version]
+
+    def _more_metrics(self, context: RequestContext) -> RequestMetrics:
+        return self._metrics.of(context.request_name or "")
+
+
+def _shown(context: RequestContext) -> str:
+    """The request, for the log."""
+    return (
+        f"{ApiKey(context.api_key).api_name} v{context.api_version} {context.correlation_id}"
+        f" of {context.client_id} at {context.connection.peer}"
+    )

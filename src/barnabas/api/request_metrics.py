@@ -1,0 +1,98 @@
+"""What is counted of every request: `kafka.network:type=RequestMetrics`, under Kafka's names.
+
+Durations are of the loop's clock, which stands still while a request is handled: what is answered at once took 0 ms,
+and costs one addition. There is no queue between network and handlers, so there are no queue times.
+"""
+
+from __future__ import annotations
+
+from barnabas.kernel.metrics import Histogram, Meter, MetricName, MetricsRegistry, Snapshot
+from barnabas.wire.errors import ErrorCode
+
+GROUP = "kafka.network"
+TYPE = "RequestMetrics"
+
+
+class RequestTimes(Histogram):
+    """Milliseconds; requests that were answered at once are added in one go when it is read."""
+
+    __slots__ = ("_read_at_once", "_requests")
+
+    def __init__(self, metrics: MetricsRegistry, requests: RequestMetrics) -> None:
+        super().__init__(metrics.now)
+        self._requests = requests
+        self._read_at_once = 0
+
+    def snapshot(self) -> Snapshot:
+        at_once = self._requests.answered_at_once
+        self.update_many(0, at_once - self._read_at_once)
+        self._read_at_once = at_once
+        return super().snapshot()
+
+
+class RequestMetrics:
+    """The figures of one API, or of one kind of its requests (`FetchFollower`)."""
+
+    __slots__ = (
+        "_errors",
+        "_meters",
+        "_metrics",
+        "answered_at_once",
+        "local_time",
+        "name",
+        "remote_time",
+        "total_time",
+    )
+
+    def __init__(self, metrics: MetricsRegistry, name: str) -> None:
+        self._metrics = metrics
+        self._errors: dict[int, Meter] = {}
+        self._meters: dict[int, Meter] = {}
+        self.name = name
+        self.answered_at_once = 0
+        """Requests that were answered in the turn of the loop that brought them."""
+        tags = (("request", name),)
+        self.total_time = metrics.add(MetricName(GROUP, TYPE, "TotalTimeMs", tags), RequestTimes(metrics, self))
+        """From the hand-over to the response."""
+        self.remote_time = metrics.add(MetricName(GROUP, TYPE, "RemoteTimeMs", tags), RequestTimes(metrics, self))
+        """Of it, waiting for something to happen elsewhere."""
+        self.local_time = metrics.add(MetricName(GROUP, TYPE, "LocalTimeMs", tags), RequestTimes(metrics, self))
+        """Of it, waiting for work of this broker."""
+
+    def meter(self, version: int) -> Meter:
+        """Counts the requests of a version."""
+        meter = self._meters.get(version)
+        if meter is None:
+            tags = (("request", self.name), ("version", str(version)))
+            meter = self._meters[version] = self._metrics.meter(MetricName(GROUP, TYPE, "RequestsPerSec", tags))
+        return meter
+
+    def answered_later(self, duration_ms: int, *, is_queued: bool) -> None:
+        """Counts a request that was parked."""
+        self.total_time.update(duration_ms)
+        self.local_time.update(duration_ms if is_queued else 0)
+        self.remote_time.update(0 if is_queued else duration_ms)
+
+    def count_error(self, code: int) -> None:
+        """Counts an error that was answered; nothing happens for NONE."""
+        if not code:
+            return
+        meter = self._errors.get(code)
+        if meter is None:
+            tags = (("request", self.name), ("error", ErrorCode.for_code(code).name))
+            meter = self._errors[code] = self._metrics.meter(MetricName(GROUP, TYPE, "ErrorsPerSec", tags))
+        meter.count += 1
+
+
+class RequestMetricsByName:
+    """The figures of all APIs, made when an API is first asked for."""
+
+    def __init__(self, metrics: MetricsRegistry) -> None:
+        self._metrics = metrics
+        self._by_name: dict[str, RequestMetrics] = {}
+
+    def of(self, name: str) -> RequestMetrics:
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = RequestMetrics(self._metrics, name)
+        return found
