@@ -124,6 +124,8 @@ class Responder:
 
         Nothing happens if the connection is over. Raises RuntimeError if the request was answered before.
         """
+        if self._slot.is_done:
+            raise RuntimeError("this request has been answered already")
         self._slot.complete(self._answers.encode(self.context, message))
 
     def fail(self, error: KafkaError) -> None:
