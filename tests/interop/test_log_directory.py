@@ -31,7 +31,7 @@ def partition_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(BATCHES):
         first_ms = 1_700_000_000_000 + number
         one = batch(segment.next_offset, [first_ms + each for each in range(PER_BATCH)])
-        segment.append(one.data, one.last_offset, one.max_timestamp_ms, one.last_offset)
+        segment.append(one.data, one.last_offset, one.max_timestamp_ms)
     segment.transaction_index.append(AbortedTransaction(11, BASE + 3, BASE + 30, BASE + 2))
     segment.close()
     entries = [

@@ -48,7 +48,7 @@ def writer(promised: Promised) -> Main:
         for number in range(APPENDS):
             one = made_batch(number)
             promised.batches.append(one)
-            segment.append(one.data, one.last_offset, one.max_timestamp_ms, one.last_offset)
+            segment.append(one.data, one.last_offset, one.max_timestamp_ms)
             if number % 2:
                 segment.write_pending()
                 promised.written = number + 1
@@ -85,7 +85,7 @@ def recovered(promised: Promised, least: int) -> Main:
             data = promised.batches[number].data
             assert read_at(host.files, plan.descriptor, len(data), plan.position) == data
         one = made_batch(count)
-        segment.append(one.data, one.last_offset, one.max_timestamp_ms, one.last_offset)
+        segment.append(one.data, one.last_offset, one.max_timestamp_ms)
         segment.close()
         again = open_segment(host)
         again.load()

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Buffer, Files
+from barnabas.log.batch_scan import FoundTimestamp, TimestampSearch, scan_batches, search_timestamp
 from barnabas.log.files import read_at, write_all
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.indexes import (
@@ -27,6 +30,7 @@ from barnabas.log.indexes import (
     TransactionIndex,
 )
 from barnabas.log.names import (
+    DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -34,17 +38,18 @@ from barnabas.log.names import (
     segment_file_name,
 )
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, NO_TIMESTAMP, Batch, batch_at, walk_batches
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, NO_TIMESTAMP, Batch
 
 SMALL_APPEND_BYTES: Final = 16 * 1024
 PENDING_BYTES_MAX: Final = 1024 * 1024
 _PREFIX: Final = struct.Struct(">qiib")  # offset, size, leader epoch or CRC-32, magic
-_PREFIX_BYTES: Final = _PREFIX.size
 _LAST_OFFSET_DELTA_AT: Final = 23
 _LAST_OFFSET_DELTA_END: Final = 27
 _INT32: Final = struct.Struct(">i")
 _SEARCH_BYTES: Final = 8 * 1024
-_SCAN_BYTES: Final = 1024 * 1024
+RECENT_BATCHES_MAX: Final = 128
+"""So many of the last batches, and at most twice as many, are found without reading: followers and most consumers ask
+for those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,17 @@ class SegmentConfig:
 
 
 class ReadPlan(NamedTuple):
-    """Bytes to send: `length_bytes` from `position` of `descriptor`, which stays open until the segment is closed."""
+    """Bytes to send: `length_bytes` from `position` of `descriptor`, which stays open until the segment is closed.
+
+    Whoever reads in a later turn of the loop pins the segment until then.
+    """
 
     descriptor: int
     position: int
     length_bytes: int
     is_first_batch_incomplete: bool
     """The first batch is larger than what was asked for, so no whole batch is there."""
+    segment: Segment
 
 
 class SyncWork(NamedTuple):
@@ -79,16 +88,17 @@ class SyncWork(NamedTuple):
     """Whose entries, the names of the segment's files, become durable too."""
 
 
+class BatchPlace(NamedTuple):
+    """A batch among those that are appended together."""
+
+    size_bytes: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
 class _Place(NamedTuple):
     position: int
     size_bytes: int
-
-
-class FoundTimestamp(NamedTuple):
-    """A record found by its time."""
-
-    offset: int
-    timestamp_ms: int
 
 
 def perform_sync(files: Files, work: SyncWork) -> None:
@@ -136,6 +146,11 @@ class Segment:
         self._pending = bytearray()
         self._bytes_since_index_entry = 0
         self._first_timestamp_ms: int | None = None
+        self._pins = 0
+        self._is_let_go = False
+        # Last offsets and positions of the last batches, without a gap up to the end; arrays, since every log has them.
+        self._recent_last_offsets = array("q")
+        self._recent_positions = array("q")
 
     # Beginning and ending.
 
@@ -177,8 +192,9 @@ class Segment:
         self.next_offset = self.base_offset
         self.max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
+        self._forget_recent()
         try:
-            for position, batch in self._batches(0, file_bytes):
+            for position, batch in scan_batches(self._files, self._open(), 0, file_bytes):
                 batch.verify()
                 last_offset = batch.last_offset
                 if not self.next_offset <= last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
@@ -198,6 +214,7 @@ class Segment:
     def become_inactive(self) -> None:
         """Completes the segment: the next one takes over the appends."""
         self.write_pending()
+        self._forget_recent()
         self.time_index.append_larger(*self.max_timestamp)
         self.offset_index.write()
         self.time_index.write()
@@ -211,14 +228,49 @@ class Segment:
         finally:
             self.let_go()
 
+    def pin(self) -> None:
+        """Keeps the descriptors open, for work off the loop that uses them, until `unpin`."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """Ends what `pin` began; the descriptors of a segment that was let go meanwhile are closed now."""
+        self._pins -= 1
+        if not self._pins and self._is_let_go:
+            self.let_go()
+
     def let_go(self) -> None:
-        """Closes the descriptors and writes nothing: for a segment that is deleted, or whose disk fails."""
+        """Closes the descriptors and writes nothing: for a segment that is deleted, or whose disk fails.
+
+        While the segment is pinned they stay open: the number of a closed one would soon be that of another file.
+        """
+        if self._pins:
+            self._is_let_go = True
+            return
         if self._descriptor is not None:
             self._files.close(self._descriptor)
             self._descriptor = None
         self.offset_index.close()
         self.time_index.close()
         self.transaction_index.close()
+
+    def mark_deleted(self) -> list[str]:
+        """Renames the files with `.deleted`, so that no load takes them for data; returns their paths, to be unlinked.
+
+        The descriptors stay usable. The names are durable after the directory's fsync.
+        """
+        paths = []
+        for path in (self.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):
+            try:
+                self._files.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            paths.append(path + DELETED_SUFFIX)
+        return paths
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether work off the loop uses the descriptors."""
+        return self._pins > 0
 
     @property
     def descriptor_count(self) -> int:
@@ -239,16 +291,37 @@ class Segment:
             or (self.size_bytes > 0 and self._age_ms(max_timestamp_ms, now_ms) > config.segment_ms - self._jitter_ms)
         )
 
-    def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int, offset_of_max_timestamp: int) -> None:
-        """Adds whole batches, the last of which ends with `last_offset`; `records` may change when this returns.
+    def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int) -> None:
+        """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns.
 
         Raises OSError, and then nothing has changed; ValueError for an offset that is not behind the last, or that the
         indexes cannot hold.
         """
         if not self.next_offset <= last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
-            raise ValueError(
-                f"offset {last_offset} cannot be appended to {self.path}, which goes on at {self.next_offset}"
-            )
+            raise self._wrong_offset(last_offset)
+        self._add(records)
+        self._note(self.size_bytes, len(records), last_offset, max_timestamp_ms)
+
+    def append_batches(self, records: Buffer, places: Sequence[BatchPlace]) -> None:
+        """Adds several whole batches with one write, as a follower gets them; otherwise as `append`.
+
+        `places` are all batches in `records`, in order.
+        """
+        next_offset = self.next_offset
+        for place in places:
+            if not next_offset <= place.last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
+                raise self._wrong_offset(place.last_offset)
+            next_offset = place.last_offset + 1
+        self._add(records)
+        for size_bytes, last_offset, max_timestamp_ms in places:
+            self._note(self.size_bytes, size_bytes, last_offset, max_timestamp_ms)
+
+    def _wrong_offset(self, last_offset: int) -> ValueError:
+        return ValueError(
+            f"offset {last_offset} cannot be appended to {self.path}, which goes on at {self.next_offset}"
+        )
+
+    def _add(self, records: Buffer) -> None:
         append_bytes = len(records)
         if append_bytes < SMALL_APPEND_BYTES:
             if len(self._pending) >= PENDING_BYTES_MAX:
@@ -257,7 +330,6 @@ class Segment:
         else:
             self.write_pending()
             self._write(records)
-        self._note(self.size_bytes, append_bytes, last_offset, max_timestamp_ms, offset_of_max_timestamp)
 
     def write_pending(self) -> None:
         """Brings the small appends to the file. Raises OSError, and then they are pending still."""
@@ -298,30 +370,34 @@ class Segment:
         first_bytes = found.size_bytes
         length_bytes = max(bytes_max, first_bytes) if has_minimum else bytes_max
         available = max(0, min(end_position - found.position, length_bytes))
-        return ReadPlan(self._open(), found.position, available, available < first_bytes)
+        return ReadPlan(self._open(), found.position, available, available < first_bytes, self)
 
     def position_of(self, offset: int) -> int:
         """Where the batch with `offset`, or the next after it, begins; the size of the segment where there is none."""
         found = self._locate(offset)
         return self.size_bytes if found is None else found.position
 
-    def find_timestamp(self, timestamp_ms: int, from_offset: int) -> FoundTimestamp | None:
-        """The first record from `from_offset` on that is not older than `timestamp_ms`."""
+    def plan_timestamp_search(self, timestamp_ms: int, from_offset: int) -> TimestampSearch | None:
+        """Where to search for the first record from `from_offset` on that is not older than `timestamp_ms`.
+
+        None where this segment has none that is as young; a search may still find none from `from_offset` on.
+        """
         if self.max_timestamp.timestamp_ms < timestamp_ms:
             return None
         self.write_pending()
         start = max(self.time_index.lookup(timestamp_ms - 1).offset, from_offset)
-        for _, batch in self._batches(self.offset_index.lookup(start).position, self.size_bytes):
-            if batch.max_timestamp_ms >= timestamp_ms and batch.last_offset >= from_offset:
-                for entry in batch.entries():
-                    if entry.timestamp_ms >= timestamp_ms and entry.offset >= from_offset:
-                        return FoundTimestamp(entry.offset, entry.timestamp_ms)
-        return None
+        position = self.offset_index.lookup(start).position
+        return TimestampSearch(self._open(), position, self.size_bytes, timestamp_ms, from_offset)
+
+    def find_timestamp(self, timestamp_ms: int, from_offset: int) -> FoundTimestamp | None:
+        """The first record from `from_offset` on that is not older than `timestamp_ms`. Belongs off the loop."""
+        search = self.plan_timestamp_search(timestamp_ms, from_offset)
+        return None if search is None else search_timestamp(self._files, search)
 
     def batches(self, position: int = 0) -> Iterator[Batch]:
         """The batches from a batch's position on. Belongs off the loop."""
         self.write_pending()
-        for _, batch in self._batches(position, self.size_bytes):
+        for _, batch in scan_batches(self._files, self._open(), position, self.size_bytes):
             yield batch
 
     # Truncating.
@@ -369,22 +445,19 @@ class Segment:
         if self._files.size(descriptor) > position:
             self._files.truncate(descriptor, position)
 
-    def _note(
-        self,
-        position: int,
-        append_bytes: int,
-        last_offset: int,
-        max_timestamp_ms: int,
-        offset_of_max_timestamp: int | None = None,
-    ) -> None:
-        """Takes an append into the figures and the indexes."""
+    def _note(self, position: int, append_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Takes a batch into the figures and the indexes."""
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
         self.size_bytes = position + append_bytes
         self.next_offset = last_offset + 1
-        if max_timestamp_ms > self.max_timestamp.timestamp_ms:
-            offset = last_offset if offset_of_max_timestamp is None else offset_of_max_timestamp
-            self.max_timestamp = TimestampOffset(max_timestamp_ms, offset)
+        if max_timestamp_ms > self.max_timestamp[0]:
+            self.max_timestamp = TimestampOffset(max_timestamp_ms, last_offset)
+        self._recent_last_offsets.append(last_offset)
+        self._recent_positions.append(position)
+        if len(self._recent_positions) > 2 * RECENT_BATCHES_MAX:
+            del self._recent_last_offsets[:RECENT_BATCHES_MAX]
+            del self._recent_positions[:RECENT_BATCHES_MAX]
         if self._bytes_since_index_entry > self.config.index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.append_larger(*self.max_timestamp)
@@ -394,17 +467,22 @@ class Segment:
     def _take_over(self, position: int) -> None:
         """Learns from the batches behind the last index entries what those do not say."""
         self.size_bytes = self._written_bytes
-        for _, batch in self._batches(position, self._written_bytes):
+        self._forget_recent()
+        for _, batch in scan_batches(self._files, self._open(), position, self._written_bytes):
             self.next_offset = batch.last_offset + 1
             if batch.max_timestamp_ms > self.max_timestamp.timestamp_ms:
                 self.max_timestamp = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
         self._bytes_since_index_entry = 0
 
+    def _forget_recent(self) -> None:
+        del self._recent_last_offsets[:]
+        del self._recent_positions[:]
+
     def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
         """How long the segment is in use: by the records' own time where they have one."""
         if self._first_timestamp_ms is None:
             self.write_pending()
-            first = next(self._batches(0, self.size_bytes), None)
+            first = next(scan_batches(self._files, self._open(), 0, self.size_bytes), None)
             self._first_timestamp_ms = NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
         if self._first_timestamp_ms >= 0:
             return max_timestamp_ms - self._first_timestamp_ms
@@ -415,6 +493,12 @@ class Segment:
         if offset >= self.next_offset:
             return None
         self.write_pending()
+        recent, positions = self._recent_last_offsets, self._recent_positions
+        if recent and (offset > recent[0] or not positions[0]):
+            number = bisect_left(recent, offset)
+            position = positions[number]
+            end = positions[number + 1] if number + 1 < len(positions) else self.size_bytes
+            return _Place(position, end - position)
         descriptor = self._open()
         position = self.offset_index.lookup(offset).position
         while position < self.size_bytes:
@@ -435,36 +519,3 @@ class Segment:
                 raise CorruptRecordError(f"{self.path} has no batch at byte {position}, within its {self.size_bytes}")
             position += at
         return None
-
-    def _batches(self, position: int, end: int) -> Iterator[tuple[int, Batch]]:
-        """Position and batch, for the batches between two positions; ends silently at one that is not all there.
-
-        Raises CorruptRecordError where the next batch cannot be found. Nothing is verified.
-        """
-        descriptor = self._open()
-        wanted_bytes = _SCAN_BYTES
-        while end - position >= _PREFIX_BYTES:
-            chunk = read_at(self._files, descriptor, min(wanted_bytes, end - position), position)
-            chunk_end = len(chunk)
-            at = 0
-            next_bytes: int | None = None
-            while chunk_end - at >= _PREFIX_BYTES:
-                next_bytes = _batch_bytes(chunk, at)
-                if next_bytes > chunk_end - at:
-                    break
-                span = walk_batches(chunk, at, at + next_bytes).spans[0]
-                yield position + at, batch_at(chunk, span)
-                at += next_bytes
-                next_bytes = None
-            if not at and (next_bytes is None or next_bytes > end - position or chunk_end < wanted_bytes):
-                return
-            position += at
-            wanted_bytes = max(_SCAN_BYTES, next_bytes or 0)
-
-
-def _batch_bytes(chunk: bytes, at: int) -> int:
-    """The size of the batch at a place of a chunk, which may hold its beginning only."""
-    walk = walk_batches(chunk, at, at + _PREFIX_BYTES)
-    if walk.next_size_bytes is None:
-        raise RuntimeError("a batch is never as small as its prefix")
-    return walk.next_size_bytes

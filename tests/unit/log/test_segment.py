@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.real_files import RealFiles
+from barnabas.log.batch_scan import FoundTimestamp
 from barnabas.log.index_file import CorruptIndexError
-from barnabas.log.segment import SMALL_APPEND_BYTES, FoundTimestamp, Segment, SegmentConfig, perform_sync
+from barnabas.log.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.records import read_records
 from tests.unit.log.log_batches import Appended, TroubledFiles, batch
@@ -29,7 +30,7 @@ def make(directory: Path | str, files: RealFiles | None = None, config: SegmentC
 
 
 def add(segment: Segment, appended: Appended) -> None:
-    segment.append(appended.data, appended.last_offset, appended.max_timestamp_ms, appended.last_offset)
+    segment.append(appended.data, appended.last_offset, appended.max_timestamp_ms)
 
 
 def fill(segment: Segment, shape: list[tuple[list[int], bool, bool]]) -> list[Appended]:
@@ -67,7 +68,7 @@ def check_reads(segment: Segment, batches: list[Appended]) -> None:
         for offset in range(one.base_offset, one.last_offset + 1):
             plan = segment.plan_read(offset, 1 << 30)
             assert plan is not None
-            assert plan[1:] == (position, segment.size_bytes - position, False)
+            assert plan[1:4] == (position, segment.size_bytes - position, False)
         position += len(one.data)
     assert segment.plan_read(segment.next_offset, 1) is None
     records = [record for one in batches for record in read_records(one.data)]
@@ -177,7 +178,7 @@ def test_small_appends_wait_for_one_write(directory: Path) -> None:
     segment = make(directory)
     segment.create()
     data = bytearray(batch(BASE, [1]).data)
-    segment.append(data, BASE, 1, BASE)
+    segment.append(data, BASE, 1)
     data[:] = bytes(len(data))  # the buffer belongs to the connection again
     assert segment.pending_bytes == len(data)
     assert Path(segment.path).stat().st_size == 0
@@ -198,7 +199,7 @@ def test_a_read_is_bounded_and_makes_progress(directory: Path) -> None:
         segment.plan_read(BASE, 1000, size),
         segment.plan_read(BASE + 1, 1000, size),
     ]
-    assert [plan[1:] for plan in plans if plan] == [(0, 10, True), (0, size, False), (0, size, False), (size, 0, True)]
+    assert [plan[1:4] for plan in plans if plan] == [(0, 10, True), (0, size, False), (0, size, False), (size, 0, True)]
     segment.close()
 
 
@@ -223,7 +224,7 @@ def test_refuses_an_offset_that_does_not_follow(directory: Path, offset: int) ->
     segment.create()
     add(segment, batch(BASE, [1]))
     with pytest.raises(ValueError, match="cannot be appended"):
-        segment.append(b"x", offset, 1, offset)
+        segment.append(b"x", offset, 1)
     segment.close()
 
 
@@ -246,6 +247,7 @@ def test_a_search_ends_at_a_damaged_size(directory: Path, size: int) -> None:
     segment = make(directory)
     segment.create()
     batches = fill(segment, [([1], False, False), ([2], False, True)])
+    segment.become_inactive()  # what is in memory of the last batches goes
     with Path(segment.path).open("r+b") as log:
         log.seek(8)
         log.write(size.to_bytes(4, "big", signed=True))
