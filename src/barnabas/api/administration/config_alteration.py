@@ -1,0 +1,238 @@
+"""Changes dynamic configs of topics and brokers, and announces each change."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.api.administration.guarded_writes import (
+    ATTEMPTS,
+    READ_CONTROLLER,
+    answer_of,
+    as_kafka_error,
+    controller_check,
+    guarded,
+    may_be_tried_again,
+)
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.config.describing import is_sensitive
+from barnabas.config.key_table import broker_keys, topic_keys
+from barnabas.config.keys import ConfigKey, ConfigType
+from barnabas.config.topic_config import TopicConfigError, check_topic_configs
+from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.coordination.errors import CoordinationError, NoNodeError
+from barnabas.coordination.layout.access import default_acl
+from barnabas.coordination.layout.configs import (
+    DEFAULT_ENTITY,
+    ConfigChange,
+    ConfigEntityType,
+    EntityConfig,
+    config_change_path,
+    config_path,
+)
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import topic_path
+from barnabas.coordination.operations import Create, Exists, GetData, SetData, ZnodeData
+from barnabas.coordination.ports import Store
+from barnabas.coordination.protocol import CreateMode
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+Texts = Mapping[str, str]
+Keys = Mapping[str, ConfigKey[Any]]
+Edit = Callable[[Texts, Keys], dict[str, str]]
+"""From the configs that an entity has and the keys that it may have, those that it is to have. Raises `KafkaError`."""
+
+
+class ConfigOperation(enum.IntEnum):
+    """What IncrementalAlterConfigs does with one config (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """One change; `value` is None only for DELETE."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+class ConfigAlterer:
+    """Changes the configs of topics and brokers in ZooKeeper; every broker, this one too, hears of it from there.
+
+    Of two changes at once none is lost: what was read is compared when it is written, which Kafka's brokers do not do.
+    """
+
+    def __init__(
+        self, store: Store, metadata: MetadataCache, broker_configs: BrokerConfigs, logger: logging.Logger
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._broker_configs = broker_configs
+        self._logger = logger
+
+    async def alter_topic(self, topic: str, edit: Edit, *, validate_only: bool) -> None:
+        """Changes a topic's configs. Raises `KafkaError`."""
+        if not topic:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(topic)
+        if topic not in self._metadata.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+
+        def change(existing: Texts) -> dict[str, str]:
+            changed = edit(existing, topic_keys())
+            try:
+                check_topic_configs(changed, self._broker_configs.values)
+            except TopicConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            return changed
+
+        await self._alter(ConfigEntityType.TOPICS, topic, change, validate_only=validate_only)
+
+    async def alter_broker(self, broker_name: str, edit: Edit, *, validate_only: bool) -> None:
+        """Changes the dynamic configs of this broker, or of all brokers where `broker_name` is empty.
+
+        Raises `KafkaError`; INVALID_REQUEST when it is the name of another broker.
+        """
+        check_broker_name(broker_name, self._broker_configs.broker_id)
+        known = self._broker_configs.layers.known
+
+        def change(existing: Texts) -> dict[str, str]:
+            changed = edit(existing, known)
+            self._broker_configs.check(changed, of_one_broker=bool(broker_name))
+            return changed
+
+        await self._alter(ConfigEntityType.BROKERS, broker_name or DEFAULT_ENTITY, change, validate_only=validate_only)
+
+    async def _alter(
+        self,
+        entity_type: ConfigEntityType,
+        name: str,
+        change: Callable[[Texts], dict[str, str]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        what = f"Changing the configs of {entity_type.value}/{name}"
+        try:
+            outcome: object = None
+            for _attempt in range(ATTEMPTS):
+                outcome = await self._try_to_alter(entity_type, name, change, validate_only=validate_only)
+                if not may_be_tried_again(outcome):
+                    break
+            answer_of(outcome)
+        except CoordinationError as error:
+            raise as_kafka_error(error, self._logger, what) from None
+        except KafkaError as error:
+            self._logger.info("%s is refused: %s", what, error)
+            raise
+
+    async def _try_to_alter(
+        self,
+        entity_type: ConfigEntityType,
+        name: str,
+        change: Callable[[Texts], dict[str, str]],
+        *,
+        validate_only: bool,
+    ) -> object:
+        """Reads, changes and writes; returns the outcome of the write, None when nothing was to be written."""
+        path = config_path(entity_type, name)
+        reads: list[Any] = [READ_CONTROLLER, GetData(path)]
+        if entity_type is ConfigEntityType.TOPICS:
+            reads.append(Exists(topic_path(name)))
+        controller, found, *topic_stat = await self._store.submit(reads)
+        if topic_stat and answer_of(topic_stat[0]) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        existing = None if isinstance(found, NoNodeError) else answer_of(found)
+        before = _decode(existing, path)
+        changed = change(before.config)
+        if validate_only:
+            return None
+        check = controller_check(controller)
+        self._logger.info("Updating %s/%s with new configuration: %s", entity_type.value, name, _shown(changed))
+        entity = EntityConfig(changed, extra=before.extra)
+        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
+        announced_path = config_change_path()
+        write = (
+            Create(path, entity.encode(), default_acl(path, secure=secure))
+            if existing is None
+            else SetData(path, entity.encode(), existing.stat.version)
+        )
+        announcement = Create(
+            announced_path,
+            ConfigChange(f"{entity_type.value}/{name}").encode(),
+            default_acl(announced_path, secure=secure),
+            CreateMode.PERSISTENT_SEQUENTIAL,
+        )
+        [outcome] = await self._store.submit([guarded(check, [write, announcement])])
+        return outcome
+
+
+def check_broker_name(broker_name: str, broker_id: int) -> None:
+    """Whether a resource of type broker is this one, or all (""). Raises `KafkaError` (INVALID_REQUEST)."""
+    if not broker_name:
+        return
+    try:
+        named = int(broker_name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {broker_name}") from None
+    if named != broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {broker_name}"
+        )
+
+
+def edited(edits: Sequence[ConfigEdit], existing: Texts, keys: Keys) -> dict[str, str]:
+    """The configs after single changes. Raises `KafkaError` (INVALID_CONFIG) for a list operation on another type."""
+    configs = dict(existing)
+    for edit in edits:
+        if edit.operation is ConfigOperation.DELETE or edit.value is None:
+            configs.pop(edit.name, None)
+        elif edit.operation is ConfigOperation.SET:
+            configs[edit.name] = edit.value
+        else:
+            configs[edit.name] = _edited_list(edit, edit.value, configs, keys)
+    return configs
+
+
+def _edited_list(edit: ConfigEdit, value: str, configs: Texts, keys: Keys) -> str:
+    key = keys.get(edit.name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
+    if key.type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Config value {edit.operation.name.lower()} is not allowed for config key: {edit.name}",
+        )
+    text = configs.get(edit.name)
+    if text is None:
+        text = key.format(key.default) or ""
+    entries = text.split(",") if text else []
+    named = value.split(",")
+    if edit.operation is ConfigOperation.APPEND:
+        entries += [entry for entry in named if entry not in entries]
+    else:
+        for entry in named:
+            if entry in entries:
+                entries.remove(entry)
+    return ",".join(entries)
+
+
+def _decode(existing: ZnodeData | None, path: str) -> EntityConfig:
+    try:
+        return EntityConfig.decode(None if existing is None else existing.data, path)
+    except LayoutError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+
+
+def _shown(configs: Texts) -> str:
+    """For the log, without secrets; a topic has none."""
+    keys = {**broker_keys(), **topic_keys()}
+    return ", ".join(f"{name}={'[hidden]' if is_sensitive(name, keys) else text}" for name, text in configs.items())

@@ -1,0 +1,283 @@
+"""Makes topics: checks what was asked for, spreads the replicas, and writes the znodes that the controller watches."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from barnabas.api.administration.guarded_writes import (
+    ATTEMPTS,
+    READ_CONTROLLER,
+    answer_of,
+    as_kafka_error,
+    controller_check,
+    guarded,
+    may_be_tried_again,
+)
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.config.kafka_versions import is_at_least
+from barnabas.config.topic_config import TopicConfigError, check_topic_configs
+from barnabas.controller.topic_assignment import (
+    BrokerRack,
+    assign_replicas,
+    check_manual_assignment,
+    check_topic_name,
+    topic_names_collide,
+)
+from barnabas.coordination.errors import CoordinationError, NoNodeError
+from barnabas.coordination.layout.access import default_acl
+from barnabas.coordination.layout.admin import delete_topic_path
+from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import TOPICS_PATH, ReplicaAssignment, TopicAssignment, topic_path
+from barnabas.coordination.operations import Check, Create, Exists, GetChildrenNames, GetData, Multi, SetData, ZnodeData
+from barnabas.coordination.ports import Store
+from barnabas.kernel.host import Host
+from barnabas.kernel.ids import Uuid
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+BROKER_DEFAULT: Final = -1
+PARTITIONS_PER_REQUEST_MAX: Final = 100_000
+"""More do not fit into one znode of a topic, and would keep the broker from everything else meanwhile."""
+_TOPIC_IDS_SINCE: Final = "2.8-IV0"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as it was asked for. `assignment` has the replicas of each partition, by its number and in the order of
+    preference; without it, the broker chooses for so many partitions and replicas, -1 being its default.
+    """
+
+    name: str
+    partition_count: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignment: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """A topic as it is, or was, made. `topic_id` is None where brokers are too old for ids."""
+
+    name: str
+    topic_id: Uuid | None
+    assignment: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.assignment[0])
+
+
+Outcome = PlannedTopic | KafkaError
+
+
+class TopicCreator:
+    """Makes topics, on the controller."""
+
+    def __init__(
+        self,
+        host: Host,
+        store: Store,
+        metadata: MetadataCache,
+        broker_configs: BrokerConfigs,
+        logger: logging.Logger,
+    ) -> None:
+        self._random: random.Random = host.random
+        self._entropy = host.entropy
+        self._store = store
+        self._metadata = metadata
+        self._broker_configs = broker_configs
+        self._logger = logger
+
+    async def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, Outcome]:
+        """Makes the topics, which must have different names; returns by name what was made, or why not.
+
+        `validate_only` checks only. When this returns, the topics are in ZooKeeper; leaders come later.
+        """
+        outcomes: dict[str, Outcome] = {}
+        room = PARTITIONS_PER_REQUEST_MAX
+        for topic in topics:
+            try:
+                planned = self._plan(topic, room)
+            except KafkaError as error:
+                outcomes[topic.name] = error
+            else:
+                outcomes[topic.name] = planned
+                room -= len(planned.assignment)
+        pending = [outcome for outcome in outcomes.values() if isinstance(outcome, PlannedTopic)]
+        for attempt in range(ATTEMPTS):
+            if not pending:
+                break
+            pending = await self._attempt(
+                pending, outcomes, validate_only=validate_only, is_last=attempt == ATTEMPTS - 1
+            )
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                self._logger.info("Topic %s is not created: %s", name, outcome)
+            elif not validate_only:
+                self._logger.info(
+                    "Created topic %s: assignment %s, configs %s", name, outcome.assignment, outcome.configs
+                )
+        return outcomes
+
+    # What was asked for.
+
+    def _plan(self, topic: NewTopic, room: int) -> PlannedTopic:
+        """What can be said without ZooKeeper. Raises `KafkaError`."""
+        if topic.name in self._metadata.image.topics:
+            raise _exists(topic.name)
+        configs: dict[str, str] = {}
+        for name, value in topic.configs.items():
+            if value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+            configs[name] = value
+        assignment = self._assign(topic, room)
+        check_topic_name(topic.name)
+        try:
+            check_topic_configs(configs, self._broker_configs.values)
+        except TopicConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        has_id = is_at_least(self._broker_configs.values["inter.broker.protocol.version"], _TOPIC_IDS_SINCE)
+        return PlannedTopic(topic.name, Uuid.generate(self._entropy) if has_id else None, assignment, configs)
+
+    def _assign(self, topic: NewTopic, room: int) -> Mapping[int, tuple[int, ...]]:
+        asked = (topic.partition_count, topic.replication_factor)
+        if topic.assignment:
+            if asked != (BROKER_DEFAULT, BROKER_DEFAULT):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Both an assignment and a number of partitions or replicas were given: give one of them.",
+                )
+            manual = {number: tuple(replicas) for number, replicas in topic.assignment}
+            if len(manual) < len(topic.assignment):
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
+            check_manual_assignment(manual)
+            _check_room(len(manual), room)
+            return manual
+        values = self._broker_configs.values
+        partition_count = int(values["num.partitions"]) if asked[0] == BROKER_DEFAULT else asked[0]
+        factor = int(values["default.replication.factor"]) if asked[1] == BROKER_DEFAULT else asked[1]
+        _check_room(partition_count, room)
+        return assign_replicas(alive_brokers(self._metadata), partition_count, factor, self._random)
+
+    # What there is, and the writes.
+
+    async def _attempt(
+        self, pending: list[PlannedTopic], outcomes: dict[str, Outcome], *, validate_only: bool, is_last: bool
+    ) -> list[PlannedTopic]:
+        """Reads what there is and makes what can be made; returns what must be tried again."""
+        try:
+            check, possible = await self._look(pending, outcomes)
+        except CoordinationError as error:
+            failure = as_kafka_error(error, self._logger, "Creating topics")
+            outcomes.update({topic.name: failure for topic in pending})
+            return []
+        except KafkaError as error:
+            outcomes.update({topic.name: error for topic in pending})
+            return []
+        if validate_only:
+            return []
+        writes = [self._writes(check, topic, has_config=has_config) for topic, has_config in possible]
+        again: list[PlannedTopic] = []
+        for (topic, _), outcome in zip(possible, await self._store.submit(writes), strict=True):
+            if not isinstance(outcome, CoordinationError):
+                continue
+            if may_be_tried_again(outcome) and not is_last:
+                again.append(topic)
+            else:
+                outcomes[topic.name] = as_kafka_error(outcome, self._logger, f"Creating topic {topic.name}")
+        return again
+
+    async def _look(
+        self, pending: list[PlannedTopic], outcomes: dict[str, Outcome]
+    ) -> tuple[Check, list[tuple[PlannedTopic, bool]]]:
+        """The topics that nothing forbids, each with whether it has configs already; the others fail.
+
+        Raises `CoordinationError`, and `KafkaError` when this broker is not the controller.
+        """
+        reads: list[Any] = [READ_CONTROLLER]
+        for topic in pending:
+            config = config_path(ConfigEntityType.TOPICS, topic.name)
+            reads += [GetData(topic_path(topic.name)), Exists(delete_topic_path(topic.name)), Exists(config)]
+        may_collide = any(_may_collide(topic.name) for topic in pending)
+        if may_collide:
+            reads.append(GetChildrenNames(TOPICS_PATH))
+        found = await self._store.submit(reads)
+        check = controller_check(found[0], broker_id=self._broker_configs.broker_id)
+        others: list[str] = []
+        if may_collide:
+            others = [] if isinstance(found[-1], NoNodeError) else answer_of(found[-1])
+        possible: list[tuple[PlannedTopic, bool]] = []
+        for position, topic in enumerate(pending):
+            existing, deletion, config_stat = found[1 + 3 * position : 4 + 3 * position]
+            if not isinstance(existing, NoNodeError):
+                if not _is_ours(topic, answer_of(existing)):
+                    outcomes[topic.name] = _exists(topic.name)
+                continue
+            if answer_of(deletion) is not None:
+                outcomes[topic.name] = KafkaError(
+                    ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
+                )
+                continue
+            colliding = sorted(other for other in others if topic_names_collide(topic.name, other))
+            if _may_collide(topic.name) and colliding:
+                outcomes[topic.name] = KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{topic.name}' collides with existing topics: {', '.join(colliding)}",
+                )
+                continue
+            others.append(topic.name)
+            possible.append((topic, answer_of(config_stat) is not None))
+        return check, possible
+
+    def _writes(self, check: Check, topic: PlannedTopic, *, has_config: bool) -> Multi:
+        """The configs, and after them the topic, which brokers make logs for."""
+        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
+        path = config_path(ConfigEntityType.TOPICS, topic.name)
+        configs = EntityConfig(topic.configs).encode()
+        partitions = {number: ReplicaAssignment(replicas) for number, replicas in topic.assignment.items()}
+        assignment = TopicAssignment(partitions, topic.topic_id)
+        made_path = topic_path(topic.name)
+        return guarded(
+            check,
+            [
+                SetData(path, configs) if has_config else Create(path, configs, default_acl(path, secure=secure)),
+                Create(made_path, assignment.encode(), default_acl(made_path, secure=secure)),
+            ],
+        )
+
+
+def alive_brokers(metadata: MetadataCache) -> list[BrokerRack]:
+    """The brokers that replicas may go to, by id."""
+    brokers = metadata.image.brokers
+    return [BrokerRack(broker_id, brokers[broker_id].rack) for broker_id in sorted(brokers)]
+
+
+def _is_ours(topic: PlannedTopic, existing: ZnodeData) -> bool:
+    """Whether the topic was made by an attempt of ours whose answer was lost."""
+    try:
+        made = TopicAssignment.decode(existing.data, topic_path(topic.name))
+    except LayoutError:
+        return False
+    return topic.topic_id is not None and made.topic_id == topic.topic_id
+
+
+def _check_room(partition_count: int, room: int) -> None:
+    if partition_count > room:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"One request can create {PARTITIONS_PER_REQUEST_MAX} partitions at most: ask for fewer.",
+        )
+
+
+def _may_collide(name: str) -> bool:
+    return "." in name or "_" in name
+
+
+def _exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

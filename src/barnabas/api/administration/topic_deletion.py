@@ -1,0 +1,63 @@
+"""Asks the controller to delete topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from barnabas.api.administration.guarded_writes import answer_of, as_kafka_error
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError
+from barnabas.coordination.layout.access import default_acl
+from barnabas.coordination.layout.admin import delete_topic_path
+from barnabas.coordination.layout.topics import topic_path
+from barnabas.coordination.operations import Create, Exists
+from barnabas.coordination.ports import Store
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+
+class TopicDeleter:
+    """Makes the znodes below `/admin/delete_topics` that ask for deletions."""
+
+    def __init__(self, store: Store, broker_configs: BrokerConfigs, logger: logging.Logger) -> None:
+        self._store = store
+        self._broker_configs = broker_configs
+        self._logger = logger
+
+    async def request(self, topics: Sequence[str]) -> dict[str, KafkaError | None]:
+        """Asks for the deletion of each topic; returns by name what forbids it, or None. A topic of which the deletion
+        is under way counts as asked for.
+        """
+        outcomes: dict[str, KafkaError | None] = {}
+        existing: list[str] = []
+        for topic, found in zip(
+            topics, await self._store.submit([Exists(topic_path(topic)) for topic in topics]), strict=True
+        ):
+            try:
+                if answer_of(found) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic `{topic}` does not exist.")
+            except KafkaError as error:
+                outcomes[topic] = error
+            except CoordinationError as error:
+                outcomes[topic] = as_kafka_error(error, self._logger, f"Deleting topic {topic}")
+            else:
+                existing.append(topic)
+        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
+        paths = [delete_topic_path(topic) for topic in existing]
+        creations = [Create(path, None, default_acl(path, secure=secure)) for path in paths]
+        for topic, outcome in zip(existing, await self._submit_twice(creations), strict=True):
+            if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
+                outcomes[topic] = as_kafka_error(outcome, self._logger, f"Deleting topic {topic}")
+            else:
+                outcomes[topic] = None
+        return outcomes
+
+    async def _submit_twice(self, creations: Sequence[Create]) -> list[object]:
+        """Once more where a connection broke; what was made by then exists."""
+        outcomes = await self._store.submit(creations)
+        again = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, ConnectionLossError)]
+        if again:
+            repeated = await self._store.submit([creations[index] for index in again])
+            for index, outcome in zip(again, repeated, strict=True):
+                outcomes[index] = outcome
+        return outcomes

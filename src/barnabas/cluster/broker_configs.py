@@ -1,0 +1,178 @@
+"""What holds for one broker at the moment: `server.properties`, and above it the dynamic configs of `/config/brokers`.
+
+Source: KIP-226. A dynamic config that cannot hold (unknown to be dynamic, unreadable, in conflict with another) is
+logged and left out, whoever wrote it; what a client asks for is checked before it is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, base_name, check_broker_config
+from barnabas.config.derived import Values
+from barnabas.config.describing import BrokerLayers, check_dynamic_configs
+from barnabas.config.key_table import broker_keys, dynamic_keys
+from barnabas.config.keys import ConfigError, ConfigKey, ConfigType, Support
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+Texts = Mapping[str, str]
+_NO_SECRETS: Final = "passwords cannot be set at run time: they are not kept encrypted yet (password.encoder.secret)"
+_SOURCE: Final = "The dynamic configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    names: frozenset[str]
+    call: Callable[[Values], None]
+
+
+class BrokerConfigs:
+    """The configuration of one broker, which changes while it runs.
+
+    `config`, `values` and `layers` are replaced as a whole by every change. Rooms that take new values at run time
+    listen; a room that does not has them from its next start on.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        broker_id: int,
+        logger: logging.Logger,
+        own_keys: Iterable[ConfigKey[Any]] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self._logger = logger
+        self._own_keys = tuple(own_keys)
+        self._known = {**broker_keys(), **{key.name: key for key in self._own_keys}}
+        self._config = config
+        self._layers = BrokerLayers(config.given, known=self._known)
+        self._listeners: list[_Listener] = []
+        self._said_without_effect: set[str] = set()
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What holds now."""
+        return self._config
+
+    @property
+    def values(self) -> Values:
+        """The value of every key, as it holds now."""
+        return self._config.values
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """Where what holds now comes from."""
+        return self._layers
+
+    def add_listener(self, names: Iterable[str], listener: Callable[[Values], None]) -> None:
+        """Calls `listener` with the new values after every change of one of these keys."""
+        self._listeners.append(_Listener(frozenset(names), listener))
+
+    def check(self, texts: Texts, *, of_one_broker: bool) -> None:
+        """Whether the broker's dynamic configs, or those of all brokers, may be `texts` and nothing else.
+
+        Raises `KafkaError`: INVALID_CONFIG for secrets, INVALID_REQUEST for anything else that Kafka refuses too.
+        """
+        problems = check_dynamic_configs(texts, of_one_broker=of_one_broker)
+        for name, text in texts.items():
+            key = dynamic_keys().get(name)
+            if key is not None:
+                problems += unreadable(key, text)
+        if problems:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(problems))
+        if any(self._is_secret(name) for name in texts):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, _NO_SECRETS)
+        read = self._read(self._with(texts, of_one_broker=of_one_broker))
+        if isinstance(read, BrokerConfigError):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
+
+    def set_cluster_default(self, texts: Texts) -> None:
+        """Takes what `/config/brokers/<default>` says."""
+        self._set(texts, of_one_broker=False)
+
+    def set_broker(self, texts: Texts) -> None:
+        """Takes what the broker's own znode under `/config/brokers` says."""
+        self._set(texts, of_one_broker=True)
+
+    def _set(self, texts: Texts, *, of_one_broker: bool) -> None:
+        place = f"broker {self.broker_id}" if of_one_broker else "all brokers"
+        usable: dict[str, str] = {}
+        for name, text in texts.items():
+            problems = self._problems_of(name, text, of_one_broker=of_one_broker)
+            if problems:
+                self._logger.error("Dynamic config %s of %s is ignored: %s", name, place, "; ".join(problems))
+            else:
+                usable[name] = text
+        layers = self._with(usable, of_one_broker=of_one_broker)
+        config = self._read(layers)
+        if isinstance(config, BrokerConfigError):
+            self._logger.error("The dynamic configs of %s are ignored: %s", place, "; ".join(config.problems))
+            return
+        before = self._config
+        self._layers, self._config = layers, config
+        changed = {name for name, value in config.values.items() if value != before.values[name]}
+        if changed:
+            self._logger.info("Dynamic configs of %s changed: %s", place, ", ".join(sorted(changed)))
+            self._tell(changed)
+
+    def _problems_of(self, name: str, text: str, *, of_one_broker: bool) -> list[str]:
+        """What forbids one dynamic config by itself."""
+        problems = check_dynamic_configs({name: text}, of_one_broker=of_one_broker)
+        key = dynamic_keys().get(name) or self._known.get(base_name(name, self._known))
+        if self._is_secret(name):
+            problems.append(_NO_SECRETS)
+        elif key is not None:
+            problems += unreadable(key, text)
+        return problems
+
+    def _tell(self, changed: set[str]) -> None:
+        self._say_without_effect(changed)
+        for listener in self._listeners:
+            if not listener.names.isdisjoint(changed):
+                listener.call(self.values)
+
+    def _say_without_effect(self, changed: set[str]) -> None:
+        """Says once of every key what the broker does not do with it."""
+        heard = frozenset().union(*(listener.names for listener in self._listeners))
+        silent = sorted(changed - heard - self._said_without_effect)
+        self._said_without_effect.update(silent)
+        never = [name for name in silent if self._known_support(name) is not Support.ACTIVE]
+        later = [name for name in silent if name not in never]
+        if never:
+            self._logger.warning("Dynamic configs that are known but without effect: %s", ", ".join(never))
+        if later:
+            self._logger.warning("Dynamic configs that take effect at the broker's next start: %s", ", ".join(later))
+
+    def _known_support(self, name: str) -> Support | None:
+        key = self._known.get(name)
+        return None if key is None else key.support
+
+    def _is_secret(self, name: str) -> bool:
+        key = self._known.get(base_name(name, self._known))
+        return key is not None and key.type is ConfigType.PASSWORD
+
+    def _with(self, texts: Texts, *, of_one_broker: bool) -> BrokerLayers:
+        """The layers with one of the dynamic ones replaced."""
+        default, broker = self._layers.cluster_default, self._layers.broker
+        if of_one_broker:
+            return BrokerLayers(self._layers.static, default, dict(texts), self._known)
+        return BrokerLayers(self._layers.static, dict(texts), broker, self._known)
+
+    def _read(self, layers: BrokerLayers) -> BrokerConfig | BrokerConfigError:
+        try:
+            return check_broker_config(layers.merged(), _SOURCE, own_keys=self._own_keys)
+        except BrokerConfigError as error:
+            return error
+
+
+def unreadable(key: ConfigKey[Any], text: str) -> list[str]:
+    """What is wrong with a value as text; empty when nothing is."""
+    try:
+        key.parse(text)
+    except ConfigError as error:
+        return [str(error)]
+    return []
