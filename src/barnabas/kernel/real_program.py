@@ -1,0 +1,165 @@
+"""Programs that are started by their command line, in process groups of their own, and end when their parent does.
+
+What `RealSpawn` is for work of our own, this is for whole servers: each has a command, says in lines on its standard
+output what it is at, and watches its standard input, whose end is the end of the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+OUTPUT_BYTES_MAX: Final = 64 * 1024
+LINES_KEPT_MAX: Final = 100
+
+
+class RealProgram(asyncio.SubprocessProtocol):
+    """One run of a program; `start_program` makes it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ended: asyncio.Future[int] = loop.create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._rest = b""
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
+        self._line_came: asyncio.Future[None] = loop.create_future()
+        self._output_over = False
+
+    # What the loop says.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, _descriptor: int, data: bytes) -> None:
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[-OUTPUT_BYTES_MAX:]
+        self._lines.extend(line.decode("utf-8", "replace") for line in lines)
+        self._wake()
+
+    def pipe_connection_lost(self, descriptor: int, _error: Exception | None) -> None:
+        if descriptor == 1:
+            self._output_over = True
+            self._wake()
+
+    def process_exited(self) -> None:
+        status = self._connected().get_returncode()
+        if not self._ended.done():
+            self._ended.set_result(-1 if status is None else status)
+        # Children of the program that are left in its group go with it.
+        self._signal_group(signal.SIGKILL)
+        self._connected().close()
+
+    # For the parent.
+
+    @property
+    def process_id(self) -> int:
+        """Also the id of the process group."""
+        process_id = self._connected().get_pid()
+        if process_id is None:
+            raise ProcessLookupError("the program was never started")
+        return process_id
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.done()
+
+    async def wait(self) -> int:
+        """The exit status; negative is minus the signal's number."""
+        # Several may wait; none of them may cancel it for the others.
+        return await asyncio.shield(self._ended)
+
+    async def read_line(self) -> str | None:
+        """The next line of the standard output, without its end; None when there will be none."""
+        while not self._lines:
+            if self._output_over or self._ended.done():
+                return None
+            await asyncio.shield(self._line_came)
+        return self._lines.popleft()
+
+    def terminate(self) -> None:
+        """Asks it to stop in order (SIGTERM to the process alone)."""
+        if self.is_running:
+            self._connected().send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        if self.is_running:
+            self._signal_group(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """SIGSTOP to the whole process group: nothing of it runs until `resume`."""
+        if self.is_running:
+            self._signal_group(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `suspend`."""
+        if self.is_running:
+            self._signal_group(signal.SIGCONT)
+
+    async def stop(self, limit_seconds: float) -> int:
+        """Asks it to stop, kills it when it has not in so long, and returns the exit status."""
+        self.terminate()
+        try:
+            async with asyncio.timeout(limit_seconds):
+                return await self.wait()
+        except TimeoutError:
+            self.kill()
+            return await self.wait()
+
+    # Inside.
+
+    def _wake(self) -> None:
+        if not self._line_came.done():
+            self._line_came.set_result(None)
+        self._line_came = self._loop.create_future()
+
+    def _signal_group(self, number: int) -> None:
+        try:
+            os.killpg(self.process_id, number)
+        except ProcessLookupError:
+            return
+
+    def _connected(self) -> asyncio.SubprocessTransport:
+        if self._transport is None:
+            raise ProcessLookupError("the program was never started")
+        return self._transport
+
+
+async def start_program(
+    loop: asyncio.AbstractEventLoop,
+    command: Sequence[str],
+    *,
+    errors_to: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> RealProgram:
+    """Starts a program whose standard error goes to the descriptor `errors_to` (None: to that of this process).
+
+    `environment` is added to this process's. Raises OSError when it cannot be started.
+    """
+    _transport, program = await loop.subprocess_exec(
+        lambda: RealProgram(loop),
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=errors_to,
+        env={**os.environ, **(environment or {})},
+        # A group of its own: Ctrl-C in a terminal reaches the parent alone, which stops its programs in order.
+        start_new_session=True,
+    )
+    return program
+
+
+def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """For the program itself: sets `stop` when its standard input is over, which says that its parent is gone."""
+    descriptor = 0
+
+    def read() -> None:
+        if not os.read(descriptor, OUTPUT_BYTES_MAX):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, read)

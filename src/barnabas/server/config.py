@@ -1,0 +1,83 @@
+"""The configuration of a whole broker: every room's keys, and those that are Barnabas's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas.config.broker_config import BrokerConfig, read_broker_config
+from barnabas.config.keys import Between, ConfigKey, ConfigType, Importance
+from barnabas.config.settings import own_setting, setting
+
+METRICS_PORT: Final[ConfigKey[int]] = ConfigKey(
+    name="barnabas.metrics.port",
+    type=ConfigType.INT,
+    default=-1,
+    documentation="Port of the Prometheus endpoint, http://HOST:PORT/metrics; 0 takes a free port, -1 opens none.",
+    importance=Importance.MEDIUM,
+    validator=Between(-1, 65_535),
+)
+METRICS_HOST: Final[ConfigKey[str]] = ConfigKey(
+    name="barnabas.metrics.host",
+    type=ConfigType.STRING,
+    default="127.0.0.1",
+    documentation="Address that the Prometheus endpoint listens on; it has no authentication of its own.",
+    importance=Importance.LOW,
+)
+LOGS_DIRECTORY: Final[ConfigKey[str | None]] = ConfigKey(
+    name="barnabas.logs.directory",
+    type=ConfigType.STRING,
+    default=None,
+    documentation=(
+        "Directory of server.log and state-change.log. Without it lines go to standard error, those of state changes"
+        " only from warnings on."
+    ),
+    importance=Importance.MEDIUM,
+)
+LOGS_LEVELS: Final[ConfigKey[tuple[str, ...]]] = ConfigKey(
+    name="barnabas.logs.levels",
+    type=ConfigType.LIST,
+    default=(),
+    documentation="Levels of loggers, as LOGGER=LEVEL pairs, such as root=INFO,kafka.controller=DEBUG.",
+    importance=Importance.LOW,
+)
+
+OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (METRICS_PORT, METRICS_HOST, LOGS_DIRECTORY, LOGS_LEVELS)
+"""Every broker key that Kafka does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Where metrics are scraped; a port of -1 is nowhere."""
+
+    host: str = own_setting(METRICS_HOST)
+    port: int = own_setting(METRICS_PORT)
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleSettings:
+    """How a broker begins and ends."""
+
+    broker_id_generation_enable: bool = setting("broker.id.generation.enable", bool)
+    reserved_broker_id_max: int = setting("reserved.broker.max.id", int)
+    controlled_shutdown_enable: bool = setting("controlled.shutdown.enable", bool)
+    controlled_shutdown_retries_max: int = setting("controlled.shutdown.max.retries", int)
+    controlled_shutdown_retry_backoff_ms: int = setting("controlled.shutdown.retry.backoff.ms", int)
+    request_timeout_ms: int = setting("request.timeout.ms", int)
+
+
+def read_server_config(text: str | bytes, source: str, overrides: Iterable[str] = ()) -> BrokerConfig:
+    """Reads a `server.properties`; `overrides` are `key=value` and go before it. Raises BrokerConfigError."""
+    return read_broker_config(text, source, overrides, OWN_KEYS)
+
+
+def log_levels(pairs: Iterable[str]) -> dict[str, str]:
+    """`barnabas.logs.levels` as a mapping. Raises ValueError for what is no pair."""
+    levels: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, level = pair.partition("=")
+        if not equals or not name.strip() or not level.strip():
+            raise ValueError(f"{LOGS_LEVELS.name}: {pair!r} must be a pair LOGGER=LEVEL")
+        levels[name.strip()] = level.strip()
+    return levels

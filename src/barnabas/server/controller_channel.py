@@ -1,0 +1,127 @@
+"""Requests from this broker to whichever broker is the controller now.
+
+The controller is who the metadata cache says; where that is wrong or nobody, the request is tried again until its time
+is over. Source: how Kafka's NodeToControllerChannelManager behaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from typing import Any, Final
+
+from barnabas.cluster.image import Node
+from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+from barnabas.link.connection import LinkContext
+from barnabas.link.errors import ConnectionLostError, RequestTimeoutError
+from barnabas.link.outgoing import Outgoing, OutgoingSettings
+from barnabas.wire.errors import ErrorCode
+
+_RETRY_PAUSE_MS: Final = 50.0
+
+
+class ControllerChannel:
+    """One connection to the present controller, for requests of one purpose."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        context: LinkContext,
+        random: random.Random,
+        metadata: MetadataCache,
+        listener_name: str,
+        client_id: str,
+        request_timeout_ms: float,
+        settings: OutgoingSettings,
+        logger: logging.Logger,
+    ) -> None:
+        """`name` is what log lines call the purpose; `listener_name` is where controllers are reached."""
+        self._name = name
+        self._context = context
+        self._random = random
+        self._metadata = metadata
+        self._listener_name = listener_name
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._settings = settings
+        self._logger = logger
+        self._node: Node | None = None
+        self._outgoing: Outgoing | None = None
+        self._closed = False
+        self._controller_changed: asyncio.Future[None] = context.loop.create_future()
+        metadata.add_listener(self._note_change)
+
+    async def send(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
+        """The controller's response, of any error code but NOT_CONTROLLER at its top.
+
+        `timeout_ms` bounds all attempts together; None is `request.timeout.ms`. Raises RequestTimeoutError when it is
+        over, and ConnectionLostError when the channel is closed.
+        """
+        loop = self._context.loop
+        limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop.time() + limit_ms / 1000
+        reason: object = "it was never asked"
+        while (left_ms := (deadline - loop.time()) * 1000) > 0:
+            try:
+                return await self.send_once(message, version, left_ms)
+            except OSError as error:
+                if self._closed:
+                    raise
+                reason = error
+            self._logger.debug("%s: %s", self._name, reason)
+            await self._pause(min(_RETRY_PAUSE_MS, left_ms))
+        raise RequestTimeoutError(f"{self._name}: no answer of the controller within {limit_ms:.0f} ms ({reason})")
+
+    async def send_once(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
+        """As `send`, in one attempt: raises ConnectionLostError also when there is no controller, or it is another."""
+        outgoing = self._to_controller()
+        if outgoing is None:
+            raise ConnectionLostError("no controller is known")
+        limit_ms = self._request_timeout_ms if timeout_ms is None else min(timeout_ms, self._request_timeout_ms)
+        response = await outgoing.send(message, version, limit_ms)
+        if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
+            raise ConnectionLostError(f"{outgoing.peer} is not the controller")
+        return response
+
+    def close(self) -> None:
+        """At once; whoever waits gets ConnectionLostError."""
+        self._closed = True
+        if self._outgoing is not None:
+            self._outgoing.close()
+
+    def _to_controller(self) -> Outgoing | None:
+        node = self._metadata.image.controller_node(self._listener_name)
+        if node != self._node:
+            if self._outgoing is not None:
+                self._outgoing.close()
+                self._outgoing = None
+            self._node = node
+            if node is not None:
+                self._logger.info("%s: the controller is broker %d at %s:%d", self._name, node.broker_id, *node[1:3])
+        if self._outgoing is None and node is not None:
+            self._outgoing = Outgoing(
+                self._context,
+                self._random,
+                node.host,
+                node.port,
+                client_id=self._client_id,
+                settings=self._settings,
+            )
+            if self._closed:
+                self._outgoing.close()
+        return self._outgoing
+
+    async def _pause(self, limit_ms: float) -> None:
+        """Until another controller is known, or so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_ms / 1000):
+                await asyncio.shield(self._controller_changed)
+
+    def _note_change(self, change: MetadataChange) -> None:
+        if change.controller_changed:
+            if not self._controller_changed.done():
+                self._controller_changed.set_result(None)
+            self._controller_changed = self._context.loop.create_future()

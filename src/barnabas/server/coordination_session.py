@@ -1,0 +1,226 @@
+"""The broker's session with ZooKeeper, for as long as the broker lives: when one session is over, the next one.
+
+A `Client` is one session. Ephemeral znodes and watches end with it: whoever has some hears of the end by a listener of
+the state, and of the next session, one after another in the order in which they asked, when it is connected. Source:
+how Kafka's ZooKeeperClient starts again after an expiry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from barnabas.coordination.client import Client
+from barnabas.coordination.connection_string import parse_connection_string
+from barnabas.coordination.errors import ConnectionLossError, CoordinationError, OperationTimeoutError
+from barnabas.coordination.operations import Check, Create, Delete, Operation, SetData, ZnodeData
+from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_state import SessionState
+from barnabas.kernel.host import Host
+
+Answer = TypeVar("Answer")
+
+_LOGGED_EVERY_MS: Final = 10_000
+_PAUSE_AFTER_REFUSAL_SECONDS: Final = 1.0
+
+
+class SessionListener(Protocol):
+    """Somebody whose ephemeral znodes or watches ended with a session, and who makes them again."""
+
+    async def session_renewed(self, client: Client) -> None:
+        """There is a new session, connected; nothing of the old one is in it. This may wait for work of `client`, whose
+        operations fail if it is over again meanwhile, but not for the session after it."""
+        ...
+
+
+class CoordinationSession:
+    """A `coordination.ports.Store` that outlives its sessions. Use: `await connect()`, ..., `await close()`."""
+
+    def __init__(self, host: Host, settings: ClientSettings, logger: logging.Logger) -> None:
+        self._host = host
+        self._settings = settings
+        self._logger = logger
+        self._client = Client(host, settings, logger=logger)
+        self._listeners: list[SessionListener] = []
+        self._state_listeners: list[Callable[[SessionState], None]] = []
+        self._former_id = 0
+        self._runner: asyncio.Task[None] | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client of the present session."""
+        return self._client
+
+    # As one session; `Client` says what each promises.
+
+    @property
+    def state(self) -> SessionState:
+        return self._client.state
+
+    @property
+    def session_id(self) -> int:
+        """Of the present session; 0 before the first."""
+        return self._client.ticket.id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As agreed with the server."""
+        return self._client.session_timeout_ms
+
+    def add_state_listener(self, listener: Callable[[SessionState], None]) -> None:
+        """Calls `listener` with the present state, and with every later one, of this session and of all that follow."""
+        self._state_listeners.append(listener)
+        listener(self._client.state)
+
+    def remove_state_listener(self, listener: Callable[[SessionState], None]) -> None:
+        self._state_listeners.remove(listener)
+
+    async def session_over(self) -> SessionState:
+        """Waits for the end of the present session."""
+        return await self._client.session_over()
+
+    async def perform(self, operation: Operation[Answer]) -> Answer:
+        return await self._client.perform(operation)
+
+    async def submit(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        return await self._client.submit(operations)
+
+    async def multi(self, operations: Sequence[Create | Delete | SetData | Check]) -> list[Any]:
+        return await self._client.multi(operations)
+
+    async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | CoordinationError]:
+        return await self._client.get_many(paths)
+
+    async def get_children_names_of_many(self, paths: Sequence[str]) -> list[list[str] | CoordinationError]:
+        return await self._client.get_children_names_of_many(paths)
+
+    # As many sessions.
+
+    def was_ours(self, session_id: int) -> bool:
+        """Whether it is this broker's session before the present one: nobody else has made its ephemeral znodes."""
+        return session_id == self._former_id != 0
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        """Has `listener` told of sessions that end, after those who were added before it."""
+        self._listeners.append(listener)
+
+    async def connect(self) -> None:
+        """Waits until a server has taken the broker in, however long that takes, and says in the log that it waits.
+
+        Raises AuthFailedError and the like when the servers refuse the broker.
+        """
+        self._client.add_state_listener(self._state_changed)
+        await self._connect()
+        self._runner = self._host.loop.create_task(self._run(), name="zookeeper-session")
+
+    async def connected(self) -> None:
+        """Waits until there is a session with a connection; returns at once when there is one."""
+        if self.state is SessionState.CONNECTED:
+            return
+        found: asyncio.Future[None] = self._host.loop.create_future()
+
+        def note(state: SessionState) -> None:
+            if state is SessionState.CONNECTED and not found.done():
+                found.set_result(None)
+
+        self.add_state_listener(note)
+        try:
+            await found
+        finally:
+            self.remove_state_listener(note)
+
+    async def until_connected(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Awaits `work()`, again after every loss of the connection; `work` must be safe to repeat, because what a lost
+        attempt did may have happened. Ends with the session: raises SessionExpiredError then.
+        """
+        while True:
+            try:
+                return await work()
+            except ConnectionLossError:
+                # The next attempt waits for the connection.
+                continue
+
+    async def make_root(self) -> None:
+        """Makes the path that `zookeeper.connect` ends with, under which everything else is."""
+        connection_string = parse_connection_string(self._settings.connect)
+        servers = ",".join(map(str, connection_string.endpoints))
+        above = Client(self._host, dataclasses.replace(self._settings, connect=servers), logger=self._logger)
+        try:
+            await above.connect()
+            await self.until_connected(lambda: above.ensure_path(connection_string.chroot))
+        finally:
+            await above.close()
+
+    async def close(self) -> None:
+        """Ends the session, and with it its ephemeral znodes. Bounded; never raises."""
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        await self._client.close()
+
+    # Inside.
+
+    def _state_changed(self, state: SessionState) -> None:
+        for listener in tuple(self._state_listeners):
+            try:
+                listener(state)
+            except Exception:
+                self._logger.exception("A listener failed at the session state %s", state.value)
+
+    async def _run(self) -> None:
+        """Session after session, until this is closed."""
+        while True:
+            state = await self._client.session_over()
+            self._former_id = self._client.ticket.id
+            self._logger.warning("Session 0x%x is over (%s); making a new one", self._former_id, state.value)
+            await self._replace_client()
+            for listener in tuple(self._listeners):
+                await self._tell(listener)
+
+    async def _replace_client(self) -> None:
+        """Makes clients until one has a session."""
+        while True:
+            refused = self._client.state is SessionState.AUTH_FAILED
+            await self._client.close()
+            if refused:
+                await self._pause(_PAUSE_AFTER_REFUSAL_SECONDS)
+            self._client = Client(self._host, self._settings, logger=self._logger)
+            self._client.add_state_listener(self._state_changed)
+            try:
+                await self._connect()
+            except CoordinationError as error:
+                self._logger.warning("No new session: %s", error)
+            else:
+                return
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self._client.connect(_LOGGED_EVERY_MS)
+            except OperationTimeoutError:
+                self._logger.warning(
+                    "No ZooKeeper server at %s has answered yet; still trying. Check zookeeper.connect, and that the"
+                    " servers run",
+                    self._settings.connect,
+                )
+            else:
+                return
+
+    async def _tell(self, listener: SessionListener) -> None:
+        try:
+            await listener.session_renewed(self._client)
+        except CoordinationError as error:
+            self._logger.warning("The new session is of no use to %s: %s", type(listener).__name__, error)
+        except Exception:
+            self._logger.exception("A listener of the session failed")
+
+    async def _pause(self, seconds: float) -> None:
+        waited: asyncio.Future[None] = self._host.loop.create_future()
+        handle = self._host.loop.call_later(seconds, waited.set_result, None)
+        try:
+            await waited
+        finally:
+            handle.cancel()

@@ -1,0 +1,127 @@
+"""Listeners of one broker: what the network binds, and what others are told when the ports are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.derived import max_connections_per_ip_overrides
+from barnabas.config.kafka_versions import is_at_least
+from barnabas.config.listeners import Endpoint, SecurityProtocol
+from barnabas.config.settings import setting, take
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.kernel.host import Host
+from barnabas.link.limits import LinkLimits
+from barnabas.link.outgoing import OutgoingSettings
+from barnabas.network.config import ListenerConfig, NetworkConfig
+from barnabas.server.errors import BrokerStartError
+
+_IDLE_FOREVER_MS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """The bounds of connections, by Kafka's names."""
+
+    request_bytes_max: int = setting("socket.request.max.bytes", int)
+    idle_ms_max: int = setting("connections.max.idle.ms", int)
+    queued_requests_max: int = setting("queued.max.requests", int)
+    connections_max: int = setting("max.connections", int)
+    connections_per_ip_max: int = setting("max.connections.per.ip", int)
+    send_buffer_bytes: int = setting("socket.send.buffer.bytes", int)
+    receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", int)
+    backlog: int = setting("socket.listen.backlog.size", int)
+    connect_timeout_ms: int = setting("socket.connection.setup.timeout.ms", int)
+    connect_timeout_ms_max: int = setting("socket.connection.setup.timeout.max.ms", int)
+
+
+def link_limits(config: BrokerConfig) -> LinkLimits:
+    """The bounds of one connection, those that this broker opens included."""
+    settings = take(NetworkSettings, config.values)
+    idle_ms = settings.idle_ms_max if settings.idle_ms_max > 0 else _IDLE_FOREVER_MS
+    return LinkLimits(frame_bytes_max=settings.request_bytes_max, idle_ms_max=idle_ms)
+
+
+def outgoing_settings(config: BrokerConfig) -> OutgoingSettings:
+    """How connections to other brokers are made."""
+    settings = take(NetworkSettings, config.values)
+    return OutgoingSettings(
+        connect_timeout_ms=settings.connect_timeout_ms, connect_timeout_ms_max=settings.connect_timeout_ms_max
+    )
+
+
+async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
+    """The bounds of all listeners. Names in `max.connections.per.ip.overrides` are looked up, once, as in Kafka.
+
+    Raises BrokerStartError for a name that has no address.
+    """
+    settings = take(NetworkSettings, config.values)
+    overrides: dict[str, int] = {}
+    for name, count in max_connections_per_ip_overrides(config.values).items():
+        try:
+            addresses = await host.loop.getaddrinfo(name, None)
+        except OSError as error:
+            raise BrokerStartError(
+                f"max.connections.per.ip.overrides names {name}, which has no address: {error}"
+            ) from None
+        overrides.update({str(address[4][0]): count for address in addresses})
+    return NetworkConfig(
+        link=link_limits(config),
+        queued_requests_max=settings.queued_requests_max,
+        connections_max=settings.connections_max,
+        connections_per_ip_max=settings.connections_per_ip_max,
+        connections_per_ip_overrides=overrides,
+        send_buffer_bytes=settings.send_buffer_bytes,
+        receive_buffer_bytes=settings.receive_buffer_bytes,
+    )
+
+
+def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
+    """What the network is to listen on. Raises BrokerStartError for a protocol that there is not yet."""
+    backlog = take(NetworkSettings, config.values).backlog
+    found = []
+    for endpoint in config.listeners.bound:
+        if endpoint.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise BrokerStartError(
+                f"Listener {endpoint.listener_name} uses {endpoint.security_protocol.name}, which is not supported yet:"
+                " only PLAINTEXT is"
+            )
+        found.append(
+            ListenerConfig(
+                name=endpoint.listener_name,
+                host=endpoint.host,
+                port=endpoint.port,
+                is_control_plane=endpoint.listener_name == config.listeners.control_plane,
+                connections_max=config.of_listener(endpoint.listener_name, "max.connections"),
+                backlog=backlog,
+            )
+        )
+    return found
+
+
+def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int], host_name: str) -> tuple[BrokerEndpoint, ...]:
+    """Where others reach this broker: `ports` stand in for port 0, by listener, and `host_name` for no host."""
+
+    def advertised(endpoint: Endpoint) -> BrokerEndpoint:
+        return BrokerEndpoint(
+            endpoint.listener_name,
+            endpoint.host or host_name,
+            endpoint.port or ports[endpoint.listener_name],
+            endpoint.security_protocol.name,
+        )
+
+    return tuple(advertised(endpoint) for endpoint in config.listeners.advertised)
+
+
+def broker_registration(
+    config: BrokerConfig, endpoints: tuple[BrokerEndpoint, ...], timestamp_ms: int
+) -> BrokerRegistration:
+    """The payload of `/brokers/ids/N`, in the version that `inter.broker.protocol.version` asks for."""
+    protocol_version = str(config.values["inter.broker.protocol.version"])
+    version = 2
+    if is_at_least(protocol_version, "2.7-IV0"):
+        version = 5
+    elif is_at_least(protocol_version, "0.10.0-IV1"):
+        version = 4
+    return BrokerRegistration(endpoints, timestamp_ms, rack=config.values["broker.rack"], version=version)
