@@ -1,0 +1,81 @@
+"""AlterConfigs, 0 to 2: replaces all dynamic configs of a topic, of this broker, or of all brokers (name "").
+
+What is not named goes back to its default. Any broker answers for topics. Other kinds of resources are refused, as
+Kafka does in ZooKeeper mode. Left out: policies (`alter.config.policy.class.name`); passwords, which are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.api.administration.config_alteration import ConfigAlterer, Keys
+from barnabas.api.config_resources import (
+    ResourceType,
+    check_config_names,
+    null_values,
+    repeated,
+    repeated_resource,
+    unknown_type,
+)
+from barnabas.api.context import RequestContext
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import AlterConfigsRequest, AlterConfigsResponse
+
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+class AlterConfigsHandler:
+    """Replaces configs."""
+
+    api_key = ApiKey.ALTER_CONFIGS
+    versions = (0, 2)
+
+    def __init__(self, alterer: ConfigAlterer) -> None:
+        self._alterer = alterer
+
+    async def handle(self, _context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        twice = repeated(request.resources)
+        results = []
+        for resource in request.resources:
+            error: KafkaError | None = None
+            try:
+                if (resource.resource_type, resource.resource_name) in twice:
+                    raise repeated_resource()
+                await self._alter(resource, validate_only=request.validate_only)
+            except KafkaError as refusal:
+                error = refusal
+            results.append(_result(resource, error))
+        return AlterConfigsResponse(responses=results)
+
+    def error_response(
+        self, _context: RequestContext, request: AlterConfigsRequest, error: KafkaError
+    ) -> AlterConfigsResponse:
+        return AlterConfigsResponse(responses=[_result(resource, error) for resource in request.resources])
+
+    async def _alter(self, resource: AlterConfigsRequest.AlterConfigsResource, *, validate_only: bool) -> None:
+        """Raises `KafkaError`."""
+        check_config_names(resource.configs)
+        nulls = [config.name for config in resource.configs if config.value is None]
+        if nulls:
+            raise null_values(nulls)
+        configs = {config.name: config.value for config in resource.configs if config.value is not None}
+
+        def replace(_existing: Mapping[str, str], _keys: Keys) -> dict[str, str]:
+            return dict(configs)
+
+        if resource.resource_type == ResourceType.TOPIC:
+            await self._alterer.alter_topic(resource.resource_name, replace, validate_only=validate_only)
+        elif resource.resource_type == ResourceType.BROKER:
+            await self._alterer.alter_broker(resource.resource_name, replace, validate_only=validate_only)
+        else:
+            raise unknown_type(resource.resource_type)
+
+
+def _result(resource: AlterConfigsRequest.AlterConfigsResource, error: KafkaError | None) -> Result:
+    return Result(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.detail,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,133 @@
+"""CreateTopics, 0 to 7: makes topics, on the controller.
+
+Answered when every partition has a leader in this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT for
+topics that are there but not led yet; so Kafka does in ZooKeeper mode, and a time-out of 0 is always answered so. From
+version 5 on the configs, counts and, from 7, the id are told of what was made. Left out: policies
+(`create.topic.policy.class.name`) and the controller mutation quota, which holds nothing back yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas.api.administration.ports import ControllerStatus
+from barnabas.api.administration.topic_creation import NewTopic, Outcome, PlannedTopic, TopicCreator
+from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.context import RequestContext
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.config.topic_config import describe_topic
+from barnabas.kernel.ids import ZERO_UUID
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+_TOLD_SINCE: Final = 5
+
+Result = CreateTopicsResponse.CreatableTopicResult
+
+
+class CreateTopicsHandler:
+    """Makes topics and waits for their leaders."""
+
+    api_key = ApiKey.CREATE_TOPICS
+    versions = (0, 7)
+
+    def __init__(
+        self, controller: ControllerStatus, creator: TopicCreator, waits: TopicWaits, broker_configs: BrokerConfigs
+    ) -> None:
+        self._controller = controller
+        self._creator = creator
+        self._waits = waits
+        self._broker_configs = broker_configs
+
+    def handle(
+        self, context: RequestContext, request: CreateTopicsRequest
+    ) -> Coroutine[Any, Any, CreateTopicsResponse]:
+        if not self._controller.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        context.park()  # it waits for other brokers, which is not this broker's work
+        return self._create(request, are_told=context.api_version >= _TOLD_SINCE)
+
+    def error_response(
+        self, _context: RequestContext, request: CreateTopicsRequest, error: KafkaError
+    ) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[
+                Result(name=topic.name, error_code=error.code, error_message=error.detail, configs=[])
+                for topic in request.topics
+            ]
+        )
+
+    async def _create(self, request: CreateTopicsRequest, *, are_told: bool) -> CreateTopicsResponse:
+        refused = _refused(request.topics)
+        asked = [topic for topic in request.topics if topic.name not in refused]
+        outcomes = await self._creator.create(
+            [_new_topic(topic) for topic in asked], validate_only=request.validate_only
+        )
+        late: Sequence[str] = ()
+        if not request.validate_only:
+            counts = {name: len(made.assignment) for name, made in outcomes.items() if isinstance(made, PlannedTopic)}
+            late = await self._waits.until_led(counts, request.timeout_ms) if request.timeout_ms > 0 else tuple(counts)
+        results = [
+            self._result(
+                topic.name,
+                refused.get(topic.name) or outcomes[topic.name],
+                is_late=topic.name in late,
+                is_made=not request.validate_only,
+                are_told=are_told,
+            )
+            for topic in request.topics
+        ]
+        return CreateTopicsResponse(topics=results)
+
+    def _result(self, name: str, outcome: Outcome, *, is_late: bool, is_made: bool, are_told: bool) -> Result:
+        if isinstance(outcome, KafkaError):
+            return Result(name=name, error_code=outcome.code, error_message=outcome.detail, configs=[])
+        topic_id = outcome.topic_id if is_made and outcome.topic_id is not None else ZERO_UUID
+        if is_late:
+            return Result(name=name, topic_id=topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, configs=[])
+        result = Result(name=name, topic_id=topic_id, configs=[])
+        if are_told:
+            result.num_partitions = len(outcome.assignment)
+            result.replication_factor = outcome.replication_factor
+            result.configs = self._configs(outcome.configs)
+        return result
+
+    def _configs(self, overrides: Mapping[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+        described = describe_topic(overrides, self._broker_configs.values, self._broker_configs.layers)
+        return [
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.sensitive,
+            )
+            for each in described
+        ]
+
+
+def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> dict[str, KafkaError]:
+    """What is refused because of the request itself, by name."""
+    refused: dict[str, KafkaError] = {}
+    for name, count in Counter(topic.name for topic in topics).items():
+        if name == CLUSTER_METADATA_TOPIC:
+            refused[name] = KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            )
+        elif count > 1:
+            refused[name] = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+    return refused
+
+
+def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(partition.partition_index, tuple(partition.broker_ids)) for partition in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
