@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -41,7 +43,9 @@ _COLLECTOR_THRESHOLDS = (50_000, 20, 100)
     help="Between two looks for empty containers, in ms.",
 )
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
-def command(verbose: bool, **settings: object) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Say that it is ready as one line of JSON.")
+@click.option("--stop-with-parent", is_flag=True, hidden=True)
+def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: object) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.
 
     Prints one line when it is ready, and stops in order on SIGTERM or Ctrl-C.
@@ -58,23 +62,30 @@ def command(verbose: bool, **settings: object) -> None:
     )
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     raise_open_files_limit()
-    sys.exit(run(lambda host: _serve(host, config), name="coordinator"))
+    sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name="coordinator"))
 
 
-async def _serve(host: RealHost, config: CoordinatorConfig) -> int:
+async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_with_parent: bool) -> int:
     """Serves until a signal or a failure; the exit status."""
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.coordination.errors import CoordinationError
     from barnabas.kernel.real_host import stop_on_signals
+    from barnabas.kernel.real_program import stop_at_end_of_input
 
     coordinator = EmbeddedCoordinator(host, config)
     stop = stop_on_signals(host.loop)
+    if stop_with_parent:
+        stop_at_end_of_input(host.loop, stop)
     try:
         await coordinator.start()
     except (CoordinationError, OSError) as error:
         click.echo(f"barnabas coordinator: {error}", err=True)
         return 1
-    click.echo(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
+    if as_json:
+        said = {"address": f"{config.host}:{coordinator.port}", "process_id": os.getpid()}
+        click.echo(json.dumps(said, separators=(",", ":")))
+    else:
+        click.echo(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
     sys.stdout.flush()
     # What recovery made stays.
     gc.collect()

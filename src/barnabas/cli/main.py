@@ -8,9 +8,17 @@ import click
 
 # Name, module, and the line that `--help` shows without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "broker": (
+        "barnabas.cli.broker",
+        "Run one broker, from a server.properties as Kafka's brokers read it.",
+    ),
     "coordinator": (
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
+    ),
+    "up": (
+        "barnabas.cli.up",
+        "Run a coordinator and brokers on this machine.",
     ),
 }
 

@@ -1,8 +1,8 @@
 """The broker's session with ZooKeeper, for as long as the broker lives: when one session is over, the next one.
 
-A `Client` is one session. Ephemeral znodes and watches end with it: whoever has some hears of the end by a listener of
-the state, and of the next session, one after another in the order in which they asked, when it is connected. Source:
-how Kafka's ZooKeeperClient starts again after an expiry.
+A `Client` is one session. Ephemeral znodes and watches end with it, so whoever has some must hear of it, in this order:
+first that the old session is over, and only when that has been dealt with a new one is made, and then that it is there.
+Source: how Kafka's ZooKeeperClient starts again after an expiry.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ _PAUSE_AFTER_REFUSAL_SECONDS: Final = 1.0
 
 
 class SessionListener(Protocol):
-    """Somebody whose ephemeral znodes or watches ended with a session, and who makes them again."""
+    """Somebody whose ephemeral znodes or watches end with a session, and who makes them again."""
 
-    async def session_renewed(self, client: Client) -> None:
-        """There is a new session, connected; nothing of the old one is in it. This may wait for work of `client`, whose
-        operations fail if it is over again meanwhile, but not for the session after it."""
+    async def before_new_session(self) -> None:
+        """The session is over: operations fail with SessionExpiredError. A new one is made when this has returned."""
+        ...
+
+    async def after_new_session(self) -> None:
+        """There is a new session, connected; nothing of the old one is in it. Must not wait for work that needs the
+        session: if this one is over again, nobody is told before this has returned."""
         ...
 
 
@@ -48,11 +52,6 @@ class CoordinationSession:
         self._state_listeners: list[Callable[[SessionState], None]] = []
         self._former_id = 0
         self._runner: asyncio.Task[None] | None = None
-
-    @property
-    def client(self) -> Client:
-        """The client of the present session."""
-        return self._client
 
     # As one session; `Client` says what each promises.
 
@@ -176,9 +175,11 @@ class CoordinationSession:
             state = await self._client.session_over()
             self._former_id = self._client.ticket.id
             self._logger.warning("Session 0x%x is over (%s); making a new one", self._former_id, state.value)
+            for listener in tuple(self._listeners):
+                await self._tell(listener.before_new_session)
             await self._replace_client()
             for listener in tuple(self._listeners):
-                await self._tell(listener)
+                await self._tell(listener.after_new_session)
 
     async def _replace_client(self) -> None:
         """Makes clients until one has a session."""
@@ -209,11 +210,9 @@ class CoordinationSession:
             else:
                 return
 
-    async def _tell(self, listener: SessionListener) -> None:
+    async def _tell(self, call: Callable[[], Awaitable[None]]) -> None:
         try:
-            await listener.session_renewed(self._client)
-        except CoordinationError as error:
-            self._logger.warning("The new session is of no use to %s: %s", type(listener).__name__, error)
+            await call()
         except Exception:
             self._logger.exception("A listener of the session failed")
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from barnabas.coordination.client import Client
 from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NoNodeError
 from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, FinalizedFeatures
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Exists, GetData
+from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import EventType, WatcherEvent
 
 NO_EPOCH: Final = -1
@@ -26,19 +26,25 @@ class FinalizedFeatureCache:
     there is none, or finalized features are switched off).
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, logger: logging.Logger) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, logger: logging.Logger) -> None:
         self.epoch = NO_EPOCH
         self.features: Mapping[str, int] = MappingProxyType({})
         self._loop = loop
+        self._store = store
         self._logger = logger
-        self._client: Client | None = None
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._reading: asyncio.Task[None] | None = None
         self._stale = False
 
-    def follow(self, client: Client) -> None:
-        """Reads the znode in this session, now and whenever it changes; any former session is forgotten."""
-        self._client = client
+    def start(self) -> None:
+        """Reads the znode now and whenever it changes."""
+        self._changed()
+
+    async def before_new_session(self) -> None:
+        """The watch is gone; what is known stays."""
+
+    async def after_new_session(self) -> None:
+        """Reads the znode again."""
         self._changed()
 
     async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
@@ -55,7 +61,6 @@ class FinalizedFeatureCache:
 
     async def stop(self) -> None:
         """Reads no more."""
-        self._client = None
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -68,28 +73,28 @@ class FinalizedFeatureCache:
     async def _read(self) -> None:
         """Reads until nothing has changed meanwhile. A watch is left in any case: at the znode, or where it will be."""
         try:
-            while self._stale and self._client is not None:
+            while self._stale:
                 self._stale = False
                 try:
-                    await self._read_once(self._client)
+                    await self._read_once()
                 except ConnectionLossError:
                     # The next read waits for the connection.
                     self._stale = True
                 except CoordinationError as error:
-                    # The session is over; `follow` is called with the next one.
+                    # The session is over; with the next one it is read again.
                     self._logger.debug("%s cannot be read: %s", FEATURE_PATH, error)
         finally:
             self._reading = None
 
-    async def _read_once(self, client: Client) -> None:
+    async def _read_once(self) -> None:
         def watch(event: WatcherEvent) -> None:
-            if event.type is not EventType.NONE and client is self._client:
+            if event.type is not EventType.NONE:
                 self._changed()
 
         try:
-            found = await client.perform(GetData(FEATURE_PATH, watch))
+            found = await self._store.perform(GetData(FEATURE_PATH, watch))
         except NoNodeError:
-            if await client.perform(Exists(FEATURE_PATH, watch)) is not None:
+            if await self._store.perform(Exists(FEATURE_PATH, watch)) is not None:
                 self._stale = True  # made in between
             self._take(NO_EPOCH, {})
             return

@@ -15,7 +15,6 @@ from typing import Final
 from barnabas.coordination.errors import ConnectionLossError, MultiFailedError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData
-from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode, Stat, WatcherEvent
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
@@ -43,15 +42,15 @@ class Registration:
         self._path = broker_id_path(broker_id)
         self.broker_epoch = -1
 
-    async def register(self, store: Store) -> int:
-        """Registers the broker in this session and returns its broker epoch, the transaction that made the znode.
+    async def register(self) -> int:
+        """Registers the broker in the present session; returns its broker epoch, the transaction that made the znode.
 
         Waits for a znode of another session until that session must have expired; raises DuplicateBrokerError when it
-        is still there then, and SessionExpiredError when `store` is over.
+        is still there then, and SessionExpiredError when the present one is over.
         """
         registration = self._payload()
         payload = registration.encode()
-        stat = await self._made(store, payload)
+        stat = await self._made(payload)
         self.broker_epoch = stat.czxid
         endpoints = ",".join(endpoint.connection_string for endpoint in registration.endpoints)
         self._logger.info(
@@ -59,33 +58,33 @@ class Registration:
         )
         return stat.czxid
 
-    async def _made(self, store: Store, payload: bytes) -> Stat:
+    async def _made(self, payload: bytes) -> Stat:
         """The stat of the znode, when it is ours."""
         deadline: float | None = None
         while True:
             try:
-                return await self._create(store, payload)
+                return await self._create(payload)
             except ConnectionLossError:
                 # Whether it happened shows when it is tried again.
                 continue
             except MultiFailedError as failure:
                 if not isinstance(failure.error, NodeExistsError):
                     raise failure.error from None
-            found, deadline = await self._look(store, payload, deadline)
+            found, deadline = await self._look(payload, deadline)
             if found is not None:
                 return found
 
-    async def _create(self, store: Store, payload: bytes, *before: Delete) -> Stat:
+    async def _create(self, payload: bytes, *before: Delete) -> Stat:
         """Kafka's way: an empty znode, and its content, whose answer has the stat."""
         operations: list[Create | Delete | SetData | Check] = [
             *before,
             Create(self._path, None, mode=CreateMode.EPHEMERAL),
             SetData(self._path, payload, 0),
         ]
-        stat: Stat = (await store.multi(operations))[-1]
+        stat: Stat = (await self._session.multi(operations))[-1]
         return stat
 
-    async def _look(self, store: Store, payload: bytes, deadline: float | None) -> tuple[Stat | None, float | None]:
+    async def _look(self, payload: bytes, deadline: float | None) -> tuple[Stat | None, float | None]:
         """Deals with the znode that is in the way: the stat of ours, else None when it is worth another try.
 
         Returns also until when another session is waited for.
@@ -97,7 +96,7 @@ class Registration:
                 changed.set_result(None)
 
         try:
-            found = await store.perform(GetData(self._path, note))
+            found = await self._session.perform(GetData(self._path, note))
         except (NoNodeError, ConnectionLossError):
             return None, deadline
         owner = found.stat.ephemeral_owner
@@ -106,7 +105,7 @@ class Registration:
             return found.stat, deadline
         if self._session.was_ours(owner):
             self._logger.info("Replacing %s of this broker's former session 0x%x", self._path, owner)
-            return await self._replace(store, payload, found.stat.version), deadline
+            return await self._replace(payload, found.stat.version), deadline
         if deadline is None:
             limit_ms = self._session.session_timeout_ms * _EXPIRY_FACTOR
             deadline = self._loop.time() + limit_ms / 1000
@@ -127,9 +126,9 @@ class Registration:
                 await changed
         return None, deadline
 
-    async def _replace(self, store: Store, payload: bytes, version: int) -> Stat | None:
+    async def _replace(self, payload: bytes, version: int) -> Stat | None:
         """None when the znode is gone by now, or changed: the next try sees which."""
         try:
-            return await self._create(store, payload, Delete(self._path, version))
+            return await self._create(payload, Delete(self._path, version))
         except (ConnectionLossError, MultiFailedError):
             return None

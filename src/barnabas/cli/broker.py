@@ -1,0 +1,141 @@
+"""`barnabas broker`: one broker as a process."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from barnabas.config.broker_config import BrokerConfig
+    from barnabas.kernel.real_host import RealHost
+    from barnabas.server.broker import Broker
+
+# Messages are many, short-lived and without cycles: the collector looks at the young objects rarely, and hardly ever at
+# all of them.
+_COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+
+
+@click.command(name="broker")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config that goes before the file's."
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), help="Port of the Prometheus endpoint; 0 takes a free one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Say that it is ready as one line of JSON.")
+@click.option("--stop-with-parent", is_flag=True, hidden=True)
+def command(
+    file: str, overrides: tuple[str, ...], metrics_port: int | None, as_json: bool, stop_with_parent: bool
+) -> None:
+    """Run one broker. FILE is a server.properties, as Kafka's brokers read it in ZooKeeper mode.
+
+    Prints one line when it is ready, and stops in order, its leaders moved away, on SIGTERM or Ctrl-C.
+    """
+    import socket
+
+    from barnabas.config.broker_config import BrokerConfigError
+    from barnabas.kernel.real_host import raise_open_files_limit, run
+    from barnabas.server.config import METRICS_PORT, read_server_config
+
+    if metrics_port is not None:
+        overrides = (*overrides, f"{METRICS_PORT.name}={metrics_port}")
+    try:
+        with open(file, "rb") as properties:
+            config = read_server_config(properties.read(), file, overrides)
+    except (BrokerConfigError, OSError) as error:
+        click.echo(f"barnabas broker: {error}", err=True)
+        sys.exit(1)
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    raise_open_files_limit()
+    # The name is what this broker tells others of itself where advertised.listeners has none.
+    name = socket.gethostname()
+    sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name=name))
+
+
+async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_parent: bool) -> int:
+    """Serves until a signal or a failure; the exit status."""
+    from barnabas.cli.broker_logs import broker_logs
+    from barnabas.kernel.real_host import stop_on_signals
+    from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.server.broker import Broker
+    from barnabas.server.errors import BrokerStartError
+
+    stop = stop_on_signals(host.loop)
+    if stop_with_parent:
+        stop_at_end_of_input(host.loop, stop)
+    try:
+        logs = broker_logs(config, host.clock)
+    except (OSError, ValueError) as error:
+        click.echo(f"barnabas broker: {error}", err=True)
+        return 1
+    broker = Broker(config, host, logs)
+    try:
+        if not await _start(broker, host, stop):
+            return 0
+    except (BrokerStartError, OSError) as error:
+        click.echo(f"barnabas broker: {error}", err=True)
+        return 1
+    _say_ready(broker, as_json)
+    # What start-up made stays.
+    gc.collect()
+    gc.freeze()
+    broker.failure.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    await broker.stop()
+    if broker.failure.done():
+        click.echo(f"barnabas broker: {broker.failure.result()}", err=True)
+        return 1
+    return 0
+
+
+async def _start(broker: Broker, host: RealHost, stop: asyncio.Event) -> bool:
+    """True when the broker is ready; False when it was told to stop before that, and has."""
+    import asyncio
+
+    async def start() -> None:
+        await broker.start()
+        await broker.ready()
+
+    starting = host.loop.create_task(start())
+    stopped = host.loop.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await broker.stop()
+        return False
+    if starting.exception() is not None:
+        await broker.stop()
+    starting.result()
+    return True
+
+
+def _say_ready(broker: Broker, as_json: bool) -> None:
+    endpoints = {endpoint.listener_name: endpoint for endpoint in broker.endpoints}
+    if as_json:
+        said = {
+            "broker_id": broker.broker_id,
+            "cluster_id": broker.cluster_id,
+            "listeners": {
+                name: f"[{endpoint.host}]:{endpoint.port}"
+                if ":" in endpoint.host
+                else f"{endpoint.host}:{endpoint.port}"
+                for name, endpoint in endpoints.items()
+            },
+            "metrics_port": broker.metrics_port,
+            "process_id": os.getpid(),
+        }
+        click.echo(json.dumps(said, separators=(",", ":")))
+    else:
+        places = ", ".join(endpoint.connection_string for endpoint in endpoints.values())
+        click.echo(f"barnabas broker: ready as broker {broker.broker_id} on {places}")
+    sys.stdout.flush()

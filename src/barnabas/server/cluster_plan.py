@@ -1,0 +1,95 @@
+"""What `barnabas up` is to start: how many brokers, where their data lie, and the `server.properties` of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+BROKERS_MAX: Final = 100
+REPLICAS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A coordinator and brokers 1 to `brokers` on this machine, with everything they keep under `data_directory`.
+
+    The first broker listens on `port`, each other on the next; 0 takes free ports, and 0 is the coordinator's default.
+    `metrics_port` counts up likewise; None opens no endpoint. `overrides` are broker configs for all of them. Raises
+    ValueError for what cannot be.
+    """
+
+    brokers: int = 1
+    data_directory: str = "barnabas-data"
+    port: int = 9092
+    host: str = "127.0.0.1"
+    coordinator_port: int = 0
+    metrics_port: int | None = None
+    session_timeout_ms: int = 6_000
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.brokers <= BROKERS_MAX:
+            raise ValueError(f"there can be 1 to {BROKERS_MAX} brokers, not {self.brokers}")
+        for name, port in (("port", self.port), ("metrics port", self.metrics_port or 0)):
+            last = port + self.brokers - 1 if port else 0
+            if not 0 <= port <= last <= 65_535:
+                raise ValueError(f"{self.brokers} brokers need the {name}s {port} to {last}, which go beyond 65535")
+
+    @property
+    def broker_ids(self) -> range:
+        return range(1, self.brokers + 1)
+
+    @property
+    def coordinator_directory(self) -> str:
+        return f"{self.data_directory}/coordinator"
+
+    def broker_directory(self, broker_id: int) -> str:
+        return f"{self.data_directory}/broker-{broker_id}"
+
+    def properties_path(self, broker_id: int) -> str:
+        return f"{self.broker_directory(broker_id)}/server.properties"
+
+    def logs_directory(self, broker_id: int) -> str:
+        return f"{self.broker_directory(broker_id)}/logs"
+
+    def port_of(self, broker_id: int) -> int:
+        """The port that broker is to listen on; 0 for any."""
+        return self.port and self.port + broker_id - 1
+
+    def properties(self, broker_id: int, zookeeper_connect: str, port: int) -> dict[str, str]:
+        """The configs of one broker. Replication is what so many brokers allow, three at most, and an
+        acknowledged record then outlives one broker."""
+        replicas = str(min(self.brokers, REPLICAS_MAX))
+        in_sync = "2" if self.brokers >= REPLICAS_MAX else "1"
+        found = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.host}:{port}",
+            "zookeeper.connect": zookeeper_connect,
+            "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
+            "log.dirs": f"{self.broker_directory(broker_id)}/data",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "group.initial.rebalance.delay.ms": "0",
+            "controlled.shutdown.retry.backoff.ms": "500",
+            "barnabas.logs.directory": self.logs_directory(broker_id),
+        }
+        if self.metrics_port is not None:
+            found["barnabas.metrics.port"] = str(self.metrics_port and self.metrics_port + broker_id - 1)
+        return {**found, **self.overrides}
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A `server.properties` file."""
+    lines = ["# Written by barnabas up at every start; give it --override KEY=VALUE for other values."]
+    lines += [f"{name}={_escaped(value)}" for name, value in properties.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    """As Java's Properties reads it back: a backslash escapes, and white space in front would be skipped."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text.startswith((" ", "\f")) else text
