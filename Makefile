@@ -18,6 +18,7 @@ SIMULATION_SEEDS ?= 500
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
+DEMO := $(VENV)/.demo-installed
 
 .PHONY: help
 help: ## Say what the targets do
@@ -41,17 +42,23 @@ $(INTEROP): $(TEST) requirements/interop.txt
 	@$(PIP) install -r requirements/interop.txt
 	@touch $@
 
+$(DEMO): $(BASE) requirements/demo.txt
+	@echo "Installing a Kafka client and the flights of 2013 ..."
+	@$(PIP) install -r requirements/demo.txt
+	@touch $@
+
 .PHONY: run
-run: $(BASE) ## The main job, as far as it is built: the coordinator comes up, holds a cluster's layout and shows it
+run: $(DEMO) ## The main job, as far as it is built: three brokers take a year of flights, one is killed, nothing is lost
 	@$(BIN)/python -m demo
 
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
-	@$(BIN)/pytest tests/unit tests/simulation tests/cluster
+	@$(BIN)/pytest tests/unit tests/simulation tests/cluster tests/clients
 
 .PHONY: test-clients
-test-clients: $(TEST) ## Real Kafka clients against broker processes (comes with the brokers)
-	@echo "No client suite yet: it comes with the brokers (docs/protocol-coverage.md says what there is)."
+test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C against three broker processes
+	@$(BIN)/python -m tests.support.apache_kafka_jars
+	@BARNABAS_ALL_CLIENTS=1 $(BIN)/pytest tests/clients
 
 .PHONY: test-cluster
 test-cluster: $(TEST) ## Failures of real processes: kill -9 for longer than in make test

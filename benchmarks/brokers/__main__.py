@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.brokers import wire_calls
 from benchmarks.brokers.load import Load, LoadGenerator
 from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Cluster, cluster
+from tests.support import wire_calls
 from tests.support.processes import resident_memory_bytes
 from tests.support.waiting import wait_until
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.brokers.wire_calls import brokers_known_at
 from tests.support.apache_kafka import ApacheKafkaBroker
 from tests.support.embedded_coordinator import EmbeddedCoordinator
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
+from tests.support.wire_calls import brokers_known_at
 from tests.support.zookeeper import ZooKeeperServer
 
 BARNABAS = "Barnabas"

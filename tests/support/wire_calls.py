@@ -1,4 +1,4 @@
-"""Single requests over a plain socket, so that no client library is part of what is measured."""
+"""Single requests over a plain socket, so that no client library is part of what is tried or measured."""
 
 from __future__ import annotations
 

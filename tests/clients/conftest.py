@@ -1,0 +1,129 @@
+"""The cluster that all clients are tried on, and the clients.
+
+BARNABAS_CLIENTS_AGAINST=apache-kafka tries them on three brokers of Apache Kafka instead: what fails there too is the
+test's fault, or the client's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.clients.drivers.confluent import ConfluentClient
+from tests.clients.drivers.model import COMPRESSIONS, Capability, Client, Record
+from tests.clients.matrix import CLIENTS, make_client, reason_to_skip
+from tests.support.apache_kafka import ApacheKafkaBroker
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import leaders
+from tests.support.zookeeper import ZooKeeperServer
+
+BROKERS = 3
+PARTITIONS = 4
+TOPIC_SECONDS = 30.0
+OVERRIDES = {
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 3,
+    "group.initial.rebalance.delay.ms": 0,
+    "auto.create.topics.enable": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("cluster")
+    if os.environ.get("BARNABAS_CLIENTS_AGAINST") == "apache-kafka":
+        with _apache_kafka(directory) as addresses:
+            yield addresses
+    else:
+        from tests.support.broker_process import broker_cluster
+
+        with broker_cluster(directory, BROKERS, overrides=OVERRIDES) as cluster:
+            yield cluster.bootstrap_servers
+
+
+@contextlib.contextmanager
+def _apache_kafka(directory: Path) -> Iterator[str]:
+    zookeeper = ZooKeeperServer(directory / "zookeeper")
+    brokers = []
+    try:
+        zookeeper.start()
+        for broker_id in range(BROKERS):
+            brokers.append(
+                ApacheKafkaBroker(directory / f"{broker_id}", zookeeper.address, broker_id, overrides=OVERRIDES)
+            )
+            brokers[-1].start(wait=False)
+        for broker in brokers:
+            broker.wait_until_ready()
+        yield ",".join(broker.address for broker in brokers)
+    finally:
+        for broker in brokers:
+            broker.kill()
+        zookeeper.kill()
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, bootstrap_servers: str) -> Client:
+    name: str = request.param
+    if reason := reason_to_skip(name):
+        pytest.skip(reason)
+    return make_client(name, bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def python_client(bootstrap_servers: str) -> Client:
+    """The client that does what a test needs beside the client it is about."""
+    return ConfluentClient(bootstrap_servers)
+
+
+@pytest.fixture
+def unused_topic() -> str:
+    """A name that no topic has."""
+    return f"topic-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str, unused_topic: str) -> str:
+    make_topic(bootstrap_servers, unused_topic, 1)
+    return unused_topic
+
+
+@pytest.fixture
+def wide_topic(bootstrap_servers: str, unused_topic: str) -> str:
+    make_topic(bootstrap_servers, unused_topic, PARTITIONS)
+    return unused_topic
+
+
+def make_topic(bootstrap_servers: str, name: str, partitions: int) -> None:
+    """A topic on all brokers, without retention by time: some records are old."""
+    configs = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (future,) = admin.create_topics([NewTopic(name, partitions, BROKERS, config=configs)]).values()
+    future.result(TOPIC_SECONDS)
+    for address in bootstrap_servers.split(","):
+        port = int(address.rpartition(":")[2])
+        wait_until(lambda: len(leaders(port, name)) == partitions, f"{address} knows {name}", TOPIC_SECONDS)  # noqa: B023
+
+
+@pytest.fixture(scope="session")
+def written_by_all(bootstrap_servers: str) -> dict[str, list[Record]]:
+    """For each client that can, and each compression, a topic with what it wrote."""
+    written: dict[str, list[Record]] = {}
+    for name in CLIENTS:
+        if reason_to_skip(name):
+            continue
+        made = make_client(name, bootstrap_servers)
+        compressions = [text for each, text in COMPRESSIONS.items() if each not in made.missing]
+        for compression in ["none", *compressions]:
+            if Capability.PLAIN in made.missing:
+                continue
+            topic = f"by-{name}-{compression}"
+            make_topic(bootstrap_servers, topic, 1)
+            written[topic] = [Record(f"{compression} {number} ".encode() * 10, b"%d" % number) for number in range(20)]
+            made.produce(topic, written[topic], compression)
+    return written

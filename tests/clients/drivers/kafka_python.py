@@ -1,0 +1,154 @@
+"""kafka-python: a client in pure Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+
+from tests.clients.drivers.model import Capability, Place, Record
+from tests.support.waiting import wait_until
+
+TIMEOUT_SECONDS = 30.0
+POLL_MS = 100
+
+
+class KafkaPythonMember:
+    """A group member on a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
+        self._consumer: Any = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+        self._assigned: frozenset[int] = frozenset()
+        self._received: list[tuple[Place, bytes | None]] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def assigned(self) -> frozenset[int]:
+        return self._assigned
+
+    def received(self) -> list[tuple[Place, bytes | None]]:
+        return list(self._received)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(TIMEOUT_SECONDS)
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            polled = self._consumer.poll(timeout_ms=POLL_MS)
+            self._assigned = frozenset(each.partition for each in self._consumer.assignment())
+            for records in polled.values():
+                self._received += [(Place(record.partition, record.offset), record.value) for record in records]
+            if polled:
+                self._consumer.commit()
+        self._consumer.close()
+
+
+class KafkaPythonClient:
+    """kafka-python's producer, consumer and admin client."""
+
+    name: ClassVar[str] = "kafka-python"
+    missing: ClassVar[Mapping[Capability, str]] = {}
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+
+    def produce(self, topic: str, records: Sequence[Record], compression: str = "none") -> None:
+        producer: Any = KafkaProducer(
+            bootstrap_servers=self._bootstrap_servers,
+            acks="all",
+            compression_type=None if compression == "none" else compression,
+            max_request_size=2_000_000,
+            linger_ms=5,
+        )
+        try:
+            sent = [
+                producer.send(
+                    topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp_ms,
+                )
+                for record in records
+            ]
+            for future in sent:
+                future.get(TIMEOUT_SECONDS)
+        finally:
+            producer.close(TIMEOUT_SECONDS)
+
+    def read(self, topic: str, count: int, *, partition: int = 0) -> list[Record]:
+        consumer = self._reader()
+        place = TopicPartition(topic, partition)
+        records: list[Record] = []
+        try:
+            consumer.assign([place])
+            consumer.seek_to_beginning(place)
+            end = consumer.end_offsets([place])[place]
+            while len(records) < count and consumer.position(place) < end:
+                for record in consumer.poll(timeout_ms=1_000).get(place, ()):
+                    headers = tuple((key, value) for key, value in record.headers)
+                    records.append(Record(record.value, record.key, headers, record.timestamp, partition))
+        finally:
+            consumer.close()
+        return records[:count]
+
+    def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
+        consumer = self._reader()
+        place = TopicPartition(topic, partition)
+        try:
+            found = consumer.offsets_for_times({place: timestamp_ms})[place]
+            return None if found is None else int(found.offset)
+        finally:
+            consumer.close()
+
+    def join(self, topic: str, group: str) -> KafkaPythonMember:
+        return KafkaPythonMember(self._bootstrap_servers, topic, group)
+
+    def administer(self, topic: str) -> None:
+        admin: Any = KafkaAdminClient(bootstrap_servers=self._bootstrap_servers)
+        try:
+            admin.create_topics([NewTopic(topic, 2, 3)], timeout_ms=30_000)
+            wait_until(lambda: self._partitions(admin, topic) == 2, f"{topic} is listed", TIMEOUT_SECONDS)
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "86400000"})
+            admin.alter_configs([resource])
+            wait_until(
+                lambda: "86400000" in str(admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])),
+                "retention.ms is set",
+                TIMEOUT_SECONDS,
+            )
+            admin.create_partitions({topic: NewPartitions(3)})
+            wait_until(lambda: self._partitions(admin, topic) == 3, f"{topic} has 3 partitions", TIMEOUT_SECONDS)
+            assert admin.list_groups() is not None
+            admin.delete_topics([topic], timeout_ms=30_000)
+            wait_until(lambda: not self._partitions(admin, topic), f"{topic} is gone", TIMEOUT_SECONDS)
+        finally:
+            admin.close()
+
+    def _reader(self) -> Any:
+        return KafkaConsumer(
+            bootstrap_servers=self._bootstrap_servers,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=2_000_000,
+        )
+
+    @staticmethod
+    def _partitions(admin: Any, topic: str) -> int:
+        for found in admin.describe_topics():
+            if found["name"] == topic and not found["error_code"]:
+                return len(found["partitions"])
+        return 0

@@ -1,0 +1,42 @@
+"""The clients of the table client x capability, and what this machine lacks for some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests.clients.drivers import java, kafkajs, kcat
+from tests.clients.drivers.aiokafka_client import AiokafkaClient
+from tests.clients.drivers.confluent import ConfluentClient
+from tests.clients.drivers.kafka_python import KafkaPythonClient
+from tests.clients.drivers.model import Capability, Client
+
+_CLASSES: dict[str, type[Client]] = {
+    ConfluentClient.name: ConfluentClient,
+    KafkaPythonClient.name: KafkaPythonClient,
+    AiokafkaClient.name: AiokafkaClient,
+    java.JavaClient.name: java.JavaClient,
+    kafkajs.KafkajsClient.name: kafkajs.KafkajsClient,
+    kcat.KcatClient.name: kcat.KcatClient,
+}
+_REASONS: dict[str, Callable[[], str | None]] = {
+    java.JavaClient.name: java.reason_to_skip,
+    kafkajs.KafkajsClient.name: kafkajs.reason_to_skip,
+    kcat.KcatClient.name: kcat.reason_to_skip,
+}
+CLIENTS = tuple(_CLASSES)
+
+
+def make_client(name: str, bootstrap_servers: str) -> Client:
+    """The client of that name for the cluster there."""
+    return _CLASSES[name](bootstrap_servers)
+
+
+def reason_to_skip(name: str) -> str | None:
+    """Why this machine, or this run, cannot try the client, and what would help; None where it can."""
+    check = _REASONS.get(name)
+    return None if check is None else check()
+
+
+def missing(name: str) -> Mapping[Capability, str]:
+    """What cannot be asked of the client, and why."""
+    return _CLASSES[name].missing
