@@ -1,0 +1,474 @@
+"""The group coordinator of one broker: the groups of the partitions of `__consumer_offsets` that it leads.
+
+Requests of members go to their group's state machine, commits to its offsets; both are answered when what they decided
+is committed. `deletions` has what takes groups and offsets away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.group import membership
+from barnabas.coordinators.group.deletions import GroupDeletions
+from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment, TimerKind
+from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
+from barnabas.coordinators.group.joining import Join, join
+from barnabas.coordinators.group.loading import GroupLoader
+from barnabas.coordinators.group.member import Client
+from barnabas.coordinators.group.metrics import GroupMetrics
+from barnabas.coordinators.group.rebalance import prepare_rebalance
+from barnabas.coordinators.group.records import OFFSETS_TOPIC, CommittedOffset, offset_key, offset_value
+from barnabas.coordinators.group.responses import join_error, sync_error
+from barnabas.coordinators.group.settings import GroupSettings
+from barnabas.coordinators.group.states import GroupState
+from barnabas.coordinators.group.syncing import Sync, sync
+from barnabas.coordinators.placement import partition_for
+from barnabas.coordinators.ports import InternalLog
+from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings
+from barnabas.kernel.host import Host
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.timers import Timers
+from barnabas.wire.compression import Compression
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import (
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    SyncGroupRequest,
+)
+
+_EXPIRY_TASK: Final = "delete-expired-group-metadata"
+_KNOWN_MEMBER_ID_VERSION: Final = 4
+_SKIP_ASSIGNMENT_VERSION: Final = 9
+_PLACEMENTS_MAX: Final = 100_000
+PENDING_MEMBERS_MAX: Final = 10_000
+"""Member ids of one group that clients were given and have not come back with; each is kept for a session time-out."""
+_CLASSIC_TYPE: Final = "classic"
+
+_COMMIT_ERRORS: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What a client is told when its offsets could not be appended; other errors as they are."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class FetchedOffset(NamedTuple):
+    """The answer for one partition; `committed` is None where there is no offset, or an error."""
+
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class GroupCoordinator:
+    """The coordinator's requests, and its comings and goings as leader of partitions.
+
+    Methods raise `KafkaError` for what concerns the whole group: INVALID_GROUP_ID, NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        settings: GroupSettings,
+        *,
+        host: Host,
+        timers: Timers,
+        scheduler: Scheduler,
+        log: InternalLog,
+        metrics: MetricsRegistry,
+        logs: Logs,
+    ) -> None:
+        self.broker_id = broker_id
+        self._settings = settings
+        self._host = host
+        self._scheduler = scheduler
+        self._logger = logs.logger("kafka.coordinator.group.GroupCoordinator")
+        self._manager_logger = logs.logger("kafka.coordinator.group.GroupMetadataManager")
+        self._versions = settings.value_versions
+        self._hosting = GroupHosting(host, timers, self._versions, self._manager_logger, self._on_stored)
+        self._groups: Groups = {}
+        """The groups of all active shards."""
+        self._metrics = GroupMetrics(metrics, self._each_group, self._waiting_for)
+        self._deletions = GroupDeletions(self._groups, self._hosting, settings, self._metrics, self._manager_logger)
+        self._runtime: ShardRuntime[Groups, GroupLoader] = ShardRuntime(
+            OFFSETS_TOPIC,
+            host=host,
+            timers=timers,
+            log=log,
+            settings=ShardSettings(
+                settings.load_buffer_bytes, settings.commit_timeout_ms, Compression(settings.compression)
+            ),
+            new_loader=lambda: GroupLoader(settings, self._logger, self._hosting.now()),
+            take_content=lambda shard, loader: {
+                group_id: HostedGroup(group, shard) for group_id, group in loader.groups.items()
+            },
+            on_loaded=self._loaded,
+            on_unloaded=self._unloaded,
+            logger=self._manager_logger,
+        )
+        self._placements: dict[str, int] = {}
+        self._is_active = False
+        self.partition_count = 0
+
+    def start(self, partition_count: int) -> None:
+        """`partition_count` is that of `__consumer_offsets`, or what it will be created with; it must not change."""
+        self.partition_count = partition_count
+        self._is_active = True
+        self._scheduler.schedule(
+            _EXPIRY_TASK, self._deletions.expire_offsets, period_ms=self._settings.retention_check_interval_ms
+        )
+        self._logger.info("Group coordinator of broker %d started", self.broker_id)
+
+    async def stop(self) -> None:
+        """Hands everything back: what is parked is answered NOT_COORDINATOR, what comes COORDINATOR_NOT_AVAILABLE."""
+        self._is_active = False
+        task = self._scheduler.tasks.get(_EXPIRY_TASK)
+        if task is not None:
+            task.cancel()
+        await self._runtime.stop()
+        self._metrics.remove()
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that has the group."""
+        index = self._placements.get(group_id)
+        if index is None:
+            if len(self._placements) >= _PLACEMENTS_MAX:
+                self._placements.clear()
+            index = self._placements[group_id] = partition_for(group_id, self.partition_count)
+        return index
+
+    # Leadership of partitions.
+
+    def on_elected(self, partition_index: int, leader_epoch: int) -> None:
+        """This broker leads the partition: its groups are loaded."""
+        self._runtime.elect(partition_index, leader_epoch)
+
+    def on_resigned(self, partition_index: int, leader_epoch: int | None) -> None:
+        """This broker leads the partition no more; None for whatever epoch that is as of."""
+        self._runtime.resign(partition_index, leader_epoch)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Topics are gone: so are the offsets that groups had in them."""
+        self._deletions.remove_offsets_of(list(partitions))
+
+    def _loaded(self, _shard: Shard[Groups], groups: Groups, seconds: float) -> None:
+        self._metrics.partition_load_time_ms.update(round(seconds * 1000))
+        self._groups.update(groups)
+        now = self._hosting.now()
+        for hosted in list(groups.values()):
+            group = hosted.group
+            if len(group.members) > self._settings.size_max:
+                prepare_rebalance(
+                    group,
+                    now,
+                    f"Freshly-loaded group is over capacity ({self._settings.size_max}). Rebalancing in order to give "
+                    "a chance for consumers to commit offsets",
+                )
+            membership.expect_loaded_members(group, now)
+            self._hosting.perform(hosted)
+
+    def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> None:
+        for group_id, hosted in list(groups.items()):
+            self._groups.pop(group_id, None)
+            self._hosting.unload(hosted)
+
+    # Members.
+
+    def join_group(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply) -> None:
+        """`reply` takes the JoinGroupResponse, now or when the next generation begins."""
+        group_id, member_id = request.group_id, request.member_id
+        settings = self._settings
+        try:
+            hosted = self._find(group_id)
+            if request.group_instance_id is not None and not settings.allows_static_members:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
+                raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            if hosted is None:
+                if member_id:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+                hosted = self._create(group_id)
+            if len(hosted.group.members.pending) >= PENDING_MEMBERS_MAX and not member_id:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except KafkaError as error:
+            reply(join_error(member_id, error.code))
+            return
+        instance_id = request.group_instance_id
+        prefix = instance_id if instance_id is not None else client.client_id
+        protocols: dict[str, bytes] = {}
+        for protocol in request.protocols:
+            protocols.setdefault(protocol.name, protocol.metadata)
+        join(
+            hosted.group,
+            self._hosting.now(),
+            Join(
+                member_id=member_id,
+                new_member_id="" if member_id else f"{prefix}-{Uuid.generate(self._host.entropy).dashed}",
+                group_instance_id=instance_id,
+                client=client,
+                rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+                session_timeout_ms=request.session_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple(protocols.items()),
+                requires_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION and instance_id is None,
+                supports_skipping_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
+                reason=request.reason,
+            ),
+            reply,
+        )
+        self._hosting.perform(hosted)
+
+    def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
+        """`reply` takes the SyncGroupResponse, now or when the leader's assignment is committed."""
+        try:
+            hosted = self._find(request.group_id)
+            if hosted is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        except KafkaError as error:
+            # A rebalance that was on is lost; older clients do not expect to be told that the group is loading.
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            reply(sync_error(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
+            return
+        sync(
+            hosted.group,
+            self._hosting.now(),
+            Sync(
+                generation=request.generation_id,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                protocol_type=request.protocol_type,
+                protocol=request.protocol_name,
+                assignments={each.member_id: each.assignment for each in request.assignments},
+            ),
+            reply,
+        )
+        self._hosting.perform(hosted)
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """NONE, or why the member is to join again. While the group is loading it is taken at its word."""
+        hosted = self._groups.get(request.group_id)
+        if hosted is None or not request.group_id:
+            try:
+                hosted = self._find(request.group_id)
+            except KafkaError as error:
+                is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                return ErrorCode.NONE if is_loading else error.code
+            if hosted is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        error_code = membership.heartbeat(
+            hosted.group,
+            self._hosting.now(),
+            generation=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+        )
+        self._hosting.perform(hosted)
+        return error_code
+
+    def leave_group(
+        self, group_id: str, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
+        """The outcome for each member, in order."""
+        hosted = self._find(group_id)
+        if hosted is None:
+            return [
+                LeaveGroupResponse.MemberResponse(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for identity in leaving
+            ]
+        members = membership.leave(hosted.group, self._hosting.now(), leaving)
+        self._hosting.perform(hosted)
+        return members
+
+    # Offsets.
+
+    def commit_offsets(
+        self,
+        *,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        group_instance_id: str | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        on_done: Callable[[Codes], None],
+    ) -> None:
+        """`on_done` takes the outcome for each partition when it is known; KafkaError for one that concerns them all.
+
+        A group that does not exist is made by a commit outside of any generation.
+        """
+        hosted = self._find(group_id, may_be_empty=True)
+        if hosted is None:
+            if generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            self._logger.info("Creating simple consumer group %s via manual offset commit", group_id)
+            hosted = self._create(group_id)
+        group = hosted.group
+        now = self._hosting.now()
+        error = membership.accept_commit(
+            group, now, generation=generation, member_id=member_id, group_instance_id=group_instance_id
+        )
+        self._hosting.perform(hosted)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        length_max = self._settings.offset_metadata_max
+        accepted = {
+            partition: committed
+            for partition, committed in offsets.items()
+            if _utf16_length(committed.metadata) <= length_max
+        }
+        version = self._versions.offset
+        records = [
+            (offset_key(group_id, partition), offset_value(committed, version))
+            for partition, committed in accepted.items()
+        ]
+
+        def done(base_offset: int, error: ErrorCode) -> None:
+            is_committed = error is ErrorCode.NONE
+            code = _COMMIT_ERRORS.get(error, error)
+            for partition, committed in accepted.items():
+                if group.offsets.unstage(partition, committed) and is_committed:
+                    group.offsets.replay(partition, base_offset, committed)
+            if is_committed:
+                self._metrics.offset_commits.count += len(accepted)
+            too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            on_done({partition: code if partition in accepted else too_large for partition in offsets})
+
+        if not accepted:
+            on_done(dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+            return
+        for partition, committed in accepted.items():
+            group.offsets.stage(partition, committed)
+        hosted.shard.append(records, now.time_ms, done)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> list[FetchedOffset]:
+        """The committed offsets of the partitions, or of all that have one.
+
+        With `require_stable` a partition whose offset is changing is answered UNSTABLE_OFFSET_COMMIT (KIP-447).
+        """
+        hosted = self._find(group_id, may_be_empty=True)
+        if hosted is None:
+            return [FetchedOffset(partition, None) for partition in partitions or ()]
+        offsets = hosted.group.offsets
+        return [
+            FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if require_stable and offsets.is_unstable(partition)
+            else FetchedOffset(partition, offsets.get(partition))
+            for partition in (list(offsets.partitions) if partitions is None else partitions)
+        ]
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], on_done: Callable[[Codes], None]
+    ) -> None:
+        """Deletes offsets of an empty group, or of topics that a group of consumers is not subscribed to.
+
+        `on_done` takes the outcome for each partition when it is known. Raises also GROUP_ID_NOT_FOUND and
+        NON_EMPTY_GROUP.
+        """
+        hosted = self._find(group_id)
+        if hosted is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        self._deletions.delete_offsets(hosted, partitions, on_done)
+
+    # Groups.
+
+    def delete_groups(self, group_ids: Iterable[str], on_done: Callable[[dict[str, ErrorCode]], None]) -> None:
+        """Deletes empty groups with their offsets; `on_done` takes the outcome for each when all are known."""
+        found: dict[str, HostedGroup | ErrorCode] = {}
+        for group_id in group_ids:
+            try:
+                found[group_id] = self._find(group_id, may_be_empty=True) or ErrorCode.GROUP_ID_NOT_FOUND
+            except KafkaError as error:
+                found[group_id] = error.code
+        self._deletions.delete_groups(found, on_done)
+
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]:
+        """The groups in one of the states and of one of the types, whatever their case; of all where there is none."""
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._runtime.is_loading else ErrorCode.NONE
+        if types and _CLASSIC_TYPE not in {name.lower() for name in types}:
+            return error, []
+        wanted = {name.lower() for name in states}
+        return error, [
+            group.listed() for group in self._each_group() if not wanted or group.state.value.lower() in wanted
+        ]
+
+    def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+        """The group with its members; one that does not exist is Dead. Errors are in the answer."""
+        try:
+            hosted = self._find(group_id, may_be_empty=True)
+        except KafkaError as error:
+            return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
+        if hosted is None:
+            return DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        return hosted.group.described()
+
+    # Inside.
+
+    def _find(self, group_id: str, *, may_be_empty: bool = False) -> HostedGroup | None:
+        """The group, or None where this broker coordinates it and it does not exist.
+
+        The empty id is one that clients before group management committed with; it has no members.
+        """
+        if not group_id and not may_be_empty:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        if not self._is_active:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        hosted = self._groups.get(group_id)
+        if hosted is None:
+            self._runtime.shard(self.partition_for(group_id))
+        return hosted
+
+    def _create(self, group_id: str) -> HostedGroup:
+        shard = self._runtime.shard(self.partition_for(group_id))
+        hosted = HostedGroup(Group(group_id, self._settings, self._logger, self._hosting.now()), shard)
+        shard.content[group_id] = self._groups[group_id] = hosted
+        return hosted
+
+    def _on_stored(self, stored: Stored) -> None:
+        self._metrics.completed_rebalances.count += isinstance(stored, StoredAssignment)
+
+    def _each_group(self) -> Iterator[Group]:
+        return (hosted.group for hosted in self._groups.values())
+
+    def _waiting_for(self) -> tuple[int, int]:
+        heartbeats = rebalances = 0
+        for hosted in self._groups.values():
+            for key in hosted.timers:
+                is_of_member = key.kind in (TimerKind.SESSION, TimerKind.PENDING)
+                heartbeats += is_of_member
+                rebalances += not is_of_member
+        return heartbeats, rebalances
+
+
+def _utf16_length(text: str) -> int:
+    """How Java counts a string's length."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

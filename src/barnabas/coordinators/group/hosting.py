@@ -1,0 +1,144 @@
+"""A group in its shard, and the shell around its state machine: does what the group asks for, and brings it the
+outcomes.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.coordinators.group import membership, rebalance, syncing
+from barnabas.coordinators.group.effects import (
+    Now,
+    Respond,
+    StartTimer,
+    StopTimer,
+    Stored,
+    StoreGroup,
+    TimerKey,
+    TimerKind,
+)
+from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.records import ValueVersions, group_key, group_value
+from barnabas.coordinators.shard import Shard
+from barnabas.kernel.host import Host
+from barnabas.kernel.timers import Timer, Timers
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.primitives import EncodeError
+
+Groups = dict[str, "HostedGroup"]
+"""The content of a shard."""
+
+_STORE_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members are told when the record of their group could not be appended; other errors as they are."""
+
+
+class HostedGroup:
+    """A group, where its records go, and the timers that run for it."""
+
+    __slots__ = ("group", "shard", "timers")
+
+    def __init__(self, group: Group, shard: Shard[Groups]) -> None:
+        self.group = group
+        self.shard = shard
+        self.timers: dict[TimerKey, Timer] = {}
+
+
+class GroupHosting:
+    """Performs the effects of groups, in their order."""
+
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        versions: ValueVersions,
+        logger: logging.Logger,
+        on_stored: Callable[[Stored], None],
+    ) -> None:
+        """`on_stored` is told of every record of a group that is committed."""
+        self._loop = host.loop
+        self._clock = host.clock
+        self._timers = timers
+        self._versions = versions
+        self._logger = logger
+        self._on_stored = on_stored
+
+    def now(self) -> Now:
+        return Now(self._loop.time(), self._clock.time_ms())
+
+    def perform(self, hosted: HostedGroup) -> None:
+        """Does what the last input of the group asks for."""
+        if not hosted.group.effects:
+            return
+        for effect in hosted.group.take_effects():
+            if isinstance(effect, Respond):
+                effect.reply(effect.response)
+            elif isinstance(effect, StartTimer):
+                self._stop_timer(hosted, effect.key)
+                hosted.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, hosted, effect.key)
+            elif isinstance(effect, StopTimer):
+                self._stop_timer(hosted, effect.key)
+            else:
+                self._store(hosted, effect)
+
+    def unload(self, hosted: HostedGroup) -> None:
+        """The group goes: answers what is parked, stops its timers."""
+        membership.unload(hosted.group, self.now())
+        self.perform(hosted)
+        self.stop_timers(hosted)
+
+    def stop_timers(self, hosted: HostedGroup) -> None:
+        for timer in hosted.timers.values():
+            timer.cancel()
+        hosted.timers.clear()
+
+    def _stop_timer(self, hosted: HostedGroup, key: TimerKey) -> None:
+        timer = hosted.timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _rang(self, hosted: HostedGroup, key: TimerKey) -> None:
+        hosted.timers.pop(key, None)
+        now = self.now()
+        if key.kind is TimerKind.SESSION:
+            membership.session_timer_expired(hosted.group, now, key.member_id)
+        elif key.kind is TimerKind.PENDING:
+            membership.pending_timer_expired(hosted.group, now, key.member_id)
+        elif key.kind is TimerKind.JOIN:
+            rebalance.join_timer_expired(hosted.group, now)
+        else:
+            rebalance.sync_timer_expired(hosted.group, now)
+        self.perform(hosted)
+
+    def _store(self, hosted: HostedGroup, effect: StoreGroup) -> None:
+        group = hosted.group
+        done = functools.partial(self._stored, hosted, effect.stored)
+        try:
+            record = (group_key(group.group_id), group_value(effect.value, self._versions.group))
+        except EncodeError as error:  # texts that a request may have and a record may not
+            self._logger.warning("The record of group %s cannot be written: %s", group.group_id, error)
+            done(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        hosted.shard.append([record], self._clock.time_ms(), done)
+
+    def _stored(self, hosted: HostedGroup, stored: Stored, _base_offset: int, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            self._on_stored(stored)
+        else:
+            self._logger.info("The record of group %s was not committed: %s", hosted.group.group_id, error.name)
+        syncing.stored(hosted.group, self.now(), stored, _STORE_ERRORS.get(error, error))
+        self.perform(hosted)

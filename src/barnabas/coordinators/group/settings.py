@@ -1,0 +1,48 @@
+"""The configs of groups and their offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.config.kafka_versions import is_at_least
+from barnabas.config.settings import setting
+from barnabas.coordinators.group.records import ValueVersions
+from barnabas.wire.compression import CompressionType
+
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Kafka's keys `group.*` and `offsets.*` for the classic protocol."""
+
+    session_timeout_min_ms: int = setting("group.min.session.timeout.ms", int)
+    session_timeout_max_ms: int = setting("group.max.session.timeout.ms", int)
+    initial_rebalance_delay_ms: int = setting("group.initial.rebalance.delay.ms", int)
+    size_max: int = setting("group.max.size", int)
+    offset_metadata_max: int = setting("offset.metadata.max.bytes", int)
+    """Kafka counts UTF-16 code units, whatever the key's name says."""
+    load_buffer_bytes: int = setting("offsets.load.buffer.size", int)
+    retention_minutes: int = setting("offsets.retention.minutes", int)
+    retention_check_interval_ms: int = setting("offsets.retention.check.interval.ms", int)
+    compression_codec: int = setting("offsets.topic.compression.codec", int)
+    commit_timeout_ms: int = setting("offsets.commit.timeout.ms", int)
+    inter_broker_protocol_version: str = setting("inter.broker.protocol.version", str)
+
+    @property
+    def retention_ms(self) -> int:
+        return self.retention_minutes * _MINUTE_MS
+
+    @property
+    def compression(self) -> CompressionType:
+        return CompressionType(self.compression_codec)
+
+    @property
+    def value_versions(self) -> ValueVersions:
+        return ValueVersions.of(self.inter_broker_protocol_version)
+
+    @property
+    def allows_static_members(self) -> bool:
+        """Not below 2.3: a coordinator of an older broker would load static members as dynamic ones (KIP-345)."""
+        return is_at_least(self.inter_broker_protocol_version, "2.3-IV0")

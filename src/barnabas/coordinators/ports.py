@@ -1,0 +1,61 @@
+"""What coordinators need of other rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import AllocateProducerIdsResponse
+
+Buffer = bytes | bytearray | memoryview
+
+
+class InternalLog(Protocol):
+    """The partitions of internal topics that this broker leads.
+
+    `leader_epoch` is the epoch in which a shard was elected: in any other epoch of the partition the call is refused,
+    so that a shard which has not yet heard of its successor changes nothing.
+    """
+
+    def start_append(
+        self,
+        partition: TopicPartition,
+        leader_epoch: int,
+        batch: bytearray,
+        *,
+        timeout_ms: float,
+        on_done: Callable[[int, ErrorCode], None],
+    ) -> None:
+        """Appends one batch of magic 2, with acks of all.
+
+        `on_done(base_offset, code)` is called exactly once, perhaps before this returns: NONE when every replica in
+        sync has the batch, otherwise the error of a Produce, REQUEST_TIMED_OUT after `timeout_ms`. The base offset is
+        -1 where nothing was appended. Raises nothing of the protocol.
+        """
+        ...
+
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
+        """Appends without waiting for replicas; raises `KafkaError` where that cannot be."""
+        ...
+
+    def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+        """Start and end of the log; raises `KafkaError` unless this broker leads the partition in that epoch."""
+        ...
+
+    async def read(self, partition: TopicPartition, leader_epoch: int, offset: int, bytes_max: int) -> Buffer:
+        """Whole batches from `offset` on, up to the end of the log, committed or not.
+
+        At least one batch, even if it is larger than `bytes_max`; empty only at the end. The first batch may begin
+        before `offset`. The memory is the caller's. Raises `KafkaError` as `offsets` does, and KAFKA_STORAGE_ERROR.
+        """
+        ...
+
+
+class ProducerIdAllocator(Protocol):
+    """The way to the controller, which hands out producer ids in blocks."""
+
+    async def allocate(self) -> AllocateProducerIdsResponse:
+        """One request with the present broker epoch. Raises `OSError` or `TimeoutError` where no answer came."""
+        ...

@@ -1,0 +1,367 @@
+"""Shards: what a coordinator has for each partition of its internal topic that this broker leads.
+
+A shard is elected with the partition's leader, loads by replaying the log, then decides, appends what it decided, and
+answers when that is committed; it resigns with the leader. Which requests there are, and what the records mean, is the
+coordinator's: groups use shards, and transactions may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.ports import Buffer, InternalLog
+from barnabas.kernel.host import Host
+from barnabas.kernel.timers import Timers
+from barnabas.kernel.transitions import TransitionTable
+from barnabas.kernel.turns import next_turn
+from barnabas.wire.compression import NO_COMPRESSION, Compression
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.records import Batch, batch_at, walk_batches
+
+Content = TypeVar("Content")
+Loader = TypeVar("Loader", bound="ShardLoader")
+
+_SLICE_SECONDS: Final = 0.005
+"""How long loading keeps the loop before others have a turn."""
+_RETRY_MS: Final = 1_000
+_RETRY_MS_MAX: Final = 30_000
+_NOT_APPENDED: Final = -1
+
+
+class ShardState(enum.Enum):
+    """How far a shard is."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Could not be loaded; is tried again."""
+    CLOSED = "closed"
+    """Resigned: another broker, or a later shard here, has the partition."""
+
+
+class ShardEvent(enum.Enum):
+    """What happens to a shard."""
+
+    LOADED = "loaded"
+    LOAD_FAILED = "load failed"
+    RETRIED = "retried"
+    RESIGNED = "resigned"
+
+
+SHARD: Final = TransitionTable(
+    "shard",
+    start=ShardState.LOADING,
+    transitions={
+        (ShardState.LOADING, ShardEvent.LOADED): ShardState.ACTIVE,
+        (ShardState.LOADING, ShardEvent.LOAD_FAILED): ShardState.FAILED,
+        (ShardState.FAILED, ShardEvent.RETRIED): ShardState.LOADING,
+        (ShardState.LOADING, ShardEvent.RESIGNED): ShardState.CLOSED,
+        (ShardState.ACTIVE, ShardEvent.RESIGNED): ShardState.CLOSED,
+        (ShardState.FAILED, ShardEvent.RESIGNED): ShardState.CLOSED,
+    },
+    final=(ShardState.CLOSED,),
+)
+
+_NOT_ACTIVE: Final = {
+    ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ShardState.CLOSED: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class ShardLoader(Protocol):
+    """Makes the content of a shard from its log."""
+
+    def replay(self, batch: Batch) -> None:
+        """Takes the next batch of the log, control batches too."""
+        ...
+
+    def build(self) -> Iterator[None]:
+        """Makes the content of all that was replayed, in steps; called again if more was replayed afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """How shards read and write."""
+
+    load_buffer_bytes: int
+    append_timeout_ms: float
+    compression: Compression = NO_COMPRESSION
+
+
+class _Append:
+    """One append under way: its outcome is told once, by the log or because the shard has resigned."""
+
+    __slots__ = ("_on_done", "_under_way")
+
+    def __init__(self, under_way: dict[_Append, None], on_done: Callable[[int, ErrorCode], None]) -> None:
+        self._under_way = under_way
+        self._on_done = on_done
+        under_way[self] = None
+
+    def done(self, base_offset: int, error: ErrorCode) -> None:
+        if self in self._under_way:
+            del self._under_way[self]
+            self._on_done(base_offset, error)
+
+
+class Shard(Generic[Content]):
+    """One partition's share. `ShardRuntime` makes, loads and closes it."""
+
+    __slots__ = ("_content", "_log", "_settings", "_under_way", "leader_epoch", "loading", "partition", "state")
+
+    def __init__(self, partition: TopicPartition, leader_epoch: int, log: InternalLog, settings: ShardSettings) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.loading: asyncio.Task[None] | None = None
+        self._log = log
+        self._settings = settings
+        self._under_way: dict[_Append, None] = {}
+        self._content: Content | None = None
+
+    @property
+    def content(self) -> Content:
+        """What was loaded; KafkaError with what a client is to be told while the shard is not active."""
+        if self._content is None or self.state is not ShardState.ACTIVE:
+            raise KafkaError(_NOT_ACTIVE.get(self.state, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return self._content
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        on_done: Callable[[int, ErrorCode], None],
+    ) -> None:
+        """Appends the records as one batch. `on_done(base_offset, code)` is called once: when they are committed, when
+        they cannot be, or when the shard resigns before it is known.
+        """
+        append = _Append(self._under_way, on_done)
+        if self.state is not ShardState.ACTIVE:
+            append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        self._log.start_append(
+            self.partition,
+            self.leader_epoch,
+            self._batch(records, timestamp_ms),
+            timeout_ms=self._settings.append_timeout_ms,
+            on_done=append.done,
+        )
+
+    def append_unacknowledged(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> None:
+        """Appends without waiting for replicas; raises `KafkaError` where that cannot be."""
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._log.append_unacknowledged(self.partition, self.leader_epoch, self._batch(records, timestamp_ms))
+
+    def advance(self, event: ShardEvent) -> None:
+        self.state = SHARD.advance(self.partition, self.state, event)
+
+    def activate(self, content: Content) -> None:
+        self._content = content
+        self.advance(ShardEvent.LOADED)
+
+    def fail_appends(self) -> None:
+        """Tells every append under way that this broker leads no more; what became of it is not known here."""
+        for append in list(self._under_way):
+            append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _batch(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
+        builder = RecordBatchBuilder(compression=self._settings.compression)
+        for key, value in records:
+            builder.append(timestamp_ms, key, value)
+        return builder.build()
+
+
+class ShardRuntime(Generic[Content, Loader]):
+    """The shards of one internal topic, by partition.
+
+    `new_loader` begins a load and `take_content` ends it, on which the shard is active at once. `on_unloaded` is called
+    with the content of a shard that resigned, before its appends under way are failed.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        host: Host,
+        timers: Timers,
+        log: InternalLog,
+        settings: ShardSettings,
+        new_loader: Callable[[], Loader],
+        take_content: Callable[[Shard[Content], Loader], Content],
+        on_loaded: Callable[[Shard[Content], Content, float], None],
+        on_unloaded: Callable[[Shard[Content], Content], None],
+        logger: logging.Logger,
+    ) -> None:
+        self.topic = topic
+        self._loop = host.loop
+        self._timers = timers
+        self._log = log
+        self._settings = settings
+        self._new_loader = new_loader
+        self._take_content = take_content
+        self._on_loaded = on_loaded
+        self._on_unloaded = on_unloaded
+        self._logger = logger
+        self._shards: dict[int, Shard[Content]] = {}
+        self._epochs: dict[int, int] = {}
+        """The latest epoch heard of for each partition, elected or not."""
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.state is ShardState.LOADING for shard in self._shards.values())
+
+    def shard(self, index: int) -> Shard[Content]:
+        """The active shard of a partition; KafkaError COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or
+        NOT_COORDINATOR where there is none.
+        """
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if shard.state is not ShardState.ACTIVE:
+            raise KafkaError(_NOT_ACTIVE[shard.state])
+        return shard
+
+    def elect(self, index: int, leader_epoch: int) -> None:
+        """This broker leads the partition in that epoch: loads its shard, unless it has led it all along."""
+        if leader_epoch < self._epochs.get(index, leader_epoch):
+            self._logger.info(
+                "Not loading %s-%d in epoch %d since the current epoch is %d",
+                self.topic,
+                index,
+                leader_epoch,
+                self._epochs[index],
+            )
+            return
+        self._epochs[index] = leader_epoch
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.leader_epoch = leader_epoch
+            return
+        shard = Shard(TopicPartition(self.topic, index), leader_epoch, self._log, self._settings)
+        self._shards[index] = shard
+        self._logger.info("Elected as coordinator for %s-%d in epoch %d; loading", self.topic, index, leader_epoch)
+        shard.loading = self._loop.create_task(self._load(shard), name=f"load-{self.topic}-{index}")
+
+    def resign(self, index: int, leader_epoch: int | None) -> None:
+        """This broker leads the partition no more, as of that epoch; None for whatever epoch."""
+        current = self._epochs.get(index)
+        if leader_epoch is not None:
+            if current is not None and leader_epoch < current:
+                self._logger.info(
+                    "Not unloading %s-%d in epoch %d since the current epoch is %d",
+                    self.topic,
+                    index,
+                    leader_epoch,
+                    current,
+                )
+                return
+            self._epochs[index] = leader_epoch
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            self._logger.info("Resigned as coordinator for %s-%d in epoch %s", self.topic, index, leader_epoch)
+            self._close(shard)
+
+    async def stop(self) -> None:
+        """Closes every shard, and waits until none is loading."""
+        tasks = [shard.loading for shard in self._shards.values() if shard.loading is not None]
+        for index in list(self._shards):
+            self.resign(index, None)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _close(self, shard: Shard[Content]) -> None:
+        content = shard.content if shard.state is ShardState.ACTIVE else None
+        shard.advance(ShardEvent.RESIGNED)
+        if shard.loading is not None:
+            shard.loading.cancel()
+        if content is not None:
+            self._on_unloaded(shard, content)
+        shard.fail_appends()
+
+    async def _load(self, shard: Shard[Content]) -> None:
+        started = self._loop.time()
+        retry_ms = _RETRY_MS
+        while (content := await self._try_to_load(shard)) is None:
+            shard.advance(ShardEvent.LOAD_FAILED)
+            await self._timers.sleep(retry_ms)
+            retry_ms = min(retry_ms * 2, _RETRY_MS_MAX)
+            shard.advance(ShardEvent.RETRIED)
+        shard.loading = None
+        shard.activate(content)
+        seconds = self._loop.time() - started
+        self._logger.info("Finished loading %s-%d in %d ms", *shard.partition, round(seconds * 1000))
+        self._on_loaded(shard, content, seconds)
+
+    async def _try_to_load(self, shard: Shard[Content]) -> Content | None:
+        try:
+            return self._take_content(shard, await self._loaded(shard))
+        except KafkaError as error:
+            self._logger.warning("Loading %s-%d failed: %s", *shard.partition, error)
+        except Exception:
+            self._logger.exception("Error loading %s-%d", *shard.partition)
+        return None
+
+    async def _loaded(self, shard: Shard[Content]) -> Loader:
+        """Replays up to the end of the log, builds, and goes on where something was appended meanwhile."""
+        loader = self._new_loader()
+        turns = _Turns(self._loop)
+        position, end = self._log.offsets(shard.partition, shard.leader_epoch)
+        while True:
+            while position < end:
+                chunk = await self._log.read(
+                    shard.partition, shard.leader_epoch, position, self._settings.load_buffer_bytes
+                )
+                following = await self._replay(shard, loader, chunk, position, turns)
+                if following == position:
+                    break  # the log ends before what it said
+                position = following
+            for _ in loader.build():
+                await turns.give_way()
+            # Nothing comes between here and the shard's being active.
+            new_end = self._log.offsets(shard.partition, shard.leader_epoch)[1]
+            if new_end <= end:
+                return loader
+            end = new_end
+
+    async def _replay(self, shard: Shard[Content], loader: Loader, chunk: Buffer, position: int, turns: _Turns) -> int:
+        """Replays the batches of a chunk that are not before `position`; returns the offset behind them."""
+        if len(chunk) > self._settings.load_buffer_bytes:
+            self._logger.warning(
+                "Loaded %s-%d with a larger buffer (%d bytes) than configured (%d bytes)",
+                *shard.partition,
+                len(chunk),
+                self._settings.load_buffer_bytes,
+            )
+        for span in walk_batches(chunk).spans:
+            batch = batch_at(chunk, span)
+            if batch.last_offset < position:
+                continue
+            batch.verify()
+            loader.replay(batch)
+            position = batch.last_offset + 1
+            await turns.give_way()
+        return position
+
+
+class _Turns:
+    """Lets others have the loop whenever a slice of time is used up."""
+
+    __slots__ = ("_ends", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ends = loop.time() + _SLICE_SECONDS
+
+    async def give_way(self) -> None:
+        if self._loop.time() >= self._ends:
+            await next_turn()
+            self._ends = self._loop.time() + _SLICE_SECONDS

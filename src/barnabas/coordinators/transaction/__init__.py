@@ -1,0 +1,1 @@
+"""What producers need beyond a partition: their ids."""
