@@ -110,6 +110,10 @@ class ControllerContext:
         """The partitions whose replicas on the broker are in log directories that failed."""
         self._offline_log_dir_partitions[broker_id] = frozenset(partitions)
 
+    def offline_log_dir_partitions(self, broker_id: int) -> frozenset[TopicPartition]:
+        """What was said of the broker last; nothing for one that has come since."""
+        return self._offline_log_dir_partitions.get(broker_id, frozenset())
+
     @property
     def live_brokers(self) -> tuple[int, ...]:
         """The registered brokers that do not shut down."""
@@ -146,6 +150,9 @@ class ControllerContext:
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(self._topics)
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._topics
 
     def add_topic(self, topic: str, topic_id: Uuid | None = None) -> None:
         """Makes a topic known, without partitions; one that is known may get the id that it lacks.
@@ -202,6 +209,16 @@ class ControllerContext:
         """Every partition that has an assignment."""
         return (
             TopicPartition(topic, partition) for topic, known in self._topics.items() for partition in known.partitions
+        )
+
+    @property
+    def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
+        """Those that gain or lose replicas."""
+        return tuple(
+            TopicPartition(topic, partition)
+            for topic, known in self._topics.items()
+            for partition, assignment in known.partitions.items()
+            if assignment.adding_replicas or assignment.removing_replicas
         )
 
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
@@ -280,6 +297,11 @@ class ControllerContext:
             return EPOCH_DURING_DELETE
         known = self._leadership.get(partition)
         return NO_EPOCH if known is None else known.leader_epoch
+
+    @property
+    def partitions_with_leadership(self) -> tuple[TopicPartition, ...]:
+        """Those that ever had a leader, which brokers are told of."""
+        return tuple(self._leadership)
 
     def partitions_with_offline_leader(self) -> tuple[TopicPartition, ...]:
         """Those whose known leader is not online, but for topics that are queued for deletion."""

@@ -7,10 +7,11 @@ generator what ends the event (expiry of the session, shutdown).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from barnabas.controller.context import LiveBroker
 from barnabas.coordination.errors import (
     BadVersionError,
     CoordinationError,
@@ -18,11 +19,15 @@ from barnabas.coordination.errors import (
     NoNodeError,
 )
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
-from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData
+from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, ZnodeData
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
 
 Result = TypeVar("Result")
+WRITES_PER_MULTI_MAX = 64
+"""How many writes share one check of the controller's epoch: a failover of many partitions is mostly such writes."""
+BYTES_PER_MULTI_MAX = 128 * 1024
+"""Data of the writes that share a multi; well below the servers' bound on requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,20 @@ class ZnodeOperations:
     """
 
     operations: tuple[Operation[Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadZnodes:
+    """Reads the data of many znodes in bulk, without watches. Its result is a list of `ZnodeData` or errors."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChildren:
+    """Reads the names of the children of many znodes, without watches. Its result is a list of names or errors."""
+
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +80,42 @@ class StateChange:
     message: str
 
 
-Effect = ZnodeOperations | SendRequests | StateChange
+@dataclass(frozen=True, slots=True)
+class ChangeChannels:
+    """Ends the channels to brokers that are gone, with all that waits in them, and then opens those to new brokers.
+    One that is opened and is open already goes on, to the address that the broker has now. Its result is None.
+    """
+
+    closed: tuple[int, ...] = ()
+    opened: tuple[LiveBroker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElections:
+    """So many leaders were elected that were not in sync. Its result is None."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForFeatures:
+    """Waits until the broker's own cache of `/feature` has this version of the znode. Its result is None; a cache
+    that does not get there in time ends the event with `TimeoutError`.
+    """
+
+    version: int
+
+
+Effect = (
+    ZnodeOperations
+    | ReadZnodes
+    | ReadChildren
+    | SendRequests
+    | StateChange
+    | ChangeChannels
+    | UncleanElections
+    | WaitForFeatures
+)
 Steps = Generator[tuple[Effect, ...], tuple[Any, ...], Result]
 """A part of an event: yields effects, is sent their results, and returns a `Result`."""
 
@@ -70,33 +124,90 @@ class ControllerMovedError(Exception):
     """Another broker is the controller: the epoch's znode is not the one that this controller wrote."""
 
 
+class SessionOverError(Exception):
+    """The session with the coordinator is over, and with it the term of this controller."""
+
+
 def operate(operations: Sequence[Operation[Any]]) -> Steps[list[Any]]:
     """Carries out operations and returns their answers and errors; none yields nothing."""
     if not operations:
         return []
     (outcomes,) = yield (ZnodeOperations(tuple(operations)),)
-    if len(outcomes) != len(operations):
-        raise RuntimeError(f"{len(operations)} operations on znodes got {len(outcomes)} outcomes")
+    return _as_many(outcomes, len(operations))
+
+
+def read_znodes(paths: Sequence[str]) -> Steps[list[ZnodeData | CoordinationError]]:
+    """Reads many znodes in bulk and returns data and errors; none yields nothing."""
+    if not paths:
+        return []
+    (outcomes,) = yield (ReadZnodes(tuple(paths)),)
+    return _as_many(outcomes, len(paths))
+
+
+def read_children(paths: Sequence[str]) -> Steps[list[list[str] | CoordinationError]]:
+    """Reads the names of the children of many znodes in bulk; none yields nothing."""
+    if not paths:
+        return []
+    (outcomes,) = yield (ReadChildren(tuple(paths)),)
+    return _as_many(outcomes, len(paths))
+
+
+def _as_many(outcomes: Sequence[Any], count: int) -> list[Any]:
+    if len(outcomes) != count:
+        raise RuntimeError(f"{count} operations on znodes got {len(outcomes)} outcomes")
     return list(outcomes)
 
 
-def write_as_controller(writes: Sequence[Create | Delete | SetData], epoch_version: int) -> Steps[list[Any]]:
+Write = Create | Delete | SetData
+
+
+def write_as_controller(writes: Sequence[Write], epoch_version: int) -> Steps[list[Any]]:
     """Carries out writes, each only while the version of the controller's epoch is `epoch_version`.
 
-    Returns the answers and errors of the writes. Raises `ControllerMovedError` when the epoch has changed.
+    Several share a multi; where one of them fails, each is done by itself. Returns the answers and errors of the
+    writes. Raises `ControllerMovedError` when the epoch has changed.
     """
     check = Check(CONTROLLER_EPOCH_PATH, epoch_version)
-    outcomes = yield from operate([Multi((check, write)) for write in writes])
-    return [_outcome_of_write(outcome, epoch_version) for outcome in outcomes]
+    outcomes: list[Any] = [None] * len(writes)
+    single: list[int] = []
+    groups = list(_groups(writes))
+    answers = yield from operate([Multi((check, *(writes[index] for index in group))) for group in groups])
+    for group, answer in zip(groups, answers, strict=True):
+        if isinstance(answer, CoordinationError):
+            error = _error_of_write(answer, epoch_version)
+            if len(group) > 1:
+                single.extend(group)
+            else:
+                outcomes[group[0]] = error
+        else:
+            for index, outcome in zip(group, answer[1:], strict=True):
+                outcomes[index] = outcome
+    answers = yield from operate([Multi((check, writes[index])) for index in single])
+    for index, answer in zip(single, answers, strict=True):
+        failed = isinstance(answer, CoordinationError)
+        outcomes[index] = _error_of_write(answer, epoch_version) if failed else answer[1]
+    return outcomes
 
 
-def _outcome_of_write(outcome: Any, epoch_version: int) -> Any:
-    if isinstance(outcome, MultiFailedError):
-        if outcome.index == 0 and isinstance(outcome.error, BadVersionError | NoNodeError):
-            raise ControllerMovedError(
-                f"{CONTROLLER_EPOCH_PATH} has no longer the version {epoch_version}: another broker is the controller"
-            )
-        return outcome.error
-    if isinstance(outcome, CoordinationError):
-        return outcome
-    return outcome[1]
+def _groups(writes: Sequence[Write]) -> Iterator[range]:
+    """The indexes of writes that share a multi, in order."""
+    start = size_bytes = 0
+    for index, write in enumerate(writes):
+        write_bytes = 0 if isinstance(write, Delete) else len(write.data or b"")
+        full = index - start == WRITES_PER_MULTI_MAX or size_bytes + write_bytes > BYTES_PER_MULTI_MAX
+        if full and index > start:
+            yield range(start, index)
+            start, size_bytes = index, 0
+        size_bytes += write_bytes
+    if start < len(writes):
+        yield range(start, len(writes))
+
+
+def _error_of_write(error: CoordinationError, epoch_version: int) -> CoordinationError:
+    if not isinstance(error, MultiFailedError):
+        return error
+    if error.index == 0 and isinstance(error.error, BadVersionError | NoNodeError):
+        raise ControllerMovedError(
+            f"{CONTROLLER_EPOCH_PATH} has no longer the version {epoch_version}: another broker is the controller"
+        )
+    return error.error

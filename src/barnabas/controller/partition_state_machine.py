@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ContextError, ControllerContext
-from barnabas.controller.effects import StateChange, Steps, operate
+from barnabas.controller.effects import Effect, StateChange, Steps, UncleanElections, read_znodes
 from barnabas.controller.elections import (
     Elected,
     Election,
@@ -36,7 +36,6 @@ from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.coordination.operations import GetData
 from barnabas.kernel.transitions import IllegalTransitionError
 
 UNCLEAN_ELECTION_CONFIG = "unclean.leader.election.enable"
@@ -61,6 +60,10 @@ class PartitionStateMachine:
 
     def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
         self._context = context
+        self._settings = settings
+
+    def reconfigure(self, settings: ControllerSettings) -> None:
+        """From now on elections follow these settings."""
         self._settings = settings
 
     def start_up(self) -> Steps[PartitionMoves]:
@@ -118,7 +121,9 @@ class PartitionStateMachine:
                 except ContextError as error:
                     moves.failed[partition] = error
         lines = self._lines(before, target, moves)
-        effects = (*lines, *batch.effects())
+        effects: tuple[Effect, ...] = (*lines, *batch.effects())
+        if moves.unclean:
+            effects = (UncleanElections(len(moves.unclean)), *effects)
         if effects:
             yield effects
         return moves
@@ -243,7 +248,7 @@ class PartitionStateMachine:
         if strategy is ElectionStrategy.OFFLINE_UNCLEAN:
             return dict.fromkeys(topics, True)
         paths = [config_path(ConfigEntityType.TOPICS, topic) for topic in topics]
-        outcomes = yield from operate([GetData(path) for path in paths])
+        outcomes = yield from read_znodes(paths)
         allowed: dict[str, bool | Exception] = {}
         for topic, path, outcome in zip(topics, paths, outcomes, strict=True):
             if isinstance(outcome, NoNodeError):

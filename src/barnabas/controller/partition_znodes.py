@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps, operate, write_as_controller
+from barnabas.controller.effects import Steps, read_znodes, write_as_controller
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout import topics
@@ -20,7 +20,7 @@ from barnabas.coordination.layout.topics import (
     partition_state_path,
     partitions_path,
 )
-from barnabas.coordination.operations import Create, GetData, SetData
+from barnabas.coordination.operations import Create, SetData
 
 ATTEMPTS_MAX = 100
 """How often a change is tried while the leader changes the same znode; a leader has one change in flight."""
@@ -46,7 +46,7 @@ def read_leadership(
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
     """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used."""
     wanted = list(partitions)
-    outcomes = yield from operate([GetData(partition_state_path(*partition)) for partition in wanted])
+    outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
     for partition, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, NoNodeError):

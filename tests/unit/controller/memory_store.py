@@ -6,7 +6,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from barnabas.controller.context import ControllerContext, LiveBroker
-from barnabas.controller.effects import BrokerRequest, SendRequests, StateChange, Steps, ZnodeOperations
+from barnabas.controller.effects import (
+    BrokerRequest,
+    ChangeChannels,
+    Effect,
+    ReadChildren,
+    ReadZnodes,
+    SendRequests,
+    StateChange,
+    Steps,
+    UncleanElections,
+    WaitForFeatures,
+    ZnodeOperations,
+)
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import (
     BadVersionError,
@@ -14,15 +26,29 @@ from barnabas.coordination.errors import (
     MultiFailedError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     RuntimeInconsistencyError,
 )
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition, partition_state_path
-from barnabas.coordination.operations import Check, Create, Created, GetData, Multi, Operation, SetData, ZnodeData
+from barnabas.coordination.operations import (
+    Check,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    GetChildren,
+    GetData,
+    Multi,
+    Operation,
+    SetData,
+    ZnodeChildren,
+    ZnodeData,
+)
 from barnabas.coordination.paths import parent_of
-from barnabas.coordination.protocol import Stat
+from barnabas.coordination.protocol import ANY_VERSION, Stat
 
 Result = TypeVar("Result")
 EPOCH = 5
@@ -55,6 +81,25 @@ class MemoryStore:
         version = self.znodes[path][1] + 1 if path in self.znodes else known.partition_epoch
         self.znodes[path] = (known.to_znode().encode(), version)
 
+    def children(self, path: str) -> list[str]:
+        """The names below a znode; those of one that is missing, too, if there are any."""
+        below = path + "/"
+        names = {other[len(below) :].partition("/")[0]: None for other in self.znodes if other.startswith(below)}
+        if not names and path not in self.znodes:
+            raise NoNodeError(path)
+        return list(names)
+
+    def read_children(self, paths: tuple[str, ...]) -> list[list[str] | KeeperError]:
+        self.before_batch()
+        self.batches += 1
+        outcomes: list[list[str] | KeeperError] = []
+        for path in paths:
+            try:
+                outcomes.append(self.children(path))
+            except KeeperError as error:
+                outcomes.append(error)
+        return outcomes
+
     def submit(self, operations: tuple[Operation[Any], ...]) -> list[Any]:
         self.before_batch()
         self.batches += 1
@@ -80,6 +125,10 @@ class MemoryStore:
         path = operation.path
         if path in self.faults:
             raise self.faults[path]
+        if isinstance(operation, Exists):
+            return stat_of(self.znodes[path][1]) if path in self.znodes else None
+        if isinstance(operation, GetChildren):
+            return ZnodeChildren(self.children(path), stat_of(0))
         if isinstance(operation, Create):
             if path in self.znodes:
                 raise NodeExistsError(path)
@@ -93,10 +142,15 @@ class MemoryStore:
         data, version = self.znodes[path]
         if isinstance(operation, GetData):
             return ZnodeData(data, stat_of(version))
-        if not isinstance(operation, Check | SetData):
+        if not isinstance(operation, Check | SetData | Delete):
             raise TypeError(f"no test needs {operation}")
-        if operation.version != version:
+        if operation.version not in {version, ANY_VERSION}:
             raise BadVersionError(path)
+        if isinstance(operation, Delete):
+            if self.children(path):
+                raise NotEmptyError(path)
+            del self.znodes[path]
+            return None
         if isinstance(operation, SetData):
             self.znodes[path] = (operation.data, version + 1)
             return stat_of(version + 1)
@@ -110,6 +164,9 @@ class Shell:
         self.store = store
         self.requests: list[BrokerRequest] = []
         self.lines: list[StateChange] = []
+        self.channels: list[ChangeChannels] = []
+        self.features: list[int] = []
+        self.unclean_elections = 0
 
     def run(self, steps: Steps[Result]) -> Result:
         results: tuple[Any, ...] | None = None
@@ -121,15 +178,28 @@ class Shell:
                 return result
             gathered: list[Any] = []
             for effect in effects:
-                if isinstance(effect, ZnodeOperations):
-                    gathered.append(self.store.submit(effect.operations))
-                    continue
-                if isinstance(effect, SendRequests):
-                    self.requests += effect.requests
-                else:
-                    self.lines.append(effect)
-                gathered.append(None)
+                gathered.append(self.carry_out(effect))
             results = tuple(gathered)
+
+    def carry_out(self, effect: Effect) -> Any:
+        match effect:
+            case ZnodeOperations():
+                return self.store.submit(effect.operations)
+            case ReadZnodes():
+                return self.store.submit(tuple(GetData(path) for path in effect.paths))
+            case ReadChildren():
+                return self.store.read_children(effect.paths)
+            case SendRequests():
+                self.requests += effect.requests
+            case StateChange():
+                self.lines.append(effect)
+            case UncleanElections():
+                self.unclean_elections += effect.count
+            case ChangeChannels():
+                self.channels.append(effect)
+            case WaitForFeatures():
+                self.features.append(effect.version)
+        return None
 
     def sent(self, api: str) -> dict[int, dict[TopicPartition, Any]]:
         """The partition states of the requests of one API by broker; the last request counts."""
