@@ -1,4 +1,4 @@
-"""What of a broker's configuration the controller's core depends on."""
+"""What of a broker's configuration the controller depends on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """`inter_broker_listener_name` is the listener by which brokers reach each other;
-    `unclean_leader_election_enable` holds for topics that do not say themselves.
+    """`inter_broker_listener_name` is the listener by which brokers reach each other, `control_plane_listener_name`
+    the one by which the controller reaches them where it has its own (control.plane.listener.name).
+
+    `unclean_leader_election_enable` holds for topics that do not say themselves. An attempt to send a request to a
+    broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
+    `zookeeper_connection_timeout_ms` is how long the broker's own cache of `/feature` may take to follow.
     """
 
     broker_id: int
     inter_broker_listener_name: str
     unclean_leader_election_enable: bool = False
+    control_plane_listener_name: str | None = None
+    delete_topic_enable: bool = True
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    zookeeper_connection_timeout_ms: int = 18_000
+
+    @property
+    def controller_to_broker_listener_name(self) -> str:
+        return self.control_plane_listener_name or self.inter_broker_listener_name

@@ -1,0 +1,58 @@
+"""What the controller needs of the rest of the broker; the server binds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas.wire.classes import Message
+
+
+class BrokerRegistration(Protocol):
+    """The broker's own znode in `/brokers/ids`."""
+
+    async def register(self) -> int:
+        """Makes the broker's znode in the present session, and returns its broker epoch.
+
+        Called for each session after the first one. What it raises is logged, and it is called again.
+        """
+        ...
+
+
+class BrokerConnection(Protocol):
+    """A connection to one broker, made and mended when it is needed."""
+
+    async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
+        """Sends one request and returns its response; raises when it did not come."""
+        ...
+
+    def close(self) -> None:
+        """Closes it at once; what is under way fails."""
+        ...
+
+
+class BrokerConnections(Protocol):
+    """Where connections come from."""
+
+    def connect(
+        self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
+    ) -> BrokerConnection:
+        """A connection to one listener of a broker; nothing is waited for."""
+        ...
+
+
+class FinalizedFeatureCache(Protocol):
+    """What this broker has read of `/feature`."""
+
+    async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
+        """Returns once the cache has the version `epoch` of the znode, or a later one; `TimeoutError` otherwise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPorts:
+    """All of them."""
+
+    registration: BrokerRegistration
+    connections: BrokerConnections
+    features: FinalizedFeatureCache

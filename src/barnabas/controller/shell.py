@@ -1,0 +1,142 @@
+"""Carries out what the controller's core asks for: the bridge from its effects to the store, the channels and the log.
+
+Operations whose outcome was lost with a connection are repeated here, so that the core sees definite answers only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from barnabas.controller.channels import BrokerChannels
+from barnabas.controller.effects import (
+    ChangeChannels,
+    Effect,
+    ReadChildren,
+    ReadZnodes,
+    SendRequests,
+    SessionOverError,
+    StateChange,
+    Steps,
+    UncleanElections,
+    WaitForFeatures,
+    ZnodeOperations,
+)
+from barnabas.controller.ports import FinalizedFeatureCache
+from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.errors import (
+    AuthFailedError,
+    ClientClosedError,
+    ConnectionLossError,
+    SessionExpiredError,
+)
+from barnabas.coordination.ports import Store
+from barnabas.kernel.metrics import Meter
+from barnabas.kernel.timers import Timers
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+_SESSION_OVER = (SessionExpiredError, AuthFailedError, ClientClosedError)
+REPEAT_BACKOFF_MS = 50
+"""Between two attempts at operations that were lost; the client itself waits for a connection."""
+
+
+class ControllerShell:
+    """Runs the steps of one event after the other, on one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ControllerSettings,
+        features: FinalizedFeatureCache,
+        *,
+        timers: Timers,
+        state_change_logger: logging.Logger,
+        unclean_elections: Meter,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._features = features
+        self._timers = timers
+        self._state_change_logger = state_change_logger
+        self._unclean_elections = unclean_elections
+        self.channels: BrokerChannels | None = None
+        """Those of the present term; requests without one are dropped."""
+        self._session = 0
+
+    def session_over(self) -> None:
+        """What is under way in this session goes no further."""
+        self._session += 1
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """Carries the steps out to their end and returns their result.
+
+        The end of the session is thrown into them as `SessionOverError`.
+        """
+        session = self._session
+        results: tuple[Any, ...] | None = None
+        failure: Exception | None = None
+        while True:
+            try:
+                effects = steps.send(results) if failure is None else steps.throw(failure)  # type: ignore[arg-type]
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            failure, results = None, None
+            try:
+                results = tuple([await self._carry_out(effect, session) for effect in effects])
+            except Exception as error:  # noqa: BLE001  # it is the core's to handle, or to end with
+                failure = error
+
+    async def _carry_out(self, effect: Effect, session: int) -> Any:
+        self._check(session)
+        match effect:
+            case ZnodeOperations():
+                return await self._repeat(effect.operations, self._store.submit, session)
+            case ReadZnodes():
+                return await self._repeat(effect.paths, self._store.get_many, session)
+            case ReadChildren():
+                return await self._repeat(effect.paths, self._store.get_children_names_of_many, session)
+            case SendRequests():
+                if self.channels is not None:
+                    for request in effect.requests:
+                        self.channels.send(request)
+            case StateChange():
+                self._state_change_logger.log(effect.level, "%s", effect.message)
+            case ChangeChannels():
+                if self.channels is not None:
+                    await self.channels.close(effect.closed)
+                    for broker in effect.opened:
+                        self.channels.open(broker)
+            case UncleanElections():
+                self._unclean_elections.count += effect.count
+            case WaitForFeatures():
+                await self._features.wait_for_epoch(effect.version, self._settings.zookeeper_connection_timeout_ms)
+        return None
+
+    def _check(self, session: int) -> None:
+        if session != self._session:
+            raise SessionOverError("the session with the coordinator is over")
+
+    async def _repeat(
+        self, items: Sequence[Item], submit: Callable[[Sequence[Item]], Awaitable[list[Any]]], session: int
+    ) -> list[Any]:
+        """Submits the items, and again those whose outcome was lost, until the session is over."""
+        outcomes = list(await submit(items))
+        while True:
+            # Whatever the answers are, they may be those of a new session, which this event has no part in.
+            self._check(session)
+            lost = []
+            for index, outcome in enumerate(outcomes):
+                if isinstance(outcome, ConnectionLossError):
+                    lost.append(index)
+                elif isinstance(outcome, _SESSION_OVER):
+                    raise SessionOverError("the session with the coordinator is over") from outcome
+            if not lost:
+                return outcomes
+            await self._timers.sleep(REPEAT_BACKOFF_MS)
+            self._check(session)
+            again = await submit([items[index] for index in lost])
+            for index, outcome in zip(lost, again, strict=True):
+                outcomes[index] = outcome
