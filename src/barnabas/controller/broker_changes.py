@@ -1,0 +1,183 @@
+"""What happens when brokers come, go, come back or change their addresses, and when one is about to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from barnabas.controller.broker_requests import RequestBatch
+from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.effects import ChangeChannels, Steps
+from barnabas.controller.elections import ElectionStrategy
+from barnabas.controller.live_brokers import BrokerReader
+from barnabas.controller.partition_state_machine import PartitionStateMachine
+from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.replica_state_machine import ReplicaStateMachine
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.topic_deletion import TopicDeletionManager
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+UNKNOWN_BROKER_EPOCH = -1
+"""In requests of brokers that do not know theirs (before KIP-380)."""
+
+
+class BrokerChanges:
+    """Every method is a part of an event, and may raise `ControllerMovedError`."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        deletion: TopicDeletionManager,
+        logger: logging.Logger,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._partitions = partitions
+        self._replicas = replicas
+        self._deletion = deletion
+        self._logger = logger
+
+    def process(self, reader: BrokerReader) -> Steps[None]:
+        """Compares who is registered with who was: the new start, the gone fail, and those with a new epoch do both."""
+        context = self._context
+        present = yield from reader.read_all()
+        known = context.live_or_shutting_down_brokers
+        new = [broker for broker_id, broker in present.items() if broker_id not in known]
+        bounced = [
+            broker
+            for broker_id, broker in present.items()
+            if broker_id in known and broker.epoch > known[broker_id].epoch
+        ]
+        dead = [broker_id for broker_id in known if broker_id not in present]
+        if not (new or bounced or dead):
+            return
+        bounced_ids = [broker.broker_id for broker in bounced]
+        self._logger.info(
+            "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
+            [broker.broker_id for broker in new],
+            dead,
+            bounced_ids,
+            list(present),
+        )
+        yield (ChangeChannels((*dead, *bounced_ids), (*new, *bounced)),)
+        if new:
+            yield from self._start_up(new)
+        if bounced:
+            yield from self._fail(bounced_ids)
+            yield from self._start_up(bounced)
+        for broker_id in dead:
+            reader.watches.forget_broker(broker_id)
+        if dead:
+            yield from self._fail(dead)
+
+    def modify(self, broker_id: int, reader: BrokerReader) -> Steps[None]:
+        """A broker has written its registration anew: all are told of other endpoints or features."""
+        context = self._context
+        broker = yield from reader.read_one(broker_id)
+        known = context.live_or_shutting_down_brokers.get(broker_id)
+        # Another epoch is another life of the broker, which the event of the children is about.
+        if broker is None or known is None or broker.epoch != known.epoch:
+            return
+        before, after = known.registration, broker.registration
+        if before.endpoints != after.endpoints or before.features != after.features:
+            self._logger.info("Broker %d changed from %s to %s", broker_id, before, after)
+            context.add_live_broker(broker)
+            yield (ChangeChannels(opened=(broker,)),)
+            yield from self.send_update_metadata(context.live_or_shutting_down_brokers)
+
+    def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> Steps[None]:
+        """Tells the brokers of all live brokers, and of these partitions."""
+        batch = self._batch()
+        batch.add_update_metadata(broker_ids, partitions)
+        effects = batch.effects()
+        if effects:
+            yield effects
+
+    def _batch(self) -> RequestBatch:
+        return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+
+    def _start_up(self, brokers: list[LiveBroker]) -> Steps[None]:
+        """Brokers are new: all learn of them, they learn all, and what they host goes on."""
+        context = self._context
+        new = {broker.broker_id: broker for broker in brokers}
+        for broker in brokers:
+            context.add_live_broker(broker)
+        others = [broker_id for broker_id in context.live_or_shutting_down_brokers if broker_id not in new]
+        yield from self.send_update_metadata(others)
+        yield from self.send_update_metadata(new, context.partitions_with_leadership)
+        hosted = [replica for broker_id in new for replica in context.replicas_on_broker(broker_id)]
+        # What a broker has deleted already stays deleted, whether it is there or not.
+        started = [
+            replica for replica in hosted if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL
+        ]
+        yield from self._replicas.move(started, ReplicaState.ONLINE)
+        yield from self._partitions.try_online()
+        yield from self._deletion.resume_for([replica.partition.topic for replica in hosted])
+
+    def _fail(self, broker_ids: list[int]) -> Steps[None]:
+        """Brokers are gone: what they led is led by others."""
+        context = self._context
+        for broker_id in broker_ids:
+            context.remove_live_broker(broker_id)
+        yield from self.take_offline(
+            [replica for broker_id in broker_ids for replica in context.replicas_on_broker(broker_id)]
+        )
+
+    def take_offline(self, replicas: list[PartitionReplica]) -> Steps[None]:
+        """Replicas went offline, with their broker or with a log directory: elects where a leader is missing."""
+        context = self._context
+        deleted = [replica for replica in replicas if context.is_queued_for_deletion(replica.partition.topic)]
+        others = [replica for replica in replicas if not context.is_queued_for_deletion(replica.partition.topic)]
+        leaderless = context.partitions_with_offline_leader()
+        yield from self._partitions.move(leaderless, PartitionState.OFFLINE)
+        moves = yield from self._partitions.try_online()
+        yield from self._replicas.move(others, ReplicaState.OFFLINE)
+        yield from self._deletion.fail(deleted)
+        if not others and not moves.elected:
+            # Nothing that has been sent so far says that the brokers are gone.
+            yield from self.send_update_metadata(context.live_or_shutting_down_brokers)
+
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
+        """Moves the leadership off a broker that is about to stop, and takes it out of the ISRs; returns what it leads
+        still, since nobody else in sync is there.
+
+        Raises `KafkaError`: STALE_BROKER_EPOCH for a request of the broker's former life, BROKER_NOT_AVAILABLE for a
+        broker that is not registered.
+        """
+        context = self._context
+        broker = context.live_or_shutting_down_brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not registered")
+        if broker_epoch not in {UNKNOWN_BROKER_EPOCH, broker.epoch} and broker_epoch < broker.epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker_id} asks to shut down in epoch {broker_epoch}; it has epoch {broker.epoch}",
+            )
+        self._logger.info("Shutting down broker %d", broker_id)
+        context.begin_shutdown(broker_id)
+        hosted = [
+            partition
+            for partition in context.partitions_on_broker(broker_id)
+            if not context.is_queued_for_deletion(partition.topic)
+            and len(context.assignment(partition).replicas) > 1
+            and context.leadership(partition) is not None
+        ]
+        led = context.partitions_led_by(broker_id)
+        yield from self._partitions.move(led, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN)
+        is_led = frozenset(led)
+        followed = [partition for partition in hosted if partition not in is_led]
+        # A follower must have stopped before it leaves the ISR, or it would come back into it by fetching.
+        batch = self._batch()
+        for partition in followed:
+            batch.add_stop_replica([broker_id], partition, delete=False)
+        effects = batch.effects()
+        if effects:
+            yield effects
+        replicas = [PartitionReplica(partition, broker_id) for partition in followed]
+        yield from self._replicas.move(replicas, ReplicaState.OFFLINE)
+        return list(context.partitions_led_by(broker_id))

@@ -1,0 +1,123 @@
+"""Who is the controller: the znodes `/controller` and `/controller_epoch`, as steps of an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.controller.effects import ControllerMovedError, Steps, operate
+from barnabas.coordination.errors import (
+    BadVersionError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+)
+from barnabas.coordination.layout.controller import (
+    CONTROLLER_EPOCH_PATH,
+    CONTROLLER_PATH,
+    ControllerRegistration,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
+from barnabas.coordination.operations import Check, Create, Delete, Exists, GetData, Multi, SetData, Watcher
+from barnabas.coordination.protocol import CreateMode
+
+INITIAL_EPOCH = 0
+"""What `/controller_epoch` holds before the first controller, whose epoch is the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A won election: the new epoch, and the version of its znode on which every write of the term depends."""
+
+    epoch: int
+    epoch_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """Who holds `/controller`, and the payload by which a broker knows its own."""
+
+    broker_id: int
+    payload: bytes | None
+
+
+def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
+    """Who is the controller; None when there is none. `watcher` hears of the next change, in either case."""
+    if watcher is not None:
+        (exists,) = yield from operate([Exists(CONTROLLER_PATH, watcher)])
+        if isinstance(exists, Exception):
+            raise exists
+        if exists is None:
+            return None
+    (found,) = yield from operate([GetData(CONTROLLER_PATH)])
+    if isinstance(found, NoNodeError):
+        return None
+    if isinstance(found, Exception):
+        raise found
+    return Incumbent(ControllerRegistration.decode(found.data).broker_id, found.data)
+
+
+def take_office(registration: ControllerRegistration) -> Steps[Office]:
+    """Makes `/controller` and raises the epoch, both or neither.
+
+    Raises `ControllerMovedError` when another broker was faster.
+    """
+    epoch, version = yield from _read_epoch()
+    payload = registration.encode()
+    claim = Multi(
+        (
+            Create(CONTROLLER_PATH, payload, mode=CreateMode.EPHEMERAL),
+            SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(epoch + 1), version),
+        )
+    )
+    (outcome,) = yield from operate([claim])
+    if not isinstance(outcome, Exception):
+        return Office(epoch + 1, outcome[1].version)
+    if not isinstance(outcome, MultiFailedError) or not isinstance(outcome.error, NodeExistsError | BadVersionError):
+        raise outcome
+    # It may be ours: made by an attempt whose answer was lost.
+    incumbent = yield from read_incumbent()
+    if incumbent is not None and incumbent.payload == payload:
+        present, version = yield from _read_epoch()
+        if present == epoch + 1:
+            return Office(present, version)
+    raise ControllerMovedError("another broker was elected controller, or has just been")
+
+
+def _read_epoch() -> Steps[tuple[int, int]]:
+    """The epoch and the version of its znode, which is made where it is missing."""
+    (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
+    if isinstance(found, NoNodeError):
+        (made,) = yield from operate([Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(INITIAL_EPOCH))])
+        if isinstance(made, Exception) and not isinstance(made, NodeExistsError):
+            raise made
+        (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
+    if isinstance(found, Exception):
+        raise found
+    return decode_controller_epoch(found.data), found.stat.version
+
+
+def leave_office(epoch_version: int) -> Steps[None]:
+    """Deletes `/controller`, so that a controller is elected anew. Raises `ControllerMovedError` when the epoch says
+    that another one was elected since.
+    """
+    (outcome,) = yield from operate([Multi((Check(CONTROLLER_EPOCH_PATH, epoch_version), Delete(CONTROLLER_PATH)))])
+    if not isinstance(outcome, Exception):
+        return
+    if not isinstance(outcome, MultiFailedError):
+        raise outcome
+    if outcome.index == 0:
+        raise ControllerMovedError("another broker has become the controller since")
+    if not isinstance(outcome.error, NoNodeError):
+        raise outcome
+
+
+def give_back(payload: bytes) -> Steps[None]:
+    """Deletes `/controller` if it is the one with this payload, whatever the epoch is: nobody serves under it."""
+    incumbent = yield from read_incumbent()
+    if incumbent is None or incumbent.payload != payload:
+        return
+    # Nobody else can make it before it is gone.
+    (outcome,) = yield from operate([Delete(CONTROLLER_PATH)])
+    if isinstance(outcome, Exception) and not isinstance(outcome, NoNodeError):
+        raise outcome

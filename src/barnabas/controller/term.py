@@ -1,0 +1,263 @@
+"""One term of office: all that the active controller does, from its election until it resigns.
+
+A new term knows nothing and loads everything, so what a deposed controller believed dies with its term.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from barnabas.controller.alter_partition import IsrChanges
+from barnabas.controller.broker_changes import BrokerChanges
+from barnabas.controller.context import ControllerContext
+from barnabas.controller.controller_election import Office
+from barnabas.controller.effects import ChangeChannels, StateChange, Steps, operate, read_children
+from barnabas.controller.features import set_up_features
+from barnabas.controller.isr_notifications import read_isr_changes
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_brokers import BrokerReader
+from barnabas.controller.partition_state_machine import PartitionStateMachine
+from barnabas.controller.partition_znodes import read_leadership
+from barnabas.controller.producer_ids import allocate_producer_ids
+from barnabas.controller.replica_state_machine import ReplicaStateMachine
+from barnabas.controller.replica_states import PartitionReplica
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.topic_changes import TopicChanges
+from barnabas.controller.topic_deletion import TopicDeletionManager
+from barnabas.controller.topic_znodes import TopicReader, delete_znodes
+from barnabas.controller.watches import ControllerWatches
+from barnabas.coordination.errors import NoNodeError
+from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
+from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.operations import Exists
+from barnabas.kernel.ids import Uuid
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
+
+
+class ControllerTerm:
+    """Every method that returns steps is one event, or part of one, and may raise `ControllerMovedError`."""
+
+    def __init__(
+        self,
+        office: Office,
+        settings: ControllerSettings,
+        watches: ControllerWatches,
+        new_topic_id: Callable[[], Uuid],
+        logger: logging.Logger,
+    ) -> None:
+        self.context = context = ControllerContext(office.epoch, office.epoch_version)
+        self._settings = settings
+        self._watches = watches
+        self._logger = logger
+        self._partitions = PartitionStateMachine(context, settings)
+        self._replicas = ReplicaStateMachine(context, settings)
+        self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
+        self._brokers = BrokerChanges(context, settings, self._partitions, self._replicas, self._deletion, logger)
+        self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
+        self._isr_changes = IsrChanges(context, logger)
+        self._broker_reader = BrokerReader(watches, {}, logger)
+        self._topic_reader = TopicReader(watches, new_topic_id, logger)
+
+    def reconfigure(self, settings: ControllerSettings) -> None:
+        """From now on elections follow these settings."""
+        self._partitions.reconfigure(settings)
+
+    # Taking over.
+
+    def take_over(self) -> Steps[None]:
+        """Loads the context, tells every broker, and finds every partition a leader that can have one."""
+        context, version = self.context, self.context.epoch_version
+        features = yield from set_up_features(version, self._logger)
+        self._broker_reader = BrokerReader(self._watches, features, self._logger)
+        # What they say is found by loading everything; what comes from here on fires the watch.
+        stale, _ = yield from read_isr_changes(self._watches, self._logger)
+        (events,) = yield from read_children([LOG_DIR_EVENTS_PATH])
+        if isinstance(events, list):
+            stale = [*stale, *(f"{LOG_DIR_EVENTS_PATH}/{name}" for name in sorted(events))]
+        elif not isinstance(events, NoNodeError):
+            raise events
+        yield from delete_znodes(stale, version)
+        yield from self._load()
+        deletions = yield from self._topic_reader.read_deletions()
+        yield from self._deletion.load(deletions)
+        # Brokers must know of each other before they are told to follow one another.
+        yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers)
+        yield from self._replicas.start_up()
+        yield from self._partitions.start_up()
+        self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
+        yield from self._say_what_is_not_carried_out()
+        yield from self._deletion.resume()
+
+    def _load(self) -> Steps[None]:
+        context = self.context
+        brokers = yield from self._broker_reader.read_all()
+        for broker in brokers.values():
+            context.add_live_broker(broker)
+        names = yield from self._topic_reader.read_names()
+        znodes = yield from self._topic_reader.read_with_ids(names, context.epoch_version)
+        for topic, znode in znodes.items():
+            self._topics.add(topic, znode)
+        yield from self._refresh(context.partitions)
+        yield (ChangeChannels(opened=tuple(brokers.values())),)
+        self._logger.info(
+            "Loaded the context: brokers %s, %d topics, %d partitions",
+            list(brokers),
+            len(znodes),
+            sum(len(znode.assignment.partitions) for znode in znodes.values()),
+        )
+
+    def _refresh(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
+        """Reads who leads the partitions; returns those that have or had a leader. What cannot be used is logged."""
+        found = yield from read_leadership(self.context, partitions)
+        refreshed = []
+        for partition, known in found.items():
+            if isinstance(known, LeaderAndIsr):
+                self.context.set_leadership(partition, known)
+                refreshed.append(partition)
+            elif known is not None:
+                self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
+        return refreshed
+
+    def _say_what_is_not_carried_out(self) -> Steps[None]:
+        reassigned = self.context.reassigned_partitions
+        if reassigned:
+            self._logger.warning(
+                "%d partitions are being reassigned, %s-%d among them: they keep the replicas that they have, since "
+                "reassignments are not carried out yet",
+                len(reassigned),
+                *reassigned[0],
+            )
+        paths = (REASSIGN_PARTITIONS_PATH, PREFERRED_REPLICA_ELECTION_PATH)
+        outcomes = yield from operate([Exists(path) for path in paths])
+        for path, outcome in zip(paths, outcomes, strict=True):
+            if outcome is not None:
+                self._logger.warning("%s is left as it is: what it asks for is not carried out yet", path)
+
+    # Events of znodes.
+
+    def brokers_changed(self) -> Steps[None]:
+        yield from self._brokers.process(self._broker_reader)
+
+    def broker_modified(self, broker_id: int) -> Steps[None]:
+        yield from self._brokers.modify(broker_id, self._broker_reader)
+
+    def topics_changed(self) -> Steps[None]:
+        yield from self._topics.process(self._topic_reader)
+
+    def topic_modified(self, topic: str) -> Steps[None]:
+        yield from self._topics.modify(topic, self._topic_reader)
+
+    def deletions_changed(self) -> Steps[None]:
+        topics = yield from self._topic_reader.read_deletions()
+        yield from self._deletion.enqueue(topics)
+
+    def isr_changes_announced(self) -> Steps[None]:
+        """Leaders have changed ISRs themselves (inter.broker.protocol.version below 2.7): all are told."""
+        context = self.context
+        paths, announced = yield from read_isr_changes(self._watches, self._logger)
+        assigned = [partition for partition in announced if context.assignment(partition).replicas]
+        refreshed = yield from self._refresh(assigned)
+        if refreshed:
+            yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, refreshed)
+        yield from delete_znodes(paths, context.epoch_version)
+
+    # Events of requests.
+
+    def alter_partition(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
+        """Raises `KafkaError` when the request as a whole is refused."""
+        altered = yield from self._isr_changes.alter(request, version)
+        if altered.changed:
+            yield from self._brokers.send_update_metadata(self.context.live_or_shutting_down_brokers, altered.changed)
+        return altered.response
+
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
+        """Raises `KafkaError`."""
+        return (yield from self._brokers.shut_down(broker_id, broker_epoch))
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Steps[ProducerIdBlock]:
+        """Raises `KafkaError`."""
+        return (yield from allocate_producer_ids(self.context, broker_id, broker_epoch))
+
+    def try_online(self, topic: str | None = None) -> Steps[None]:
+        """Unclean elections became possible, for all topics or for one."""
+        yield from self._partitions.try_online(topic)
+
+    # Events of responses.
+
+    def leader_and_isr_answered(self, broker_id: int, response: LeaderAndIsrResponse) -> Steps[None]:
+        """Replicas whose log directory has failed go offline; those that answered well again are online."""
+        context = self.context
+        if response.error_code:
+            yield (
+                self._error(f"broker {broker_id} refused LeaderAndIsr: {ErrorCode.for_code(response.error_code).name}"),
+            )
+            return
+        before = context.offline_log_dir_partitions(broker_id)
+        after = dict.fromkeys(before)
+        for topic in response.topics:
+            name = context.topic_name(Uuid(topic.topic_id))
+            for state in topic.partition_errors:
+                partition = TopicPartition(name or "", state.partition_index)
+                if state.error_code == ErrorCode.KAFKA_STORAGE_ERROR and name is not None:
+                    after[partition] = None
+                elif state.error_code == ErrorCode.NONE:
+                    after.pop(partition, None)
+        if after.keys() == before:
+            return
+        context.set_offline_log_dir_partitions(broker_id, after)
+        offline = [PartitionReplica(partition, broker_id) for partition in after if partition not in before]
+        if offline:
+            yield (self._error(f"{len(offline)} replicas on broker {broker_id} are offline, {offline[0]} among them"),)
+            yield from self._brokers.take_offline(offline)
+
+    def update_metadata_answered(self, broker_id: int, response: UpdateMetadataResponse) -> Steps[None]:
+        if response.error_code:
+            name = ErrorCode.for_code(response.error_code).name
+            yield (self._error(f"broker {broker_id} refused UpdateMetadata: {name}"),)
+
+    def replicas_deleted(
+        self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
+    ) -> Steps[None]:
+        """A broker was to delete replicas: those that it did not are held, the others are done."""
+        errors = _errors_of_stop_replica(response)
+        failed: list[PartitionReplica] = []
+        deleted: list[PartitionReplica] = []
+        for topic in request.topic_states:
+            if not self.context.is_deletion_started(topic.topic_name):
+                continue
+            for state in topic.partition_states:
+                if not state.delete_partition:
+                    continue
+                partition = TopicPartition(topic.topic_name, state.partition_index)
+                # What the answer does not name was not done.
+                code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                replica = PartitionReplica(partition, broker_id)
+                if code:
+                    yield (self._error(f"replica {replica} was not deleted: {ErrorCode.for_code(code).name}"),)
+                    failed.append(replica)
+                else:
+                    deleted.append(replica)
+        if failed:
+            yield from self._deletion.fail(failed)
+        if deleted:
+            yield from self._deletion.complete(deleted)
+
+    def _error(self, text: str) -> StateChange:
+        return StateChange(logging.ERROR, f"controller {self._settings.broker_id} epoch {self.context.epoch}: {text}")
+
+
+def _errors_of_stop_replica(response: StopReplicaResponse) -> Mapping[TopicPartition, int]:
+    return {
+        TopicPartition(error.topic_name, error.partition_index): error.error_code for error in response.partition_errors
+    }

@@ -1,0 +1,107 @@
+"""What happens when topics and partitions are made, or vanish."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable
+
+from barnabas.controller.context import ContextError, ControllerContext
+from barnabas.controller.effects import Steps
+from barnabas.controller.elections import ElectionStrategy
+from barnabas.controller.partition_state_machine import PartitionStateMachine
+from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.replica_state_machine import ReplicaStateMachine
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
+from barnabas.coordination.layout.topics import TopicPartition
+
+
+class TopicChanges:
+    """Every method is a part of an event, and may raise `ControllerMovedError`."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        logger: logging.Logger,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._replicas = replicas
+        self._logger = logger
+
+    def process(self, reader: TopicReader) -> Steps[None]:
+        """Compares the topics that there are with those that are known: new ones are brought online."""
+        context = self._context
+        present = yield from reader.read_names()
+        names = frozenset(present)
+        gone = [topic for topic in context.topics if topic not in names]
+        new = [topic for topic in present if not context.has_topic(topic)]
+        for topic in gone:
+            reader.watches.forget_topic(topic)
+            context.remove_topic(topic)
+        znodes = yield from reader.read_with_ids(new, context.epoch_version)
+        added = [partition for topic, znode in znodes.items() for partition in self.add(topic, znode)]
+        if znodes or gone:
+            self._logger.info("New topics: %s, deleted topics: %s, new partitions: %d", [*znodes], gone, len(added))
+        yield from self._create(added)
+
+    def add(self, topic: str, znode: TopicZnode) -> list[TopicPartition]:
+        """Takes a topic into the context, and returns its partitions. One whose id belongs to another topic is left
+        out, with an error in the log.
+        """
+        context = self._context
+        try:
+            context.add_topic(topic, znode.assignment.topic_id)
+        except ContextError as error:
+            self._logger.warning("Ignoring topic %s: %s", topic, error)
+            return []
+        return self._assign(topic, znode, sorted(znode.assignment.partitions))
+
+    def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> list[TopicPartition]:
+        added = [TopicPartition(topic, partition) for partition in partitions]
+        for partition in added:
+            self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
+        return added
+
+    def modify(self, topic: str, reader: TopicReader) -> Steps[None]:
+        """The assignment of a topic was written anew: partitions that were added are brought online, or taken back
+        where the topic is queued for deletion.
+        """
+        context = self._context
+        if not context.has_topic(topic):
+            # Its own event brings it, or it cannot be read so far.
+            yield from self.process(reader)
+            return
+        znodes = yield from reader.read([topic])
+        if topic not in znodes:
+            return
+        znode = znodes[topic]
+        known = frozenset(partition.partition for partition in context.partitions_of(topic))
+        added = sorted(partition for partition in znode.assignment.partitions if partition not in known)
+        if not added:
+            return
+        if not context.is_queued_for_deletion(topic):
+            self._logger.info("New partitions of topic %s: %s", topic, added)
+            yield from self._create(self._assign(topic, znode, added))
+            return
+        self._logger.warning("Taking back partitions %s of topic %s, which is being deleted", added, topic)
+        partitions = {partition: context.assignment(TopicPartition(topic, partition)) for partition in sorted(known)}
+        restored = dataclasses.replace(znode.assignment, partitions=partitions, topic_id=context.topic_id(topic))
+        yield from write_assignment(topic, TopicZnode(restored, znode.version), context.epoch_version)
+
+    def _create(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """Brings partitions online for the first time, with all their live replicas in sync."""
+        if not partitions:
+            return
+        replicas = [
+            PartitionReplica(partition, broker_id)
+            for partition in partitions
+            for broker_id in self._context.assignment(partition).replicas
+        ]
+        yield from self._partitions.move(partitions, PartitionState.NEW)
+        yield from self._replicas.move(replicas, ReplicaState.NEW)
+        yield from self._partitions.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE)
+        yield from self._replicas.move(replicas, ReplicaState.ONLINE)

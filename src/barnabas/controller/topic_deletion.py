@@ -1,0 +1,206 @@
+"""Deletes topics: takes them from the clients, has every broker delete its replicas, and at last deletes their znodes.
+
+A topic whose replicas cannot all be deleted now is held (it is ineligible) until one of their brokers comes back. What
+has been done is in the states of the replicas, and what must be done is in ZooKeeper: the znode that asks for the
+deletion is deleted last, so a controller that takes over begins again and finishes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from barnabas.controller.broker_requests import RequestBatch
+from barnabas.controller.context import ControllerContext
+from barnabas.controller.effects import Steps
+from barnabas.controller.partition_state_machine import PartitionStateMachine
+from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.replica_state_machine import ReplicaStateMachine
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.topic_znodes import delete_requests, delete_topic_znodes
+from barnabas.controller.watches import ControllerWatches
+
+
+class TopicDeletionManager:
+    """Every method but the properties is a part of an event, and may raise `ControllerMovedError`."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        watches: ControllerWatches,
+        logger: logging.Logger,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._partitions = partitions
+        self._replicas = replicas
+        self._watches = watches
+        self._logger = logger
+
+    def load(self, topics: Iterable[str]) -> Steps[None]:
+        """For a controller that has just loaded its context: queues the topics whose deletion is asked for.
+
+        One with a replica that is not there is held from the start. What a former controller has left of a topic that
+        is gone but for its config is deleted.
+        """
+        wanted = list(topics)
+        if not self._settings.delete_topic_enable:
+            yield from self._refuse(wanted)
+            return
+        known = [topic for topic in wanted if self._context.has_topic(topic)]
+        for topic in wanted:
+            if not self._context.has_topic(topic):
+                yield from delete_topic_znodes(topic, self._context.epoch_version)
+        self._context.queue_for_deletion(known)
+        self._hold([topic for topic in known if self._has_dead_replica(topic)], "replicas are offline")
+
+    def enqueue(self, topics: Iterable[str]) -> Steps[None]:
+        """Queues topics whose deletion is asked for, and begins with it. A request for a topic that does not exist is
+        deleted, and every request where delete.topic.enable is false.
+        """
+        wanted = list(topics)
+        unknown = [topic for topic in wanted if not self._context.has_topic(topic)]
+        if unknown:
+            self._logger.warning("Ignoring the request to delete topics that do not exist: %s", ", ".join(unknown))
+            yield from delete_requests(unknown, self._context.epoch_version)
+        known = [topic for topic in wanted if self._context.has_topic(topic)]
+        if not self._settings.delete_topic_enable:
+            yield from self._refuse(known)
+        elif known:
+            self._context.queue_for_deletion(known)
+            yield from self.resume()
+
+    def _refuse(self, topics: list[str]) -> Steps[None]:
+        if topics:
+            self._logger.info("Not deleting topics, since delete.topic.enable is false: %s", ", ".join(topics))
+            yield from delete_requests(topics, self._context.epoch_version)
+
+    def resume_for(self, topics: Iterable[str]) -> Steps[None]:
+        """Goes on with topics that were held, because a broker that has replicas of them is back."""
+        queued = [topic for topic in dict.fromkeys(topics) if self._context.is_queued_for_deletion(topic)]
+        if queued:
+            self._context.mark_eligible_for_deletion(queued)
+            yield from self.resume()
+
+    def fail(self, replicas: Iterable[PartitionReplica]) -> Steps[None]:
+        """Replicas whose broker is gone, or did not delete them: their topics are held."""
+        failed = [replica for replica in replicas if self._context.is_queued_for_deletion(replica.partition.topic)]
+        if not failed:
+            return
+        yield from self._make_ineligible(failed)
+        self._hold([replica.partition.topic for replica in failed], "replicas could not be deleted")
+        yield from self.resume()
+
+    def complete(self, replicas: Iterable[PartitionReplica]) -> Steps[None]:
+        """Replicas that their broker has deleted."""
+        deleted = [
+            replica
+            for replica in replicas
+            if self._context.is_queued_for_deletion(replica.partition.topic)
+            # The broker may be gone since it answered, and what is on it must be deleted once more.
+            and self._context.replica_state(replica) is ReplicaState.DELETION_STARTED
+        ]
+        yield from self._replicas.move(deleted, ReplicaState.DELETION_SUCCESSFUL)
+        yield from self.resume()
+
+    def resume(self) -> Steps[None]:
+        """Does for every queued topic what can be done now."""
+        context = self._context
+        retried: list[str] = []
+        begun: list[str] = []
+        for topic in context.topics_queued_for_deletion:
+            if context.are_all_replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL):
+                yield from self._finish(topic)
+                continue
+            if context.is_any_replica_in(topic, ReplicaState.DELETION_STARTED):
+                continue
+            if context.is_any_replica_in(topic, ReplicaState.DELETION_INELIGIBLE):
+                retried.append(topic)
+            if not context.is_ineligible_for_deletion(topic) and not self._is_reassigned(topic):
+                begun.append(topic)
+        ineligible = [
+            replica for topic in retried for replica in context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
+        ]
+        if ineligible:
+            yield from self._replicas.move(ineligible, ReplicaState.OFFLINE)
+        if begun:
+            yield from self._begin(begun)
+
+    def _begin(self, topics: list[str]) -> Steps[None]:
+        """Takes the topics from the clients, and has the brokers delete the replicas."""
+        context = self._context
+        self._logger.info("Deleting topics %s", ", ".join(topics))
+        unseen = [topic for topic in topics if not context.is_deletion_started(topic)]
+        partitions = [partition for topic in unseen for partition in context.partitions_of(topic)]
+        if partitions:
+            yield from self._partitions.move(partitions, PartitionState.OFFLINE)
+            yield from self._partitions.move(partitions, PartitionState.NON_EXISTENT)
+        context.begin_deletion(unseen)
+        batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        batch.add_update_metadata(
+            context.live_or_shutting_down_brokers,
+            [partition for topic in topics for partition in context.partitions_of(topic)],
+        )
+        effects = batch.effects()
+        if effects:
+            yield effects
+        yield from self._delete_replicas(topics)
+
+    def _delete_replicas(self, topics: list[str]) -> Steps[None]:
+        context = self._context
+        alive: list[PartitionReplica] = []
+        dead: list[PartitionReplica] = []
+        for topic in topics:
+            for replica in context.replicas_of(topic):
+                if context.replica_state(replica) is ReplicaState.DELETION_SUCCESSFUL:
+                    continue
+                online = context.is_replica_online(replica.broker_id, replica.partition)
+                (alive if online else dead).append(replica)
+        yield from self._make_ineligible(dead)
+        # Followers stop before leaders are gone, and only then anything is deleted.
+        yield from self._replicas.move(alive, ReplicaState.OFFLINE)
+        yield from self._replicas.move(alive, ReplicaState.DELETION_STARTED)
+        self._hold([replica.partition.topic for replica in dead], "replicas are offline")
+
+    def _make_ineligible(self, replicas: list[PartitionReplica]) -> Steps[None]:
+        """Moves replicas to DELETION_INELIGIBLE, those that lead or follow by way of OFFLINE."""
+        context = self._context
+        states = {replica: context.replica_state(replica) for replica in replicas}
+        running = [replica for replica, state in states.items() if state in {ReplicaState.NEW, ReplicaState.ONLINE}]
+        if running:
+            yield from self._replicas.move(running, ReplicaState.OFFLINE)
+        moved = {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED}
+        stopped = [replica for replica in states if context.replica_state(replica) in moved]
+        if stopped:
+            yield from self._replicas.move(stopped, ReplicaState.DELETION_INELIGIBLE)
+
+    def _finish(self, topic: str) -> Steps[None]:
+        """All replicas are deleted: what is left is to be forgotten."""
+        context = self._context
+        # A topic of the same name that is made soon must be seen as new, not as a change of this one.
+        self._watches.forget_topic(topic)
+        replicas = context.replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
+        yield from self._replicas.move(replicas, ReplicaState.NON_EXISTENT)
+        yield from delete_topic_znodes(topic, context.epoch_version)
+        context.remove_topic(topic)
+        self._logger.info("Deletion of topic %s is complete", topic)
+
+    def _hold(self, topics: list[str], reason: str) -> None:
+        held = self._context.mark_ineligible_for_deletion(topics)
+        if held:
+            self._logger.info("Halted the deletion of topics %s: %s", ", ".join(held), reason)
+
+    def _has_dead_replica(self, topic: str) -> bool:
+        return any(
+            not self._context.is_replica_online(replica.broker_id, replica.partition)
+            for replica in self._context.replicas_of(topic)
+        )
+
+    def _is_reassigned(self, topic: str) -> bool:
+        """A reassignment under way, of a cluster that another kind of broker has controlled, must end first."""
+        assignments = (self._context.assignment(partition) for partition in self._context.partitions_of(topic))
+        return any(assignment.adding_replicas or assignment.removing_replicas for assignment in assignments)

@@ -1,0 +1,173 @@
+"""Reading, completing and deleting the znodes of topics, as steps of an event."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from barnabas.controller.effects import Steps, operate, read_children, write_as_controller
+from barnabas.controller.watches import ControllerWatches
+from barnabas.coordination.errors import BadVersionError, NoNodeError, NotEmptyError
+from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH, delete_topic_path
+from barnabas.coordination.layout.configs import ConfigEntityType, config_path
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import TOPICS_PATH, TopicAssignment, topic_path
+from barnabas.coordination.operations import Delete, GetChildren, GetData, SetData
+from barnabas.kernel.ids import Uuid
+
+DELETE_ATTEMPTS_MAX = 10
+"""How often the znodes of a topic are listed anew because something was made below one that is to be deleted."""
+
+
+class ZnodeWriteError(Exception):
+    """A znode could not be written or deleted; the message says which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicZnode:
+    """The assignment of a topic, and the version of the znode that it was read from."""
+
+    assignment: TopicAssignment
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none."""
+
+    watches: ControllerWatches
+    new_topic_id: Callable[[], Uuid]
+    logger: logging.Logger
+
+    def read_names(self) -> Steps[list[str]]:
+        """The names of all topics, sorted."""
+        return (yield from self._children(GetChildren(TOPICS_PATH, self.watches.topics)))
+
+    def read_deletions(self) -> Steps[list[str]]:
+        """The topics whose deletion is asked for, sorted."""
+        return (yield from self._children(GetChildren(DELETE_TOPICS_PATH, self.watches.topic_deletions)))
+
+    def _children(self, read: GetChildren) -> Steps[list[str]]:
+        (children,) = yield from operate([read])
+        if isinstance(children, Exception):
+            raise children
+        return sorted(children.names)
+
+    def read(self, topics: Iterable[str]) -> Steps[dict[str, TopicZnode]]:
+        """The assignments of topics. One that is gone, or cannot be read, is left out; the latter is logged."""
+        wanted = list(topics)
+        outcomes = yield from operate([GetData(topic_path(topic), self.watches.topic(topic)) for topic in wanted])
+        found: dict[str, TopicZnode] = {}
+        for topic, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, NoNodeError):
+                self.watches.forget_topic(topic)
+                continue
+            if isinstance(outcome, Exception):
+                raise outcome
+            try:
+                assignment = TopicAssignment.decode(outcome.data, topic_path(topic))
+            except LayoutError as error:
+                self.logger.warning("Ignoring topic %s, whose assignment cannot be read: %s", topic, error)
+                continue
+            found[topic] = TopicZnode(assignment, outcome.stat.version)
+        return found
+
+    def read_with_ids(self, topics: Iterable[str], epoch_version: int) -> Steps[dict[str, TopicZnode]]:
+        """As `read`, and gives an id to each topic that has none (it is from before Kafka 2.8)."""
+        found = yield from self.read(topics)
+        without = [topic for topic, znode in found.items() if znode.assignment.topic_id is None]
+        changes = {
+            topic: dataclasses.replace(found[topic].assignment, topic_id=self.new_topic_id()) for topic in without
+        }
+        writes = [SetData(topic_path(topic), changes[topic].encode(), found[topic].version) for topic in without]
+        outcomes = yield from write_as_controller(writes, epoch_version)
+        for topic, outcome in zip(without, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                # The topic is usable without; the event that the other change causes, or the next term, tries again.
+                self.logger.warning("Topic %s gets no id for now: %s", topic, outcome)
+            else:
+                found[topic] = TopicZnode(changes[topic], outcome.version)
+        return found
+
+
+def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps[bool]:
+    """Replaces the assignment of a topic where it is still the one that `znode` was read from.
+
+    Returns whether it was written; it was not when it had changed or is gone. Raises `ZnodeWriteError`.
+    """
+    write = SetData(topic_path(topic), znode.assignment.encode(), znode.version)
+    (outcome,) = yield from write_as_controller([write], epoch_version)
+    if isinstance(outcome, BadVersionError | NoNodeError):
+        return False
+    if isinstance(outcome, Exception):
+        raise ZnodeWriteError(f"the assignment of topic {topic} could not be written: {outcome}") from outcome
+    return True
+
+
+def delete_topic_znodes(topic: str, epoch_version: int) -> Steps[None]:
+    """Deletes what there is of a topic: what is below `/brokers/topics`, then its config, then the request for the
+    deletion, which keeps its place until all else is gone so that another controller would go on.
+
+    Raises `ZnodeWriteError`.
+    """
+    yield from _delete_recursively(topic_path(topic), epoch_version)
+    yield from _delete_recursively(config_path(ConfigEntityType.TOPICS, topic), epoch_version)
+    yield from delete_requests([topic], epoch_version)
+
+
+def delete_requests(topics: Iterable[str], epoch_version: int) -> Steps[None]:
+    """Deletes the requests for the deletion of topics. Raises `ZnodeWriteError`."""
+    yield from delete_znodes([delete_topic_path(topic) for topic in topics], epoch_version)
+
+
+def delete_znodes(paths: Iterable[str], epoch_version: int) -> Steps[None]:
+    """Deletes znodes without children; those that are gone already count as deleted. Raises `ZnodeWriteError`."""
+    remaining = yield from _delete(list(paths), epoch_version)
+    if remaining:
+        raise ZnodeWriteError(f"{remaining[0]} could not be deleted: there are znodes below it")
+
+
+def _delete(paths: list[str], epoch_version: int) -> Steps[list[str]]:
+    """Deletes znodes, in order, and returns those that have children."""
+    outcomes = yield from write_as_controller([Delete(path) for path in paths], epoch_version)
+    remaining = []
+    for path, outcome in zip(paths, outcomes, strict=True):
+        if isinstance(outcome, NotEmptyError):
+            remaining.append(path)
+        elif isinstance(outcome, Exception) and not isinstance(outcome, NoNodeError):
+            raise ZnodeWriteError(f"{path} could not be deleted: {outcome}") from outcome
+    return remaining
+
+
+def _delete_recursively(root: str, epoch_version: int) -> Steps[None]:
+    remaining: list[str] = []
+    for _ in range(DELETE_ATTEMPTS_MAX):
+        levels = yield from _descendants(root)
+        for level in reversed(levels):
+            remaining = yield from _delete(level, epoch_version)
+        if not remaining:
+            return
+    raise ZnodeWriteError(f"{root} could not be deleted: something makes znodes below it all the time")
+
+
+def _descendants(root: str) -> Steps[list[list[str]]]:
+    """The znode and all below it, level by level, those that are there."""
+    levels: list[list[str]] = []
+    level = [root]
+    while level:
+        outcomes = yield from read_children(level)
+        present: list[str] = []
+        below: list[str] = []
+        for path, outcome in zip(level, outcomes, strict=True):
+            if isinstance(outcome, NoNodeError):
+                continue
+            if isinstance(outcome, Exception):
+                raise ZnodeWriteError(f"the children of {path} could not be read: {outcome}") from outcome
+            present.append(path)
+            below.extend(f"{path}/{name}" for name in sorted(outcome))
+        if present:
+            levels.append(present)
+        level = below
+    return levels
