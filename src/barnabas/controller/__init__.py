@@ -1,6 +1,6 @@
 """The controller: who leads which partition, decided by one broker for all.
 
-`Controller` is the shell that a broker starts: it stands for election, owns the one queue of events, the channels to the
+`Controller` is the shell that a broker starts: it stands for election, owns the queue of events, the channels to the
 brokers and the gauges. What the events do is a core without I/O, plain generators that yield effects: the context,
 elections, the state machines of partitions and replicas, and, on these, what happens when brokers, topics and ISRs
 change (`ControllerTerm`).
