@@ -1,0 +1,46 @@
+"""What `barnabas up` writes for its brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.config.broker_config import NoticeKind
+from barnabas.server.cluster_plan import ClusterPlan, properties_text
+from barnabas.server.config import read_server_config
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
+def test_replication_is_what_so_many_brokers_allow(brokers: int, replicas: int, in_sync: int) -> None:
+    plan = ClusterPlan(brokers=brokers, data_directory="/d", port=9092, metrics_port=9400)
+    for broker_id in plan.broker_ids:
+        properties = plan.properties(broker_id, "127.0.0.1:2181", plan.port_of(broker_id))
+        config = read_server_config(properties_text(properties), "server.properties")
+        assert NoticeKind.UNKNOWN not in {notice.kind for notice in config.notices}
+        assert config.broker_id == broker_id
+        assert config.listeners.bound[0].port == 9091 + broker_id
+        assert config.values["barnabas.metrics.port"] == 9399 + broker_id
+        assert config.values["default.replication.factor"] == replicas
+        assert config.values["offsets.topic.replication.factor"] == replicas
+        assert config.values["min.insync.replicas"] == in_sync
+        assert config.values["zookeeper.session.timeout.ms"] == 6000
+        assert config.log_dirs == (f"/d/broker-{broker_id}/data",)
+
+
+def test_port_zero_stays_any_port() -> None:
+    plan = ClusterPlan(brokers=3, port=0, metrics_port=0)
+    assert [plan.port_of(broker_id) for broker_id in plan.broker_ids] == [0, 0, 0]
+    assert plan.properties(3, "z", 0)["barnabas.metrics.port"] == "0"
+
+
+def test_overrides_go_before_everything_and_any_value_comes_back() -> None:
+    value = " a\\b=c:d#e!f\tg "
+    plan = ClusterPlan(overrides={"log.dirs": "/else where", "broker.rack": value})
+    config = read_server_config(properties_text(plan.properties(1, "z:2181", 9092)), "test")
+    assert config.log_dirs == ("/else where",)
+    assert config.given["broker.rack"] == value
+
+
+@pytest.mark.parametrize(("brokers", "port"), [(0, 9092), (101, 9092), (3, 65_534), (1, -1)])
+def test_what_cannot_be_is_refused(brokers: int, port: int) -> None:
+    with pytest.raises(ValueError, match="brokers"):
+        ClusterPlan(brokers=brokers, port=port)
