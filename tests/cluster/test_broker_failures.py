@@ -1,0 +1,246 @@
+"""Three broker processes lose members by kill -9 and SIGSTOP while idempotent producers (acks=all) and a group run.
+
+Every acknowledged record must be there exactly once, in order per partition, and the group must go on. A short round in
+every test run; two minutes at random, and a real ZooKeeper ensemble, with BARNABAS_LONG_FAILURES=1
+(`make test-cluster`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.broker_process import BrokerCluster, broker_cluster
+
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import create_topic, leaders, metadata
+from tests.support.workload import Workload
+
+LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
+COORDINATORS = ("embedded", "zookeeper") if LONG else ("embedded",)
+RANDOM_SECONDS = 120.0 if LONG else 10.0
+SEED = int(os.environ.get("BARNABAS_FAILURE_SEED", "0")) or random.randrange(1, 1_000_000)
+BROKERS = 3
+PARTITIONS = 6
+SESSION_TIMEOUT_MS = 3_000
+RECOVERY_SECONDS = 60.0
+LEADERS_AFTER_EXPIRY_SECONDS = 1.0
+POLL_SECONDS = 0.01
+OVERRIDES = {
+    "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 3,
+    "group.initial.rebalance.delay.ms": 0,
+    "replica.lag.time.max.ms": 3_000,
+    "controlled.shutdown.retry.backoff.ms": 200,
+}
+
+
+@pytest.fixture(params=COORDINATORS)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerCluster]:
+    with broker_cluster(tmp_path, BROKERS, coordinator=request.param, overrides=OVERRIDES) as running:
+        yield running
+        running.check_that_none_exited_by_itself()
+
+
+@contextlib.contextmanager
+def workload_on(cluster: BrokerCluster, *, partitions: int = PARTITIONS) -> Iterator[Workload]:
+    """A topic with RF 3 and min.insync.replicas 2 under load; at the end everything is counted."""
+    topic = f"topic-{uuid.uuid4()}"
+    create_topic(any_port(cluster), topic, partitions, BROKERS, **{"min.insync.replicas": "2"})
+    wait_until_led(cluster, topic, partitions)
+    workload = Workload(cluster.bootstrap_servers, topic, partitions)
+    workload.start()
+    try:
+        progress(workload, 500)
+        wait_until(lambda: workload.consumed_count, "the group reads", RECOVERY_SECONDS)
+        yield workload
+        wait_until_whole(cluster, topic, partitions)
+        workload.finish()
+    finally:
+        workload.abandon()
+
+
+def any_port(cluster: BrokerCluster) -> int:
+    return next(broker.port for broker in cluster.brokers.values() if broker.process.is_running)
+
+
+def progress(workload: Workload, records: int) -> None:
+    """Waits until so many more records are acknowledged."""
+    target = workload.acknowledged_count + records
+    wait_until(lambda: workload.acknowledged_count >= target, f"{records} more acknowledged", RECOVERY_SECONDS)
+
+
+def wait_until_led(cluster: BrokerCluster, topic: str, partitions: int) -> None:
+    for broker in cluster.brokers.values():
+        wait_until(
+            lambda: len(leaders(broker.port, topic)) == partitions,  # noqa: B023
+            f"{broker.process.name} knows the leaders of {topic}",
+            RECOVERY_SECONDS,
+            cluster.log_tails,
+        )
+
+
+def wait_until_whole(cluster: BrokerCluster, topic: str, partitions: int) -> None:
+    """Every broker is back in every ISR."""
+
+    def is_whole() -> bool:
+        (found,) = metadata(any_port(cluster), [topic]).topics
+        whole = [partition for partition in found.partitions if len(partition.isr_nodes) == BROKERS]
+        return len(whole) == partitions
+
+    wait_until(is_whole, f"{topic} has all replicas in sync", RECOVERY_SECONDS, cluster.log_tails)
+
+
+def controller_id(cluster: BrokerCluster) -> int:
+    def known() -> int | None:
+        found = metadata(any_port(cluster)).controller_id
+        return found if found in cluster.brokers and cluster.brokers[found].process.is_running else None
+
+    return wait_until(known, "a controller is known", RECOVERY_SECONDS, cluster.log_tails)
+
+
+def leader_of(cluster: BrokerCluster, topic: str) -> int:
+    return wait_until(lambda: leaders(any_port(cluster), topic).get(0), "partition 0 has a leader", RECOVERY_SECONDS)
+
+
+def victim(cluster: BrokerCluster, workload: Workload, role: str) -> int:
+    leader, controller = leader_of(cluster, workload.topic), controller_id(cluster)
+    if role == "leader":
+        return leader
+    if role == "controller":
+        return controller
+    return next(broker for broker in cluster.brokers if broker not in (leader, controller))
+
+
+def kill_and_restart(cluster: BrokerCluster, broker_id: int, between: Callable[[], None]) -> None:
+    cluster.brokers[broker_id].kill()
+    between()
+    cluster.brokers[broker_id].start()
+
+
+@pytest.mark.timeout(400)
+def test_loses_nothing_when_each_role_is_killed_in_turn(cluster: BrokerCluster) -> None:
+    with workload_on(cluster) as workload:
+        for role in ("leader", "follower", "controller"):
+            broker_id = victim(cluster, workload, role)
+            kill_and_restart(cluster, broker_id, lambda: progress(workload, 500))
+            wait_until_whole(cluster, workload.topic, PARTITIONS)
+        cluster.coordinator.kill()
+        progress(workload, 200)
+        cluster.coordinator.start()
+        progress(workload, 500)
+
+
+@pytest.mark.timeout(600)
+def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster) -> None:
+    source = random.Random(SEED)
+    print(f"repeat with BARNABAS_FAILURE_SEED={SEED}")
+    with workload_on(cluster) as workload:
+        deadline = time.monotonic() + RANDOM_SECONDS
+        while time.monotonic() < deadline:
+            what = source.choice([*cluster.brokers, *cluster.brokers, "coordinator"])
+            records = source.randrange(50, 400)
+            if what == "coordinator":
+                cluster.coordinator.kill()
+                progress(workload, records)
+                cluster.coordinator.start()
+            else:
+                kill_and_restart(cluster, int(what), lambda: progress(workload, records))  # noqa: B023
+            wait_until_whole(cluster, workload.topic, PARTITIONS)
+
+
+@pytest.mark.timeout(300)
+def test_elects_new_leaders_within_a_second_of_the_expiry(cluster: BrokerCluster) -> None:
+    with workload_on(cluster) as workload:
+        # The controller that stays elects; its own death costs an election more.
+        controller = controller_id(cluster)
+        broker_id = next(each for each in cluster.brokers if each != controller)
+        cluster.brokers[broker_id].kill()
+        # The session expires so long after the broker's last ping, which was no later than the kill.
+        killed = time.monotonic()
+
+        def others_lead() -> bool:
+            found = leaders(any_port(cluster), workload.topic)
+            return len(found) == PARTITIONS and broker_id not in found.values()
+
+        wait_until(others_lead, "the others lead", RECOVERY_SECONDS, cluster.log_tails)
+        took = time.monotonic() - killed
+        assert took <= SESSION_TIMEOUT_MS * cluster.expiry_granularity / 1_000 + LEADERS_AFTER_EXPIRY_SECONDS
+        cluster.brokers[broker_id].start()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("role", ["leader", "controller"])
+def test_a_broker_that_sleeps_past_its_session_is_fenced_and_rejoins(cluster: BrokerCluster, role: str) -> None:
+    with workload_on(cluster) as workload:
+        broker_id = victim(cluster, workload, role)
+        sleeper = cluster.brokers[broker_id]
+        sleeper.process.suspend()
+        try:
+            awake = next(broker for each, broker in cluster.brokers.items() if each != broker_id)
+
+            def others_lead() -> bool:
+                found = leaders(awake.port, workload.topic)
+                return len(found) == PARTITIONS and broker_id not in found.values()
+
+            wait_until(others_lead, "the others lead", RECOVERY_SECONDS, cluster.log_tails)
+            progress(workload, 300)
+        finally:
+            sleeper.process.resume()
+        wait_until_whole(cluster, workload.topic, PARTITIONS)
+        assert len({metadata(broker.port).controller_id for broker in cluster.brokers.values()}) == 1
+
+
+@pytest.mark.timeout(300)
+def test_the_last_broker_of_an_isr_dies_and_returns_with_everything(cluster: BrokerCluster) -> None:
+    topic = f"topic-{uuid.uuid4()}"
+    create_topic(any_port(cluster), topic, 1, BROKERS, **{"min.insync.replicas": "1"})
+    wait_until_led(cluster, topic, 1)
+    workload = Workload(cluster.bootstrap_servers, topic, 1)
+    workload.start()
+    try:
+        progress(workload, 300)
+        last = leader_of(cluster, topic)
+        others = [each for each in cluster.brokers if each != last]
+        for each in others:
+            cluster.brokers[each].kill()
+
+        def is_alone() -> bool:
+            (found,) = metadata(cluster.brokers[last].port, [topic]).topics
+            return list(found.partitions[0].isr_nodes) == [last]
+
+        wait_until(is_alone, "the last one is the whole ISR", RECOVERY_SECONDS, cluster.log_tails)
+        progress(workload, 300)
+        cluster.brokers[last].kill()
+        for each in others:
+            cluster.brokers[each].start(wait=False)
+        # Those that are out of the ISR lack records: they must not lead.
+        port = cluster.brokers[others[0]].port
+        wait_until(lambda: len(metadata(port).brokers) == 2, "the others are back", RECOVERY_SECONDS, cluster.log_tails)
+        assert not leaders(port, topic)
+        cluster.brokers[last].start()
+        wait_until_whole(cluster, topic, 1)
+        workload.finish()
+    finally:
+        workload.abandon()
+
+
+@pytest.mark.timeout(300)
+def test_everything_is_killed_at_once_and_comes_back(cluster: BrokerCluster) -> None:
+    with workload_on(cluster) as workload:
+        for broker in cluster.brokers.values():
+            broker.kill()
+        cluster.coordinator.kill()
+        cluster.coordinator.start()
+        for broker in cluster.brokers.values():
+            broker.start(wait=False)
+        for broker in cluster.brokers.values():
+            broker.wait_until_ready()
+        progress(workload, 500)
