@@ -112,8 +112,8 @@ class AutoTopicCreation:
         shown = ", ".join(topic.name for topic in wanted)
         self._logger.info("Asking the controller to create the topics %s", shown)
         try:
-            response = await self._channel.send(request, _VERSION, deadline_ms=timeout_ms)
-        except (OSError, TimeoutError, KafkaError) as error:
+            response = await self._channel.send(request, _VERSION, timeout_ms)
+        except (OSError, KafkaError) as error:
             self._logger.warning("The controller was not reached to create the topics %s: %s", shown, error)
         except Exception:
             self._logger.exception("Asking the controller to create the topics %s failed", shown)

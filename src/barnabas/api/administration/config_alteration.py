@@ -144,11 +144,9 @@ class ConfigAlterer:
     ) -> object:
         """Reads, changes and writes; returns the outcome of the write, None when nothing was to be written."""
         path = config_path(entity_type, name)
-        reads: list[Any] = [READ_CONTROLLER, GetData(path)]
-        if entity_type is ConfigEntityType.TOPICS:
-            reads.append(Exists(topic_path(name)))
-        controller, found, *topic_stat = await self._store.submit(reads)
-        if topic_stat and answer_of(topic_stat[0]) is None:
+        reads = (*READ_CONTROLLER, GetData(path), Exists(topic_path(name)))
+        *controller, found, topic_stat = await self._store.submit(reads)
+        if entity_type is ConfigEntityType.TOPICS and answer_of(topic_stat) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         existing = None if isinstance(found, NoNodeError) else answer_of(found)
         before = _decode(existing, path)

@@ -1,5 +1,8 @@
-"""Writes that happen only while the controller is the one that was read: how Kafka keeps a deposed controller, or one
-of KRaft, from being written against.
+"""Writes that happen only while the controller is the one that was read, or nobody has followed it yet.
+
+Kafka checks the version of `/controller`, which is 0 again when another broker has made it anew. Here it is that of
+`/controller_epoch`, which every election moves on, and which is read first: so whoever is found in `/controller` has
+this epoch or a later one, and the check fails for a later one.
 """
 
 from __future__ import annotations
@@ -17,31 +20,34 @@ from barnabas.coordination.errors import (
     RequestTooLargeError,
     SessionExpiredError,
 )
-from barnabas.coordination.layout.controller import CONTROLLER_PATH, ControllerRegistration
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTROLLER_PATH, ControllerRegistration
 from barnabas.coordination.operations import Check, Create, Delete, GetData, Multi, SetData, ZnodeData
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 ATTEMPTS: Final = 5
 """How often a change is tried that others keep getting ahead of."""
-READ_CONTROLLER: Final = GetData(CONTROLLER_PATH)
+READ_CONTROLLER: Final = (GetData(CONTROLLER_EPOCH_PATH), GetData(CONTROLLER_PATH))
 
 
-def controller_check(found: ZnodeData | CoordinationError, *, broker_id: int | None = None) -> Check:
-    """The check, for a multi, that the controller is still the one that `READ_CONTROLLER` found.
+def controller_check(found: Sequence[ZnodeData | CoordinationError], *, broker_id: int | None = None) -> Check:
+    """The check, for a multi, that no other controller has been elected than the one `READ_CONTROLLER` found.
 
     Raises `KafkaError` (NOT_CONTROLLER) when there is none, when it is one of KRaft, or is not `broker_id`; and
     `CoordinationError` when it could not be read.
     """
-    if isinstance(found, NoNodeError):
+    epoch, registered = found
+    if isinstance(epoch, NoNodeError) or isinstance(registered, NoNodeError):
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no controller at the moment.")
-    if isinstance(found, CoordinationError):
-        raise found
-    registration = ControllerRegistration.decode(found.data)
-    if (registration.kraft_controller_epoch or 0) > 0:
+    if isinstance(epoch, CoordinationError):
+        raise epoch
+    if isinstance(registered, CoordinationError):
+        raise registered
+    controller = ControllerRegistration.decode(registered.data)
+    if (controller.kraft_controller_epoch or 0) > 0:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The cluster is being migrated to a controller of KRaft.")
-    if broker_id is not None and registration.broker_id != broker_id:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is broker {registration.broker_id} now.")
-    return Check(CONTROLLER_PATH, found.stat.version)
+    if broker_id is not None and controller.broker_id != broker_id:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is broker {controller.broker_id} now.")
+    return Check(CONTROLLER_EPOCH_PATH, epoch.stat.version)
 
 
 def guarded(check: Check, writes: Sequence[Create | Delete | SetData]) -> Multi:

@@ -79,8 +79,8 @@ class PartitionCreator:
         outcome: object = None
         written: Mapping[int, ReplicaAssignment] | None = None
         for _attempt in range(ATTEMPTS):
-            found_controller, found = await self._store.submit([READ_CONTROLLER, GetData(path)])
-            check = controller_check(found_controller, broker_id=self._broker_id)
+            *controller, found = await self._store.submit([*READ_CONTROLLER, GetData(path)])
+            check = controller_check(controller, broker_id=self._broker_id)
             if isinstance(found, NoNodeError):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{more.topic}' does not exist.")
             data, stat = answer_of(found)

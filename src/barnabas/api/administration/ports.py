@@ -23,8 +23,8 @@ class ControllerStatus(Protocol):
 class ControllerChannel(Protocol):
     """The way to the present controller, wherever it is."""
 
-    async def send(self, message: Message, version: int, *, deadline_ms: float | None) -> Message:
-        """Sends until there is an answer other than NOT_CONTROLLER. Raises TimeoutError after `deadline_ms`."""
+    async def send(self, message: Message, version: int, timeout_ms: float | None = None) -> Message:
+        """Sends until the controller has answered. Raises OSError, such as TimeoutError after `timeout_ms`."""
         ...
 
 

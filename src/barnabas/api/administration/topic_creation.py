@@ -200,7 +200,7 @@ class TopicCreator:
 
         Raises `CoordinationError`, and `KafkaError` when this broker is not the controller.
         """
-        reads: list[Any] = [READ_CONTROLLER]
+        reads: list[Any] = [*READ_CONTROLLER]
         for topic in pending:
             config = config_path(ConfigEntityType.TOPICS, topic.name)
             reads += [GetData(topic_path(topic.name)), Exists(delete_topic_path(topic.name)), Exists(config)]
@@ -208,13 +208,13 @@ class TopicCreator:
         if may_collide:
             reads.append(GetChildrenNames(TOPICS_PATH))
         found = await self._store.submit(reads)
-        check = controller_check(found[0], broker_id=self._broker_configs.broker_id)
+        check = controller_check(found[:2], broker_id=self._broker_configs.broker_id)
         others: list[str] = []
         if may_collide:
             others = [] if isinstance(found[-1], NoNodeError) else answer_of(found[-1])
         possible: list[tuple[PlannedTopic, bool]] = []
         for position, topic in enumerate(pending):
-            existing, deletion, config_stat = found[1 + 3 * position : 4 + 3 * position]
+            existing, deletion, config_stat = found[2 + 3 * position : 5 + 3 * position]
             if not isinstance(existing, NoNodeError):
                 if not _is_ours(topic, answer_of(existing)):
                     outcomes[topic.name] = _exists(topic.name)
