@@ -208,7 +208,6 @@ class _Channel:
                     error,
                 )
                 failures += 1
-                self._disconnect()
                 await self._timers.sleep(self._settings.retry_backoff_ms)
                 continue
             if failures:
