@@ -35,6 +35,8 @@ from tests.unit.network.serving import Lines
 
 PORT = 2181
 BROKER_ID = 1
+LIMIT_SECONDS = 3600.0
+"""Of virtual time."""
 STATIC = {"zookeeper.connect": "coordinator:2181", "broker.id": str(BROKER_ID)}
 
 
@@ -156,7 +158,7 @@ def in_world(
                 world.timers.close()
                 await client.close()
 
-        simulation.run_on(simulation.machine("broker"), main)
+        simulation.run_on(simulation.machine("broker"), main, LIMIT_SECONDS)
 
 
 def codes(outcomes: Mapping[str, Any]) -> dict[str, str | None]:

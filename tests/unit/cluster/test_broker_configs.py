@@ -1,0 +1,118 @@
+"""What holds for a broker, above server.properties; what cannot hold is left out, and said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.config.broker_config import check_broker_config
+from barnabas.config.describing import ConfigSource
+from barnabas.wire.errors import KafkaError
+from tests.unit.network.serving import Lines
+
+STATIC = {"zookeeper.connect": "localhost:2181", "broker.id": "1", "log.retention.hours": "2"}
+
+
+def configs() -> tuple[BrokerConfigs, list[str]]:
+    lines = Lines()
+    logger = logging.getLogger(f"kafka.server.DynamicBrokerConfig of {id(lines)}")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(lines)
+    return BrokerConfigs(check_broker_config(STATIC, "test"), broker_id=1, logger=logger), lines.lines
+
+
+def test_the_broker_goes_before_the_cluster_and_both_before_the_file() -> None:
+    made, _ = configs()
+    made.set_cluster_default({"log.retention.ms": "5", "log.segment.bytes": "100"})
+    made.set_broker({"log.retention.ms": "6"})
+    assert (made.values["log.retention.ms"], made.values["log.segment.bytes"]) == (6, 100)
+    assert made.layers.synonyms("log.retention.ms")[0].source is ConfigSource.DYNAMIC_BROKER
+    made.set_broker({})
+    assert made.values["log.retention.ms"] == 5
+    made.set_cluster_default({})
+    assert made.values["log.retention.ms"] is None
+    assert made.values["log.retention.hours"] == 2
+
+
+def test_listeners_hear_of_their_keys_alone() -> None:
+    made, _ = configs()
+    heard: list[Mapping[str, Any]] = []
+    made.add_listener(["log.segment.bytes"], heard.append)
+    made.set_broker({"log.retention.ms": "6"})
+    made.set_broker({"log.retention.ms": "6", "log.segment.bytes": "100"})
+    made.set_broker({"log.segment.bytes": "100"})
+    made.set_broker({})
+    assert [values["log.segment.bytes"] for values in heard] == [100, 1073741824]
+
+
+def test_what_cannot_hold_is_left_out_and_the_rest_holds() -> None:
+    made, lines = configs()
+    made.set_broker(
+        {
+            "log.retention.ms": "soon",
+            "log.dirs": "/x",
+            "listener.name.external.ssl.key.password": "hunter2",
+            "leader.replication.throttled.rate": "-5",
+            "log.segment.bytes": "100",
+        }
+    )
+    assert dict(made.layers.broker) == {"log.segment.bytes": "100"}
+    errors = [line for line in lines if line.startswith("ERROR")]
+    for name in ("log.retention.ms", "log.dirs", "ssl.key.password", "leader.replication.throttled.rate"):
+        assert any(name in line for line in errors), name
+    assert not any("hunter2" in line for line in lines)
+
+
+def test_configs_of_one_broker_are_refused_for_all() -> None:
+    made, lines = configs()
+    made.set_cluster_default({"advertised.listeners": "PLAINTEXT://x:1"})
+    assert dict(made.layers.cluster_default) == {}
+    assert any("advertised.listeners" in line for line in lines)
+
+
+def test_a_conflict_leaves_what_held_before() -> None:
+    made, lines = configs()
+    made.set_broker({"log.segment.bytes": "100"})
+    # Each of them could be; together with the listeners of server.properties, they cannot.
+    made.set_broker({"advertised.listeners": "NOBODY://x:1"})
+    assert dict(made.layers.broker) == {"log.segment.bytes": "100"}
+    assert any("ignored" in line for line in lines)
+
+
+def test_says_once_what_has_no_effect_and_what_waits_for_the_next_start() -> None:
+    made, lines = configs()
+    made.add_listener(["log.segment.bytes"], lambda _values: None)
+    for count in ("4", "5"):
+        made.set_broker({"num.io.threads": count, "log.segment.bytes": f"10{count}"})
+    said = [line for line in lines if line.startswith("WARNING")]
+    assert len(said) == 1
+    assert "num.io.threads" in said[0]
+    assert "log.segment.bytes" not in said[0]
+
+
+REFUSED: list[tuple[dict[str, str], bool, str]] = [
+    ({"log.dirs": "/x"}, True, "INVALID_REQUEST"),
+    ({"log.retention.ms": "soon"}, True, "INVALID_REQUEST"),
+    ({"advertised.listeners": "PLAINTEXT://x:1"}, False, "INVALID_REQUEST"),
+    ({"follower.replication.throttled.rate": "x"}, False, "INVALID_REQUEST"),
+    ({"listener.name.external.ssl.key.password": "x"}, True, "INVALID_CONFIG"),
+]
+
+
+@pytest.mark.parametrize(("texts", "of_one_broker", "code"), REFUSED)
+def test_what_a_client_asks_for_is_checked_first(texts: dict[str, str], of_one_broker: bool, code: str) -> None:
+    made, _ = configs()
+    with pytest.raises(KafkaError) as refusal:
+        made.check(texts, of_one_broker=of_one_broker)
+    assert refusal.value.code.name == code
+
+
+def test_a_check_changes_nothing() -> None:
+    made, _ = configs()
+    made.check({"log.segment.bytes": "100", "follower.replication.throttled.rate": "5"}, of_one_broker=True)
+    made.check({"nobody.knows": "1"}, of_one_broker=False)
+    assert made.values["log.segment.bytes"] == 1073741824
