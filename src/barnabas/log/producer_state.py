@@ -126,6 +126,8 @@ class ProducerState:
     transaction_timeout_max_ms: int = 900_000
     end_offset: int = 0
     """Up to where (exclusive) the state reflects the log; what a snapshot is named by."""
+    changed_end_offset: int = 0
+    """The end of the last batch that has changed anything: a log that is cut off behind it keeps its state."""
     _producers: dict[int, ProducerEntry] = field(default_factory=dict)
     _ongoing: dict[int, _Transaction] = field(default_factory=dict)  # by first offset, in that order
     _unreplicated: dict[int, _Transaction] = field(default_factory=dict)  # ended by a marker above the high watermark
@@ -193,6 +195,7 @@ class ProducerState:
                 completed = self._take(update)
             elif not header.is_control:
                 completed = self._take(_with_batch(entry, header, header.base_offset, timestamp_ms))
+            self.changed_end_offset = header.last_offset + 1
         self.end_offset = header.last_offset + 1
         return completed
 
@@ -202,7 +205,7 @@ class ProducerState:
         Returns the entry for the transaction index, when the batch aborts a transaction.
         """
         aborted = self._take(update)
-        self.end_offset = end_offset
+        self.end_offset = self.changed_end_offset = end_offset
         return aborted
 
     def _known(self, producer_id: int) -> ProducerEntry:
@@ -286,7 +289,7 @@ class ProducerState:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
-        self.end_offset = end_offset
+        self.end_offset = self.changed_end_offset = end_offset
 
     def snapshot(self) -> list[ProducerSnapshotEntry]:
         """The entries of a snapshot at `end_offset`."""

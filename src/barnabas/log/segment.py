@@ -180,8 +180,8 @@ class Segment:
     def recover(self, replay: Callable[[Batch], None] | None = None) -> int:
         """Checks every batch, cuts the file off at the first that is damaged, and builds the indexes again.
 
-        `replay` is called with each batch, in order; the entries of the transaction index are its to add. Returns the
-        count of bytes cut off. Belongs off the loop.
+        `replay` is called with each batch, in order; the entries of the transaction index are its to add, and a
+        RecordsError of it ends the segment before that batch. Returns the count of bytes cut off. Belongs off the loop.
         """
         self._open()
         self.offset_index.create()
@@ -199,9 +199,9 @@ class Segment:
                 last_offset = batch.last_offset
                 if not self.next_offset <= last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
                     break
-                self._note(position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
                 if replay is not None:
                     replay(batch)
+                self._note(position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
         except RecordsError:
             pass  # what follows is damaged: a write that a crash has torn
         self._cut(self.size_bytes)
@@ -351,6 +351,13 @@ class Segment:
         if self.transaction_index.is_open:
             descriptors.append(self.transaction_index.descriptor())
         return SyncWork(tuple(descriptors), self.directory)
+
+    def data_descriptor(self) -> int:
+        """Brings everything to the file of the batches, and gives its descriptor. For the active segment its sync is
+        enough, since a recovery builds the indexes of that one anew.
+        """
+        self.write_pending()
+        return self._open()
 
     # Reading.
 

@@ -1,0 +1,98 @@
+"""Files that nothing needs any more go some time later, off the loop (`file.delete.delay.ms`).
+
+Whoever read them when they were given up can end its read, and an operator has a moment to save what went by mistake.
+After a crash, the load of the log removes what has the ending `.deleted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from barnabas.kernel.host import Files, Host, HostClosedError, OffloadFullError, OffloadKind
+from barnabas.kernel.timers import Timer, Timers
+
+_RETRY_MS = 1000
+
+
+class Deletions:
+    """The deletions of one broker that are to come."""
+
+    def __init__(self, host: Host, timers: Timers, logger: logging.Logger) -> None:
+        self._host = host
+        self._timers = timers
+        self._logger = logger
+        self._waiting: dict[int, Timer] = {}
+        self._next_number = 0
+
+    def __len__(self) -> int:
+        """Deletions that have not begun."""
+        return len(self._waiting)
+
+    def delete_files(self, paths: Sequence[str], delay_ms: int, on_error: Callable[[OSError], object]) -> None:
+        """Removes files in so many milliseconds; one that is not there is no error."""
+        if paths:
+            self._schedule(delay_ms, tuple(paths), (), on_error)
+
+    def delete_directory(self, path: str, delay_ms: int, on_error: Callable[[OSError], object]) -> None:
+        """Removes a partition directory and what is in it in so many milliseconds."""
+        self._schedule(delay_ms, (), (path,), on_error)
+
+    def close(self) -> None:
+        """Begins no further deletion; the next start goes on with what is left."""
+        for timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def _schedule(
+        self,
+        delay_ms: int,
+        files: tuple[str, ...],
+        directories: tuple[str, ...],
+        on_error: Callable[[OSError], object],
+    ) -> None:
+        number = self._next_number
+        self._next_number += 1
+
+        def begin() -> None:
+            self._waiting.pop(number, None)
+            try:
+                work = self._host.offload(OffloadKind.DISK, remove, self._host.files, files, directories)
+            except OffloadFullError:
+                self._schedule(_RETRY_MS, files, directories, on_error)
+                return
+            except HostClosedError:
+                return
+            work.add_done_callback(lambda done: self._ended(done, files + directories, on_error))
+
+        self._waiting[number] = self._timers.call_after(delay_ms, begin)
+
+    def _ended(self, done: asyncio.Future[None], paths: tuple[str, ...], on_error: Callable[[OSError], object]) -> None:
+        if done.cancelled():
+            return  # the host is closing
+        error = done.exception()
+        if error is None:
+            self._logger.info("Deleted %s", ", ".join(paths))
+        elif isinstance(error, OSError):
+            self._logger.error("Could not delete %s: %s", ", ".join(paths), error)
+            on_error(error)
+        else:
+            raise error
+
+
+def remove(files: Files, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
+    """Off the loop: removes files, and directories with the files in them."""
+    for path in paths:
+        try:
+            files.unlink(path)
+        except FileNotFoundError:
+            continue
+    for directory in directories:
+        try:
+            names = files.list_directory(directory)
+        except FileNotFoundError:
+            continue
+        for name in names:
+            files.unlink(f"{directory}/{name}")
+        files.remove_directory(directory)

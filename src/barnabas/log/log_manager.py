@@ -1,0 +1,328 @@
+"""All logs of a broker, over one or several log directories.
+
+Start: `open_directories`, then `load`, then `start`. Stop: `close`, when nobody appends any more. A directory whose disk
+fails goes offline with the logs in it, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.host import Host, OffloadKind
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.timers import Timers
+from barnabas.link.tick import Tick
+from barnabas.log.deletions import Deletions
+from barnabas.log.loaded_log import create_log
+from barnabas.log.log_config import LogConfig, LogSettings
+from barnabas.log.log_directory import LogDirectory
+from barnabas.log.log_metrics import LogMetrics
+from barnabas.log.log_services import LogServices
+from barnabas.log.log_tasks import LogTasks
+from barnabas.log.names import DirectoryKind, marked_directory_name, partition_directory_name
+from barnabas.log.partition_log import PartitionLog
+from barnabas.log.reading import LogReader
+from barnabas.log.start_up import LogStartUp
+from barnabas.log.write_queue import WriteQueue
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+
+class NoLogDirectoryError(Exception):
+    """Every log directory is offline: the broker cannot go on."""
+
+
+class LogManager:
+    """The owner of every `PartitionLog`."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: LogSettings,
+        *,
+        directories: Sequence[str],
+        timers: Timers,
+        scheduler: Scheduler,
+        tick: Tick,
+        metrics: MetricsRegistry,
+        logs: Logs,
+        default_config: LogConfig | None = None,
+        on_directory_offline: Callable[[LogDirectory], object] | None = None,
+    ) -> None:
+        """`directories` are absolute paths, each once; `default_config` is that of topics without configs of their own."""
+        self.default_config = LogConfig() if default_config is None else default_config
+        self.settings = settings
+        self.on_directory_offline = on_directory_offline
+        """Called when a directory went offline, after its logs have."""
+        self.write_queue = WriteQueue(tick)
+        self.reader = LogReader(host)
+        self._host = host
+        self._logger: logging.Logger = logs.logger("kafka.log.LogManager")
+        self._metrics = LogMetrics(metrics, self)
+        self._deletions = Deletions(host, timers, self._logger)
+        self._services = LogServices(
+            host=host,
+            settings=settings,
+            write_queue=self.write_queue,
+            deletions=self._deletions,
+            logger=logs.logger("kafka.log.UnifiedLog"),
+            flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
+        )
+        self.directories: tuple[LogDirectory, ...] = tuple(
+            LogDirectory(host, path, self._logger, self._directory_failed) for path in directories
+        )
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._tasks = LogTasks(self, host, scheduler, self._logger)
+        self._metrics.register_directories()
+
+    # What there is.
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Every log that is online."""
+        return MappingProxyType(self._logs)
+
+    @property
+    def live_directories(self) -> tuple[LogDirectory, ...]:
+        return tuple(directory for directory in self.directories if not directory.is_offline)
+
+    @property
+    def offline_directories(self) -> tuple[LogDirectory, ...]:
+        return tuple(directory for directory in self.directories if directory.is_offline)
+
+    def is_log_directory_online(self, path: str) -> bool:
+        return any(directory.path == path for directory in self.live_directories)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch of the last stop, where that was clean in every directory; -1 otherwise."""
+        epochs = {directory.previous_broker_epoch for directory in self.directories}
+        return epochs.pop() if len(epochs) == 1 else -1
+
+    def get_log(self, partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(partition)
+
+    # Beginning.
+
+    def open_directories(self) -> None:
+        """Makes and locks the directories. Raises LogDirectoryLockedError; one that cannot be used goes offline, and
+        NoLogDirectoryError where none is left.
+        """
+        for directory in self.directories:
+            directory.open()
+        self._check_any_live()
+
+    def fail_directory(self, directory: LogDirectory, error: Exception) -> None:
+        """Takes a directory offline that its user finds at fault."""
+        directory.fail(error)
+
+    async def load(self, config_for: Callable[[str], LogConfig]) -> None:
+        """Loads every log, each directory's in parallel, after taking the signs of a clean stop.
+
+        Raises NoLogDirectoryError, and DuplicateLogError for a partition that lies in two directories.
+        """
+        start_up = LogStartUp(self._host, self._services, self._deletions, self._logger, self._metrics.progress)
+        for log in await start_up.load(self.directories, config_for):
+            if not log.log_directory.is_offline:
+                self._add(log)
+        self._check_any_live()
+
+    def start(self) -> None:
+        """Schedules the tasks, by Kafka's names."""
+        self._tasks.schedule()
+
+    def _check_any_live(self) -> None:
+        if not self.live_directories:
+            reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in self.directories)
+            raise NoLogDirectoryError(f"no log directory can be used: {reasons}")
+
+    # Logs come and go.
+
+    def get_or_create_log(
+        self, partition: TopicPartition, *, is_new: bool, topic_id: Uuid | None, config: LogConfig
+    ) -> PartitionLog:
+        """The log, made where it is missing.
+
+        A log that should be here and is not may lie in a directory that is offline; an empty one in its place would
+        lose it, so then, and when the directory fails, KafkaError is raised with KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        if not is_new and self.offline_directories:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition_directory_name(partition)} is not in the directories that are online, and"
+                f" {', '.join(each.path for each in self.offline_directories)} is not",
+            )
+        while True:
+            directory = self._next_directory()
+            try:
+                loaded = create_log(
+                    self._host.files,
+                    f"{directory.path}/{partition_directory_name(partition)}",
+                    topic_id,
+                    config,
+                    self.settings,
+                    self._host.clock.time_ms(),
+                )
+            except OSError as error:
+                directory.fail(error)
+                continue
+            log = PartitionLog(self._services, directory, partition, config, loaded)
+            self._add(log)
+            self._logger.info("Created log for partition %s in %s", partition_directory_name(partition), log.directory)
+            return log
+
+    def _next_directory(self) -> LogDirectory:
+        """The one with the fewest logs, as Kafka chooses."""
+        counts = dict.fromkeys(self.live_directories, 0)
+        if not counts:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        if len(counts) > 1:
+            for log in self._logs.values():
+                if log.log_directory in counts:
+                    counts[log.log_directory] += 1
+        return min(counts, key=lambda directory: counts[directory])
+
+    async def delete_log(self, partition: TopicPartition) -> None:
+        """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`.
+
+        There is no error where there is none. Raises KafkaError where the directory fails.
+        """
+        await self.delete_logs((partition,))
+
+    async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `delete_log`, of several; the renames are durable when this returns."""
+        changed: dict[LogDirectory, None] = {}
+        for partition in partitions:
+            log = self._logs.get(partition)
+            if log is None:
+                continue
+            self._remove(log)
+            unique_id = self._host.entropy(16).hex()
+            name = marked_directory_name(partition, DirectoryKind.DELETE, unique_id)
+            path = f"{log.log_directory.path}/{name}"
+            try:
+                log.detach(path)
+            except OSError as error:
+                log.log_directory.fail(error)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self._logger.info(
+                "Log for partition %s is renamed to %s and is scheduled for deletion", *_said(partition, path)
+            )
+            self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
+            changed[log.log_directory] = None
+        for directory in changed:
+            try:
+                await self._host.offload(
+                    OffloadKind.SYNC, self._host.files.fsync_directory, directory.path, order=directory.path
+                )
+            except OSError as error:
+                directory.fail(error)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _add(self, log: PartitionLog) -> None:
+        self._logs[log.partition] = log
+        self._metrics.add(log)
+
+    def _remove(self, log: PartitionLog) -> None:
+        del self._logs[log.partition]
+        self._metrics.remove(log)
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        for log in [each for each in self._logs.values() if each.log_directory is directory]:
+            self._remove(log)
+            log.go_offline()
+        directory.let_go()
+        if self.on_directory_offline is not None:
+            self.on_directory_offline(directory)
+
+    # Configs.
+
+    def reconfigure(self, topic: str, config: LogConfig) -> None:
+        """Gives the logs of a topic its new configs."""
+        for log in self._logs.values():
+            if log.partition.topic == topic:
+                log.reconfigure(config)
+
+    # Checkpoints.
+
+    async def checkpoint_recovery_points(self) -> None:
+        """Writes up to where each log is durable."""
+        await asyncio.gather(
+            *(
+                directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
+                for directory in self.live_directories
+            )
+        )
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Writes where each log starts, as far as its first segment does not say that."""
+        await asyncio.gather(
+            *(
+                directory.write_log_start_offsets(
+                    self._offsets(
+                        directory,
+                        lambda log: (
+                            log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else -1
+                        ),
+                    )
+                )
+                for directory in self.live_directories
+            )
+        )
+
+    def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:
+        offsets = {partition: offset_of(log) for partition, log in self._logs.items() if log.log_directory is directory}
+        return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+
+    # Ending.
+
+    async def close(self, broker_epoch: int = -1) -> None:
+        """Completes every log, writes the checkpoints and, last of all, the sign of a clean stop.
+
+        A directory that fails meanwhile gets no such sign: its logs are recovered at the next start.
+        """
+        self._logger.info("Shutting down.")
+        self._tasks.cancel()
+        self._deletions.close()
+        limit = asyncio.Semaphore(max(1, self.settings.recovery_threads_per_data_dir) * len(self.directories))
+
+        async def close_log(log: PartitionLog) -> None:
+            async with limit:
+                try:
+                    await log.close()
+                except KafkaError as error:
+                    self._logger.error("%r could not be completed: %s", log, error)
+
+        await asyncio.gather(*(close_log(log) for log in list(self._logs.values())))
+        await self.checkpoint_recovery_points()
+        await self.checkpoint_log_start_offsets()
+        for directory in self.directories:
+            try:
+                await self._host.offload(
+                    OffloadKind.SYNC, directory.close, None if directory.is_offline else broker_epoch
+                )
+            except OSError as error:
+                directory.fail(error)
+        self._logger.info("Shutdown complete.")
+
+    def abandon(self) -> None:
+        """Closes every descriptor and writes nothing: what a crash does, for tests."""
+        self._tasks.cancel()
+        self._deletions.close()
+        for log in self._logs.values():
+            log.abandon()
+        for directory in self.directories:
+            directory.let_go()
+
+
+def _said(partition: TopicPartition, path: str) -> tuple[str, str]:
+    return partition_directory_name(partition), path

@@ -1,0 +1,63 @@
+"""The gauges of logs and log directories, under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.log.log_directory import LogDirectory
+from barnabas.log.start_up import StartUpProgress
+
+if TYPE_CHECKING:
+    from barnabas.log.log_manager import LogManager
+    from barnabas.log.partition_log import PartitionLog
+
+
+class LogMetrics:
+    """Registers and removes them as logs come and go."""
+
+    def __init__(self, registry: MetricsRegistry, manager: LogManager) -> None:
+        self.progress = StartUpProgress()
+        self._registry = registry
+        self._manager = manager
+
+    def register_directories(self) -> None:
+        """The gauges that do not belong to a log."""
+        manager, gauge = self._manager, self._registry.gauge
+        gauge(_manager_name("OfflineLogDirectoryCount"), lambda: len(manager.offline_directories))
+        for directory in manager.directories:
+            tags = (("logDirectory", directory.path),)
+            gauge(_manager_name("LogDirectoryOffline", tags), partial(_offline, directory))
+            tags = (("dir", directory.path),)
+            gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
+
+    def _logs_remaining(self, path: str) -> int:
+        return self.progress.logs_remaining.get(path, 0)
+
+    def add(self, log: PartitionLog) -> None:
+        for name, read in self._of_log(log):
+            self._registry.gauge(name, read)
+
+    def remove(self, log: PartitionLog) -> None:
+        for name, _ in self._of_log(log):
+            self._registry.remove(name)
+
+    @staticmethod
+    def _of_log(log: PartitionLog) -> tuple[tuple[MetricName, Callable[[], int]], ...]:
+        tags = (("topic", log.partition.topic), ("partition", str(log.partition.partition)))
+        return (
+            (MetricName("kafka.log", "Log", "NumLogSegments", tags), lambda: log.segment_count),
+            (MetricName("kafka.log", "Log", "LogStartOffset", tags), lambda: log.log_start_offset),
+            (MetricName("kafka.log", "Log", "LogEndOffset", tags), lambda: log.log_end_offset),
+            (MetricName("kafka.log", "Log", "Size", tags), lambda: log.size_bytes),
+        )
+
+
+def _manager_name(name: str, tags: tuple[tuple[str, str], ...] = ()) -> MetricName:
+    return MetricName("kafka.log", "LogManager", name, tags)
+
+
+def _offline(directory: LogDirectory) -> int:
+    return int(directory.is_offline)

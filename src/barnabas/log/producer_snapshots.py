@@ -1,0 +1,122 @@
+"""The producer snapshots in a partition directory, and the state of producers that comes of them and of the log.
+
+Everything here that touches files belongs off the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from barnabas.kernel.host import Files
+from barnabas.log.appending import marker_in
+from barnabas.log.batch_scan import scan_batches
+from barnabas.log.files import read_file, write_new
+from barnabas.log.names import PRODUCER_SNAPSHOT_SUFFIX, segment_file_name
+from barnabas.log.producer_snapshot import (
+    CorruptSnapshotError,
+    ProducerSnapshotEntry,
+    format_snapshot,
+    parse_snapshot,
+)
+from barnabas.log.producer_state import ProducerState
+from barnabas.wire.record_batch import RecordBatch
+
+_SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where the snapshot up to an offset lies."""
+    return f"{directory}/{segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX)}"
+
+
+def write_snapshot(files: Files, directory: str, offset: int, entries: Sequence[ProducerSnapshotEntry]) -> None:
+    """Writes a snapshot. A crash may leave it torn: its checksum says so, and an older one is used."""
+    write_new(files, snapshot_path(directory, offset), format_snapshot(entries))
+
+
+def remove_snapshots(files: Files, directory: str, offsets: Iterable[int]) -> None:
+    """Removes snapshots; those that are not there are no error."""
+    for offset in offsets:
+        try:
+            files.unlink(snapshot_path(directory, offset))
+        except FileNotFoundError:
+            continue
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """One segment's part of a replay."""
+
+    descriptor: int
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerReplay:
+    """From what the producers' state at `end_offset` is built."""
+
+    directory: str
+    snapshot_offsets: tuple[int, ...]
+    """The snapshots that may be used, all of them within the log."""
+    ranges: tuple[LogRange, ...]
+    """All segments of the log, in order."""
+    log_start_offset: int
+    end_offset: int
+    now_ms: int
+    expiration_ms: int
+    transaction_timeout_max_ms: int
+
+
+def replay_producers(files: Files, replay: ProducerReplay, logger: logging.Logger) -> ProducerState:
+    """The state of the producers: from the newest snapshot that can be read, and from the log behind it.
+
+    A snapshot that cannot be read is removed. Raises OSError and RecordsError.
+    """
+    state = new_state(replay)
+    load_newest(files, state, replay, logger)
+    for batch in _batches_behind(files, replay, state.end_offset):
+        state.replay(batch.header, marker_in(batch))
+    state.end_offset = replay.end_offset
+    return state
+
+
+def new_state(replay: ProducerReplay) -> ProducerState:
+    """A state without producers, at the start of the log."""
+    state = ProducerState(replay.expiration_ms, replay.transaction_timeout_max_ms)
+    state.clear(replay.log_start_offset)
+    return state
+
+
+def load_newest(files: Files, state: ProducerState, replay: ProducerReplay, logger: logging.Logger) -> None:
+    """Takes over the newest snapshot that can be read and lies between the log's start and the replay's end."""
+    for offset in sorted(replay.snapshot_offsets, reverse=True):
+        if not replay.log_start_offset < offset <= replay.end_offset:
+            continue
+        path = snapshot_path(replay.directory, offset)
+        try:
+            entries = parse_snapshot(read_file(files, path, _SNAPSHOT_BYTES_MAX))
+        except FileNotFoundError:
+            continue
+        except (CorruptSnapshotError, ValueError) as error:
+            logger.warning("Removing producer snapshot %s, which cannot be read: %s", path, error)
+            files.unlink(path)
+            continue
+        state.load(entries, offset, replay.now_ms)
+        return
+
+
+def _batches_behind(files: Files, replay: ProducerReplay, from_offset: int) -> Iterator[RecordBatch]:
+    ranges = replay.ranges
+    for number, part in enumerate(ranges):
+        if number + 1 < len(ranges) and ranges[number + 1].base_offset <= from_offset:
+            continue
+        for _, batch in scan_batches(files, part.descriptor, 0, part.size_bytes):
+            if batch.last_offset < from_offset:
+                continue
+            if batch.base_offset >= replay.end_offset:
+                return
+            if isinstance(batch, RecordBatch):
+                yield batch

@@ -1,0 +1,121 @@
+"""Small appends of one turn of the loop are written together, before anything that was waiting for them is answered.
+
+A log enters the queue with an append that is not in its file yet, or that has to be synced before it counts. The queue
+runs once per tick, after the requests and before the sends: it writes each log's buffer with one write, and then calls
+whoever waits. Thus an acknowledgement never leaves before the bytes are in the page cache, which a crash of this
+process does not touch, and not before the sync where `flush.messages` asks for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.link.tick import Tick
+from barnabas.wire.errors import KafkaError
+
+WrittenCallback = Callable[[KafkaError | None], object]
+
+
+class QueuedLog(Protocol):
+    """What the queue needs of a log."""
+
+    written: Written
+
+    def write_pending(self) -> KafkaError | None:
+        """Brings small appends to the file; the error is that of the log directory."""
+        ...
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether what is written may be acknowledged only after a sync."""
+        ...
+
+    def start_sync(self) -> asyncio.Future[KafkaError | None]:
+        """Begins to make durable what is written so far."""
+        ...
+
+
+class Written:
+    """Who waits for a log's appends to count as written; each log has one."""
+
+    __slots__ = ("callbacks", "is_queued", "is_syncing")
+
+    def __init__(self) -> None:
+        self.callbacks: list[WrittenCallback] = []
+        self.is_queued = False
+        self.is_syncing = False
+
+    def finish(self, error: KafkaError | None) -> None:
+        """Calls everybody who waits, in order."""
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback(error)
+
+
+class WriteQueue:
+    """The queue of one broker; all its logs share it."""
+
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
+        self._logs: list[QueuedLog] = []
+        self._run_method = self._run
+
+    def add(self, log: QueuedLog) -> None:
+        """The log is looked at before the next send. For logs, once per tick."""
+        log.written.is_queued = True
+        if not self._logs:
+            self._tick.before_send(self._run_method)
+        self._logs.append(log)
+
+    def needs_wait(self, log: QueuedLog) -> bool:
+        """Whether `when_written` would not call at once."""
+        written = log.written
+        return written.is_queued or written.is_syncing
+
+    def when_written(self, log: QueuedLog, callback: WrittenCallback) -> None:
+        """Calls `callback(None)` when everything that was appended to the log so far counts as written, or with the
+        error that keeps it from that; at once when nothing is to be waited for.
+        """
+        written = log.written
+        if written.is_queued or written.is_syncing:
+            written.callbacks.append(callback)
+        else:
+            callback(None)
+
+    def _run(self) -> None:
+        logs, self._logs = self._logs, []
+        for log in logs:
+            self._settle(log)
+
+    def _settle(self, log: QueuedLog) -> None:
+        written = log.written
+        written.is_queued = False
+        error = log.write_pending()
+        if error is not None:
+            written.finish(error)
+        elif written.is_syncing:
+            pass  # goes on when the sync is done: callbacks are called in order
+        elif log.must_sync:
+            self._sync(log)
+        elif written.callbacks:
+            written.finish(None)
+
+    def _sync(self, log: QueuedLog) -> None:
+        """Invariant: what `callbacks` holds now was appended before the sync began, so its end covers it. What is
+        appended while it goes on joins in a list of its own and waits for the next.
+        """
+        written = log.written
+        covered, written.callbacks = written.callbacks, []
+        written.is_syncing = True
+
+        def finished(sync: asyncio.Future[KafkaError | None]) -> None:
+            written.is_syncing = False
+            error = KafkaError(-1, "the sync was cancelled") if sync.cancelled() else sync.result()
+            for callback in covered:
+                callback(error)
+            if not written.is_queued:
+                self._settle(log)
+
+        log.start_sync().add_done_callback(finished)
