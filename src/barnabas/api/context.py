@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.wire.classes import Message
     from barnabas.wire.errors import KafkaError
@@ -20,6 +22,10 @@ class Answers(Protocol):
 
     def failure(self, context: RequestContext, error: KafkaError) -> Message | None:
         """The response that says so."""
+        ...
+
+    def run(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
+        """Waits for the response in a task, and gives it."""
         ...
 
 
@@ -127,6 +133,10 @@ class Responder:
         if self._slot.is_done:
             raise RuntimeError("this request has been answered already")
         self._slot.complete(self._answers.encode(self.context, message))
+
+    def finish(self, outcome: Awaitable[Message | None]) -> None:
+        """Answers with what it gives, or with the error that it raises, as if `handle` had returned it."""
+        self._answers.run(self, outcome)
 
     def fail(self, error: KafkaError) -> None:
         """Answers with the error, in the form that the API has for it."""

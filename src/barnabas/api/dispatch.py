@@ -161,6 +161,11 @@ class Dispatcher:
             return None
         return response
 
+    def run(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
+        task = self._loop.create_task(self._finish(responder, outcome), name=_shown(responder.context))
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
     # Inside.
 
     def _new_route(self, key_and_version: int) -> _Route | None:
@@ -207,10 +212,7 @@ class Dispatcher:
                 self._answer(context.responder, outcome)
                 return None
         if isinstance(outcome, Awaitable):
-            responder = context.responder or context.park(is_queued=True)
-            task = self._loop.create_task(self._finish(responder, outcome), name=f"{_shown(context)}")
-            self._tasks[task] = None
-            task.add_done_callback(self._ended)
+            self.run(context.responder or context.park(is_queued=True), outcome)
             return None
         return self.encode(context, outcome) if context.responder is None else None
 

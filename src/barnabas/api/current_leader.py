@@ -1,0 +1,38 @@
+"""Tells a client that asked the wrong broker who leads (KIP-951)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from barnabas.cluster.image import MetadataImage, Node
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.replication.partition import Partition
+
+
+class LocalPartitions(Protocol):
+    """The partitions of this broker; the replica manager."""
+
+    def find_partition(self, topic_partition: TopicPartition) -> Partition | None: ...
+
+
+class CurrentLeader(NamedTuple):
+    """Who leads a partition, -1 for nobody, and where it is reached, None if it is not alive."""
+
+    leader_id: int
+    leader_epoch: int
+    node: Node | None
+
+
+def current_leader(
+    topic_partition: TopicPartition, partitions: LocalPartitions, image: MetadataImage, listener_name: str
+) -> CurrentLeader:
+    """What this broker knows: as a replica, or else from the controller's last word to all brokers."""
+    partition = partitions.find_partition(topic_partition)
+    known: tuple[int, int] = (-1, -1)
+    if partition is not None:
+        known = (partition.leader_id, partition.leader_epoch)
+    else:
+        metadata = image.partition(topic_partition)
+        if metadata is not None:
+            known = (metadata.leader, metadata.leader_epoch)
+    return CurrentLeader(*known, image.node(known[0], listener_name))

@@ -1,0 +1,359 @@
+"""Fetch, 0 to 17: records for clients and followers, with or without session, at once or when there are enough.
+
+Left out: naming a replica nearer to the client (KIP-392; a client that asks a follower gets records all the same),
+quotas, snapshots (KRaft). A client before version 4 gets its records converted, where
+`message.downconversion.enable` allows it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from barnabas.api.context import RequestContext, Responder
+from barnabas.api.current_leader import CurrentLeader, current_leader
+from barnabas.api.produce import MetadataSource, ReplicaLookup
+from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
+from barnabas.log.read_plans import ReadIsolation
+from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch_reads import NO_FOLLOWER, FetchParameters, PartitionRead, Reads
+from barnabas.replication.fetch_sessions import (
+    FetchPartition,
+    FetchScope,
+    FetchSessionCache,
+    SessionKey,
+    SessionRequest,
+)
+from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import FetchRequest, FetchResponse
+from barnabas.wire.primitives import Buffer
+from barnabas.wire.record_conversion import ConvertedRecords, down_convert
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.records import LOG_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from barnabas.log.reading import LogReader
+    from barnabas.log.segment import ReadPlan
+
+_TOPIC_IDS_SINCE: Final = 13
+_REPLICA_STATE_SINCE: Final = 15
+_LEADER_SINCE: Final = 16
+_FOLLOWER_READS_SINCE: Final = 11
+_ZSTD_SINCE: Final = 10
+_STORAGE_ERROR_SINCE: Final = 6
+_SOFT_MAX_BYTES_SINCE: Final = 3
+# The highest version that gets the magic: messages before 0.10, and before record batches.
+_MAGIC_0_UNTIL: Final = 1
+_MAGIC_1_UNTIL: Final = 3
+_CONVERTED_ON_LOOP_BYTES_MAX: Final = 16 * 1024
+_READ_COMMITTED: Final = 1
+_NAME_OF: Final = {True: "FetchFollower", False: "FetchConsumer"}
+
+
+class _Chosen(NamedTuple):
+    """A partition of the response."""
+
+    item: FetchPartition
+    read: PartitionRead
+    code: ErrorCode
+    """Of the read, or why its records cannot be given to this client."""
+
+
+class FetchHandler:
+    """Plans in order of arrival; reads at once what is in the page cache, the rest off the loop."""
+
+    api_key = ApiKey.FETCH
+    versions = (0, 17)
+
+    def __init__(
+        self,
+        host: Host,
+        fetches: Fetches,
+        sessions: FetchSessionCache,
+        reader: LogReader,
+        replicas: ReplicaLookup,
+        metadata: MetadataSource,
+        topic_metrics: BrokerTopicMetrics,
+        logger: logging.Logger,
+        *,
+        fetch_bytes_max: int,
+    ) -> None:
+        """`fetch_bytes_max` bounds every response (`fetch.max.bytes`)."""
+        self._host = host
+        self._fetches = fetches
+        self._sessions = sessions
+        self._reader = reader
+        self._replicas = replicas
+        self._metadata = metadata
+        self._topic_metrics = topic_metrics
+        self._logger = logger
+        self._fetch_bytes_max = fetch_bytes_max
+
+    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse] | None:
+        parameters = self._parameters(context.api_version, request)
+        context.request_name = _NAME_OF[parameters.is_from_follower]
+        scope = self._sessions.scope(self._session_request(context.api_version, request, parameters.follower_id))
+        if scope.error:
+            return FetchResponse(error_code=scope.error)
+        reads = self._fetches.fetch(parameters, scope)
+        if reads is not None:
+            return self._respond(context, parameters, scope, reads)
+        responder = context.park()
+        self._fetches.park(parameters, scope, lambda found: self._respond_later(responder, parameters, scope, found))
+        return None
+
+    def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+        response = FetchResponse(error_code=error.code)
+        if context.api_version < _TOPIC_IDS_SINCE:
+            response.responses = [
+                FetchResponse.FetchableTopicResponse(
+                    topic=topic.topic,
+                    partitions=[
+                        FetchResponse.PartitionData(
+                            partition_index=partition.partition,
+                            error_code=error.code,
+                            high_watermark=-1,
+                            records=b"",
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        return response
+
+    # What is asked.
+
+    def _parameters(self, version: int, request: FetchRequest) -> FetchParameters:
+        follower_id = request.replica_id
+        if version >= _REPLICA_STATE_SINCE:
+            follower_id = request.replica_state.replica_id if request.replica_state is not None else NO_FOLLOWER
+        is_follower = follower_id >= 0
+        if is_follower:
+            isolation = ReadIsolation.LOG_END
+        elif request.isolation_level == _READ_COMMITTED:
+            isolation = ReadIsolation.COMMITTED
+        else:
+            isolation = ReadIsolation.HIGH_WATERMARK
+        max_bytes = min(request.max_bytes, self._fetch_bytes_max)
+        return FetchParameters(
+            follower_id=follower_id,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=min(request.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            isolation=isolation,
+            leader_only=is_follower or version < _FOLLOWER_READS_SINCE,
+            is_max_bytes_hard=version < _SOFT_MAX_BYTES_SINCE,
+        )
+
+    def _session_request(self, version: int, request: FetchRequest, follower_id: int) -> SessionRequest:
+        uses_topic_ids = version >= _TOPIC_IDS_SINCE
+        asked: dict[SessionKey, FetchPartition] = {}
+        names = self._metadata.image.names_by_id
+        for topic in request.topics:
+            name = names.get(topic.topic_id) if uses_topic_ids else topic.topic
+            for partition in topic.partitions:
+                item = FetchPartition(
+                    name,
+                    topic.topic_id,
+                    partition.partition,
+                    fetch_offset=partition.fetch_offset,
+                    max_bytes=partition.partition_max_bytes,
+                    leader_epoch=partition.current_leader_epoch,
+                    last_fetched_epoch=partition.last_fetched_epoch,
+                    log_start_offset=partition.log_start_offset,
+                )
+                asked[item.key(uses_topic_ids=uses_topic_ids)] = item
+        return SessionRequest(
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
+            follower_id=follower_id,
+            uses_topic_ids=uses_topic_ids,
+            asked=list(asked.values()),
+            forgotten=[
+                (topic.topic_id if uses_topic_ids else topic.topic, partition)
+                for topic in request.forgotten_topics_data
+                for partition in topic.partitions
+            ],
+        )
+
+    # What is answered.
+
+    def _respond_later(
+        self, responder: Responder, parameters: FetchParameters, scope: FetchScope, reads: Reads
+    ) -> None:
+        response = self._respond(responder.context, parameters, scope, reads)
+        if isinstance(response, FetchResponse):
+            responder.respond(response)
+        else:
+            responder.finish(response)
+
+    def _respond(
+        self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, reads: Reads
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        """The response, if all its records are at hand; otherwise a coroutine that brings them first."""
+        version = context.api_version
+        chosen = [
+            _Chosen(reads[position][0], reads[position][1], _code(version, parameters, reads[position][1]))
+            for position in scope.select(reads)
+        ]
+        if scope.error:
+            return FetchResponse(error_code=scope.error, session_id=scope.session_id)
+        records: list[Buffer | None] = []
+        is_complete = True
+        for _, read, code in chosen:
+            data: Buffer | None = b""
+            if read.plan is not None and code == ErrorCode.NONE:
+                data = self._reader.read_cached(read.plan)
+                is_complete = is_complete and data is not None
+            records.append(data)
+        if is_complete and version > _MAGIC_1_UNTIL:
+            return self._response(context, parameters, scope.session_id, chosen, records)
+        for (_, read, _), data in zip(chosen, records, strict=True):
+            if data is None and read.plan is not None:
+                # The file must not be closed before the coroutine has its turn.
+                read.plan.segment.pin()
+        return self._fill_and_respond(context, parameters, scope.session_id, chosen, records)
+
+    async def _fill_and_respond(
+        self,
+        context: RequestContext,
+        parameters: FetchParameters,
+        session_id: int,
+        chosen: list[_Chosen],
+        records: list[Buffer | None],
+    ) -> FetchResponse:
+        """Reads what is not cached, one plan after another, and converts for old clients."""
+        for position, (item, read, code) in enumerate(chosen):
+            data = records[position]
+            if data is None and read.plan is not None:
+                data, code = await self._read_cold(read.plan, code)
+            if context.api_version <= _MAGIC_1_UNTIL and data:
+                data, code = await self._convert(context.api_version, item, read, data)
+            records[position] = data
+            chosen[position] = _Chosen(item, read, code)
+        return self._response(context, parameters, session_id, chosen, records)
+
+    async def _read_cold(self, plan: ReadPlan, code: ErrorCode) -> tuple[Buffer, ErrorCode]:
+        try:
+            return await self._reader.read(plan), code
+        except OffloadFullError:
+            return b"", code  # the client comes back
+        except OSError as error:
+            self._logger.warning("Reading %s failed: %s", plan, error)
+            return b"", ErrorCode.KAFKA_STORAGE_ERROR
+        finally:
+            plan.segment.unpin()
+
+    async def _convert(
+        self, version: int, item: FetchPartition, read: PartitionRead, data: Buffer
+    ) -> tuple[Buffer, ErrorCode]:
+        """The records in a format that the client knows."""
+        magic = 0 if version <= _MAGIC_0_UNTIL else 1
+        if read.plan is not None and read.plan.is_first_batch_incomplete:
+            # Offset and size are the same in every format, and tell the client that it asks for too little.
+            return bytes(data[:LOG_OVERHEAD_BYTES]), ErrorCode.NONE
+        try:
+            if len(data) <= _CONVERTED_ON_LOOP_BYTES_MAX:
+                converted = down_convert(data, magic, item.fetch_offset)
+            else:
+                converted = await self._convert_off_loop(data, magic, item.fetch_offset)
+        except RecordsError as error:
+            return b"", error.error
+        except OffloadFullError:
+            return b"", ErrorCode.NONE  # the client comes back
+        self._topic_metrics.of(item.topic_partition.topic).fetch_conversions.count += converted.converted_count
+        return converted.data, ErrorCode.NONE
+
+    async def _convert_off_loop(self, data: Buffer, magic: int, first_offset: int) -> ConvertedRecords:
+        return await self._host.offload(OffloadKind.CPU, down_convert, data, magic, first_offset)
+
+    def _response(
+        self,
+        context: RequestContext,
+        parameters: FetchParameters,
+        session_id: int,
+        chosen: Sequence[_Chosen],
+        records: Sequence[Buffer | None],
+    ) -> FetchResponse:
+        response = FetchResponse(session_id=session_id)
+        topics = response.responses
+        last: FetchResponse.FetchableTopicResponse | None = None
+        for (item, read, code), data in zip(chosen, records, strict=True):
+            topic = item.topic_partition.topic
+            if last is None or last.topic != topic or last.topic_id != item.topic_id:
+                last = FetchResponse.FetchableTopicResponse(topic=topic, topic_id=item.topic_id, partitions=[])
+                topics.append(last)
+            last.partitions.append(_partition_data(item, read, code, data or b""))
+            if data:
+                if parameters.is_from_follower:
+                    self._topic_metrics.replication_bytes_out.count += len(data)
+                else:
+                    self._topic_metrics.of(topic).bytes_out.count += len(data)
+        if context.api_version >= _LEADER_SINCE:
+            self._add_leaders(context, response, chosen)
+        return response
+
+    def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[_Chosen]) -> None:
+        """Names the leaders to a reader that has come to the wrong broker, or in a former epoch."""
+        data = (partition for topic in response.responses for partition in topic.partitions)
+        nodes: dict[int, CurrentLeader] = {}
+        for (item, _, code), partition in zip(chosen, data, strict=True):
+            if code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                continue
+            leader = current_leader(item.topic_partition, self._replicas, self._metadata.image, context.listener_name)
+            partition.current_leader = FetchResponse.LeaderIdAndEpoch(
+                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+            )
+            if leader.node is not None:
+                nodes[leader.leader_id] = leader
+        response.node_endpoints = [
+            FetchResponse.NodeEndpoint(
+                node_id=leader.node.broker_id, host=leader.node.host, port=leader.node.port, rack=leader.node.rack
+            )
+            for leader in nodes.values()
+            if leader.node is not None
+        ]
+
+
+def _partition_data(
+    item: FetchPartition, read: PartitionRead, code: ErrorCode, records: Buffer
+) -> FetchResponse.PartitionData:
+    data = FetchResponse.PartitionData(
+        partition_index=item.topic_partition.partition,
+        error_code=code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=None,
+        records=records,
+    )
+    if read.aborted is not None:
+        data.aborted_transactions = [
+            FetchResponse.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in read.aborted
+        ]
+    if read.diverging is not None:
+        data.diverging_epoch = FetchResponse.EpochEndOffset(
+            epoch=read.diverging.epoch, end_offset=read.diverging.end_offset
+        )
+    return data
+
+
+def _code(version: int, parameters: FetchParameters, read: PartitionRead) -> ErrorCode:
+    """What the client is told of the partition, which may not know a code or a format."""
+    code = read.code
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_SINCE:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= _ZSTD_SINCE or code != ErrorCode.NONE or read.partition is None or read.partition.log is None:
+        return code
+    config = read.partition.log.config
+    if config.compression_type == "zstd":
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    is_converted = version <= _MAGIC_1_UNTIL and not parameters.is_from_follower
+    if is_converted and not config.message_downconversion_enable:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return code

@@ -1,0 +1,259 @@
+"""Reading for Fetch requests: what each partition has to give now, within the limits of the request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.read_plans import ReadIsolation, visible_end
+from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
+from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import MetadataImage
+    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.log.indexes import AbortedTransaction
+    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.segment import ReadPlan
+    from barnabas.replication.follower_replica import FetchClock
+    from barnabas.replication.partition import Partition
+
+NO_FOLLOWER: Final = -1
+_EXPECTED: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParameters:
+    """What holds for all partitions of a request."""
+
+    follower_id: int
+    """-1 for a client."""
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: ReadIsolation
+    leader_only: bool
+    """False for clients that may read from followers (KIP-392)."""
+    is_max_bytes_hard: bool
+    """Of requests before version 3: a first batch that is too large is cut off."""
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.follower_id >= 0
+
+
+class PartitionRead(NamedTuple):
+    """What one partition has to give, or why nothing."""
+
+    code: ErrorCode
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    plan: ReadPlan | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
+    diverging: EpochEnd | None = None
+    partition: Partition | None = None
+    has_more: bool = True
+    """There may be something to say next time though nothing changes until then."""
+    is_unknown: bool = False
+    """This broker knows no such partition; unlike other errors, that does not end the wait for bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.plan is None else self.plan.length_bytes
+
+
+Reads = list[tuple[FetchPartition, PartitionRead]]
+
+
+class Replicas(Protocol):
+    """The partitions of this broker; the replica manager."""
+
+    def get_partition(self, topic_partition: TopicPartition) -> Partition:
+        """Raises KafkaError for a partition that is not here."""
+        ...
+
+
+class MetadataSource(Protocol):
+    """What is known of the cluster; the metadata cache."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class FetchReader:
+    """Plans reads, and takes note of what followers have."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        metadata: MetadataSource,
+        topic_metrics: BrokerTopicMetrics,
+        now: Callable[[], float],
+        logger: logging.Logger,
+    ) -> None:
+        """`now` is the loop's time in seconds."""
+        self._replicas = replicas
+        self._metadata = metadata
+        self._topic_metrics = topic_metrics
+        self._now = now
+        self._logger = logger
+
+    def read(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Reads:
+        """Looks at the partitions of the scope in their order, until `max_bytes` are found; the first one that has
+        anything gives at least one batch.
+
+        `updates_followers` takes the offsets that a follower fetches from for what it has: true when its request
+        comes, not when a parked one is looked at again.
+        """
+        reads: Reads = []
+        limit = parameters.max_bytes
+        has_minimum = not parameters.is_max_bytes_hard
+        image = self._metadata.image
+        now = self._now()
+        clock = scope.session.clock if scope.session is not None and parameters.is_from_follower else None
+        for item in scope.items():
+            if not item.is_resolved:
+                name = image.topic_name(item.topic_id)
+                if name is None:
+                    reads.append((item, PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)))
+                    continue
+                item.resolve(name)
+            if image.partition(item.topic_partition) is None:
+                reads.append((item, PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)))
+                continue
+            self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
+            try:
+                partition = self._partition(item)
+                if scope.session is not None:
+                    scope.session.watch(item, partition)
+                log = self.log(parameters, item, partition)
+                leader_end_offset = log.log_end_offset
+                read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
+                if updates_followers and parameters.is_from_follower and read.diverging is None:
+                    self._update_follower(parameters, item, partition, leader_end_offset, now, clock)
+            except Exception as error:  # noqa: BLE001 - sorted there
+                read = self._refused(item, error)
+            if read.size_bytes:
+                has_minimum = False
+                limit = max(0, limit - read.size_bytes)
+            reads.append((item, read))
+        return reads
+
+    def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
+        """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""
+        if parameters.is_from_follower:
+            partition.check_follower(parameters.follower_id, item.leader_epoch)
+        return partition.readable_log(item.leader_epoch, leader_only=parameters.leader_only)
+
+    def find_partition(self, item: FetchPartition) -> Partition | None:
+        """The partition of an item, as far as it is here."""
+        try:
+            return self._partition(item)
+        except KafkaError:
+            return None
+
+    def available(self, parameters: FetchParameters, item: FetchPartition) -> int | None:
+        """How many bytes a parked fetch would get of a partition; None if it must be answered, whatever it gets."""
+        try:
+            partition = self._partition(item)
+            log = self.log(parameters, item, partition)
+            if item.last_fetched_epoch >= 0 and partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset):
+                return None
+        except KafkaError:
+            return None
+        end_offset = visible_end(log, parameters.isolation)
+        if item.fetch_offset > end_offset:
+            return None  # the log was truncated
+        if item.fetch_offset == end_offset:
+            return 0
+        return min(log.bytes_from(item.fetch_offset, parameters.isolation), item.max_bytes)
+
+    def _partition(self, item: FetchPartition) -> Partition:
+        partition = self._replicas.get_partition(item.topic_partition)
+        topic_id = item.topic_id
+        if topic_id != ZERO_UUID and partition.topic_id not in (topic_id, ZERO_UUID):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{item.topic_partition.topic} has another id here than in the request"
+            )
+        return partition
+
+    def _read_one(
+        self,
+        parameters: FetchParameters,
+        item: FetchPartition,
+        partition: Partition,
+        log: PartitionLog,
+        limit: int,
+        *,
+        has_minimum: bool,
+    ) -> PartitionRead:
+        if item.last_fetched_epoch >= 0:
+            diverging = partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset)
+            if diverging is not None:
+                return PartitionRead(
+                    ErrorCode.NONE,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    diverging=diverging,
+                    partition=partition,
+                )
+        found = log.read(item.fetch_offset, min(item.max_bytes, limit), parameters.isolation, has_minimum=has_minimum)
+        plan = found.plan
+        if plan is not None and plan.is_first_batch_incomplete and not parameters.is_max_bytes_hard:
+            # Clients of version 3 and above can do nothing with a part of a batch, and need no error to get on.
+            plan = None
+        return PartitionRead(
+            ErrorCode.NONE,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            plan,
+            found.aborted,
+            partition=partition,
+            has_more=item.fetch_offset < visible_end(log, parameters.isolation),
+        )
+
+    def _update_follower(
+        self,
+        parameters: FetchParameters,
+        item: FetchPartition,
+        partition: Partition,
+        leader_end_offset: int,
+        now: float,
+        clock: FetchClock | None,
+    ) -> None:
+        partition.update_follower(
+            parameters.follower_id,
+            fetch_offset=item.fetch_offset,
+            log_start_offset=item.log_start_offset,
+            leader_end_offset=leader_end_offset,
+            now=now,
+            clock=clock,
+        )
+
+    def _refused(self, item: FetchPartition, error: Exception) -> PartitionRead:
+        if isinstance(error, KafkaError):
+            if error.code not in _EXPECTED:
+                self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
+            return PartitionRead(error.code, partition=item.watched)
+        self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
+        self._logger.error("Fetching %r failed", item, exc_info=error)
+        return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=item.watched)

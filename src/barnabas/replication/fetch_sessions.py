@@ -1,0 +1,412 @@
+"""Fetch sessions (KIP-227): what a client or follower fetches is remembered, and only news go over the wire.
+
+Kafka walks all partitions of a session for each of its requests. Here a session watches its partitions, and keeps those
+of which there may be something to say: what a request has named, what has changed since, and what had more to give than
+fitted. A follower of 2,000 quiet partitions costs its leader nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.replication.follower_replica import FetchClock
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.primitives import Uuid
+
+if TYPE_CHECKING:
+    from barnabas.replication.fetch_reads import PartitionRead
+    from barnabas.replication.partition import Partition
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+"""Of a request that opens a session."""
+FINAL_EPOCH: Final = -1
+"""Of a request that ends a session, or wants none."""
+EVICTION_SECONDS: Final = 120.0
+"""A session that was not used for so long may be evicted by any other; one that is younger than that is spared from
+those that are worth more only by being larger (`min.incremental.fetch.session.eviction.ms`, which is fixed)."""
+_EPOCH_MAX: Final = 0x7FFFFFFF
+_GROUP: Final = "kafka.server"
+_TYPE: Final = "FetchSessionCache"
+
+SessionKey = tuple[str | Uuid, int]
+"""How a session knows a partition: topic, or topic id where it uses ids, and number."""
+
+
+class FetchPartition:
+    """One partition as it is fetched, by one request or within a session."""
+
+    __slots__ = (
+        "fetch_offset",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic_id",
+        "topic_partition",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: Uuid,
+        number: int,
+        *,
+        fetch_offset: int,
+        max_bytes: int,
+        leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        """`topic` is None as long as nobody knows the topic of the id."""
+        self.topic_id = topic_id
+        self.topic_partition = TopicPartition(topic or "", number)
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        """Where a follower's log begins."""
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.watched: Partition | None = None
+        """The partition that reports its changes."""
+
+    def __repr__(self) -> str:
+        return f"<FetchPartition {self.topic_partition} from {self.fetch_offset}>"
+
+    @property
+    def is_resolved(self) -> bool:
+        """The topic's name is known."""
+        return bool(self.topic_partition.topic)
+
+    def resolve(self, topic: str) -> None:
+        self.topic_partition = TopicPartition(topic, self.topic_partition.partition)
+
+    def key(self, *, uses_topic_ids: bool) -> SessionKey:
+        return (self.topic_id if uses_topic_ids else self.topic_partition.topic, self.topic_partition.partition)
+
+    def update(self, asked: FetchPartition) -> None:
+        """Takes over what a later request says."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.leader_epoch = asked.leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.log_start_offset = asked.log_start_offset
+
+    def note_sent(self, read: PartitionRead) -> bool:
+        """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
+        is_new = (
+            read.size_bytes > 0
+            or read.code != ErrorCode.NONE
+            or read.diverging is not None
+            or self.sent_high_watermark != read.high_watermark
+            or self.sent_log_start_offset != read.log_start_offset
+        )
+        # After an error the next answer is news whatever it is.
+        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else -1
+        self.sent_log_start_offset = read.log_start_offset
+        return is_new
+
+
+class Parked(Protocol):
+    """A fetch that waits for news."""
+
+    def partition_changed(self, fetched: FetchPartition) -> None: ...
+    def session_closed(self) -> None: ...
+
+
+class FetchSession:
+    """One session. It watches its partitions from the first look at each until it is closed.
+
+    Invariant: every partition that is not among `candidates` is watched, and has nothing to say that was not sent.
+    """
+
+    __slots__ = (
+        "_candidates",
+        "_items",
+        "_watched",
+        "clock",
+        "created",
+        "epoch",
+        "follower_id",
+        "is_privileged",
+        "last_used",
+        "parked",
+        "session_id",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self, session_id: int, items: Iterable[FetchPartition], *, follower_id: int, uses_topic_ids: bool, now: float
+    ) -> None:
+        """`follower_id` is -1 for a client; `now` is of the loop's clock, in seconds."""
+        self.session_id = session_id
+        self.epoch = 1
+        """That of the next request."""
+        self.follower_id = follower_id
+        self.is_privileged = follower_id >= 0
+        """A follower's session is evicted for no client's."""
+        self.uses_topic_ids = uses_topic_ids
+        self.created = self.last_used = now
+        self.clock = FetchClock(now)
+        self.parked: dict[Parked, None] = {}
+        self._items = {item.key(uses_topic_ids=uses_topic_ids): item for item in items}
+        self._candidates: dict[FetchPartition, None] = dict.fromkeys(self._items.values())
+        self._watched: dict[Partition, FetchPartition] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def candidates(self) -> list[FetchPartition]:
+        """The partitions of which there may be something to say; who has got the most lately comes last."""
+        return list(self._candidates)
+
+    def update(self, asked: Sequence[FetchPartition], forgotten: Iterable[SessionKey]) -> None:
+        """Takes over what an incremental request names."""
+        items, candidates = self._items, self._candidates
+        for item in asked:
+            key = item.key(uses_topic_ids=self.uses_topic_ids)
+            known = items.get(key)
+            if known is None:
+                items[key] = item
+                candidates[item] = None
+            else:
+                known.update(item)
+                candidates[known] = None
+        for key in forgotten:
+            gone = items.pop(key, None)
+            if gone is not None:
+                candidates.pop(gone, None)
+                self._unwatch(gone)
+
+    def watch(self, item: FetchPartition, partition: Partition) -> None:
+        """The partition of an item was found; it tells its changes from now on."""
+        if item.watched is not partition:
+            self._unwatch(item)
+            item.watched = partition
+            self._watched[partition] = item
+            partition.watchers[self] = None
+
+    def settle(self, item: FetchPartition, *, gave: bool, has_more: bool) -> None:
+        """A response was made: what gave bytes goes to the end, so that all get their turn; what may have more to say
+        stays, all else is looked at again when it has changed."""
+        if item not in self._candidates:
+            return
+        if gave:
+            del self._candidates[item]
+            self._candidates[item] = None
+        elif not has_more and item.watched is not None:
+            del self._candidates[item]
+
+    def partition_changed(self, partition: Partition) -> None:
+        """A partition reports."""
+        item = self._watched.get(partition)
+        if item is not None:
+            self._candidates[item] = None
+            for fetch in tuple(self.parked):
+                fetch.partition_changed(item)
+
+    def close(self) -> None:
+        """Watches nothing any more; fetches that are parked are answered."""
+        for item in list(self._items.values()):
+            self._unwatch(item)
+        for fetch in tuple(self.parked):
+            fetch.session_closed()
+
+    def advance(self, now: float) -> None:
+        """A request of the present epoch has come."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+        self.last_used = self.clock.time = now
+
+    def _unwatch(self, item: FetchPartition) -> None:
+        partition, item.watched = item.watched, None
+        if partition is not None:
+            del self._watched[partition]
+            partition.watchers.pop(self, None)
+            if self.is_privileged:
+                partition.follower_left(self.follower_id, self.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What a Fetch request says of sessions, and what it names. `follower_id` is -1 for a client."""
+
+    session_id: int
+    session_epoch: int
+    follower_id: int
+    uses_topic_ids: bool
+    asked: Sequence[FetchPartition]
+    forgotten: Sequence[SessionKey] = ()
+
+    @property
+    def is_full(self) -> bool:
+        return self.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+
+
+class FetchScope:
+    """What one request fetches: what it names, or what its session has.
+
+    At the end `select` says what goes into the response, and `error` and `session_id` what the response says of the
+    session.
+    """
+
+    __slots__ = ("_cache", "_expected_epoch", "_opens", "_request", "error", "session", "session_id")
+
+    def __init__(
+        self,
+        cache: FetchSessionCache,
+        request: SessionRequest,
+        *,
+        session: FetchSession | None = None,
+        opens: bool = False,
+        error: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        self._cache = cache
+        self._request = request
+        self._opens = opens
+        self._expected_epoch = session.epoch if session is not None else 0
+        self.session = session
+        self.error = error
+        self.session_id = session.session_id if session is not None else NO_SESSION
+
+    def items(self) -> Sequence[FetchPartition]:
+        """What is to be looked at now, in this order."""
+        return self.session.candidates if self.session is not None else self._request.asked
+
+    def has_others(self, count: int) -> bool:
+        """There are more partitions than so many."""
+        return (len(self.session) if self.session is not None else len(self._request.asked)) > count
+
+    def select(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> Iterator[int]:
+        """The positions of the reads that go into the response, all others being no news.
+
+        Opens the session, if one was asked for and there is room.
+        """
+        session = self.session
+        if session is None:
+            if self._opens:
+                self._open(reads)
+            return iter(range(len(reads)))
+        if session.epoch != self._expected_epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return iter(())
+        return iter(self._news(session, reads))
+
+    def _open(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> None:
+        session = self._cache.open(self._request, [item for item, _ in reads])
+        if session is None:
+            return
+        self.session_id = session.session_id
+        for item, read in reads:
+            item.note_sent(read)
+            if read.partition is not None:
+                session.watch(item, read.partition)
+            session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more)
+
+    def _news(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> list[int]:
+        found = []
+        for position, (item, read) in enumerate(reads):
+            if item.note_sent(read):
+                found.append(position)
+            session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more)
+        return found
+
+
+class FetchSessionCache:
+    """The sessions of a broker, at most `slots` (`max.incremental.fetch.session.cache.slots`).
+
+    A new session takes the place of one that was not used for two minutes, or of one that is worth less: a client's
+    before a follower's, few partitions before many (KIP-227).
+    """
+
+    def __init__(
+        self, slots: int, now: Callable[[], float], entropy: Callable[[int], bytes], metrics: MetricsRegistry
+    ) -> None:
+        """`now` is the loop's time in seconds."""
+        self._slots = slots
+        self._now = now
+        self._entropy = entropy
+        # In the order of their last use.
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions = metrics.meter(MetricName(_GROUP, _TYPE, "IncrementalFetchSessionEvictionsPerSec"))
+        metrics.gauge(MetricName(_GROUP, _TYPE, "NumIncrementalFetchSessions"), lambda: len(self._sessions))
+        metrics.gauge(MetricName(_GROUP, _TYPE, "NumIncrementalFetchPartitionsCached"), self._count_partitions)
+
+    @property
+    def sessions(self) -> Mapping[int, FetchSession]:
+        return self._sessions
+
+    def scope(self, request: SessionRequest) -> FetchScope:
+        """What a request fetches."""
+        if request.is_full:
+            self._remove(self._sessions.get(request.session_id))
+            return FetchScope(self, request, opens=request.session_epoch == INITIAL_EPOCH)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchScope(self, request, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != request.uses_topic_ids:
+            return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(request.asked, request.forgotten)
+        if not len(session):
+            self._remove(session)
+            return FetchScope(self, request)
+        session.advance(self._now())
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        return FetchScope(self, request, session=session)
+
+    def open(self, request: SessionRequest, items: Sequence[FetchPartition]) -> FetchSession | None:
+        """A new session, if there is room or can be made."""
+        now = self._now()
+        is_privileged = request.follower_id >= 0
+        if len(self._sessions) >= self._slots and not self._evict(len(items), now, is_privileged=is_privileged):
+            return None
+        session = FetchSession(
+            self._new_id(), items, follower_id=request.follower_id, uses_topic_ids=request.uses_topic_ids, now=now
+        )
+        self._sessions[session.session_id] = session
+        return session
+
+    def _evict(self, size: int, now: float, *, is_privileged: bool) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now - oldest.last_used > EVICTION_SECONDS:
+            self._remove(oldest)
+            self.evictions.count += 1
+            return True
+        evictable = [
+            (session.is_privileged, len(session), session.session_id)
+            for session in self._sessions.values()
+            if (is_privileged and not session.is_privileged) or now - session.created > EVICTION_SECONDS
+        ]
+        least = min(evictable, default=None)
+        if least is None or (is_privileged, size, 0) < least:
+            return False
+        self._remove(self._sessions[least[2]])
+        self.evictions.count += 1
+        return True
+
+    def _remove(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.session_id]
+            session.close()
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = int.from_bytes(self._entropy(4), "big") & 0x7FFFFFFF
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id
+
+    def _count_partitions(self) -> int:
+        return sum(map(len, self._sessions.values()))
