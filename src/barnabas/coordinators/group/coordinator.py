@@ -20,7 +20,7 @@ from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.rebalance import prepare_rebalance
-from barnabas.coordinators.group.records import OFFSETS_TOPIC, CommittedOffset, offset_key, offset_value
+from barnabas.coordinators.group.records import OFFSETS_TOPIC, CommittedOffset, offset_key, offset_value, utf16_length
 from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
@@ -106,6 +106,7 @@ class GroupCoordinator:
         self._logger = logs.logger("kafka.coordinator.group.GroupCoordinator")
         self._manager_logger = logs.logger("kafka.coordinator.group.GroupMetadataManager")
         self._versions = settings.value_versions
+        self._allows_static_members = settings.allows_static_members
         self._hosting = GroupHosting(host, timers, self._versions, self._manager_logger, self._on_stored)
         self._groups: Groups = {}
         """The groups of all active shards."""
@@ -158,6 +159,16 @@ class GroupCoordinator:
             index = self._placements[group_id] = partition_for(group_id, self.partition_count)
         return index
 
+    @property
+    def offset_metadata_max(self) -> int:
+        """How long the text beside an offset may be, in UTF-16 code units."""
+        return self._settings.offset_metadata_max
+
+    def check_static_name(self, group_instance_id: str | None) -> None:
+        """Raises KafkaError UNSUPPORTED_VERSION for a static member where a broker may be too old for such."""
+        if group_instance_id is not None and not self._allows_static_members:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
     # Leadership of partitions.
 
     def on_elected(self, partition_index: int, leader_epoch: int) -> None:
@@ -201,8 +212,6 @@ class GroupCoordinator:
         settings = self._settings
         try:
             hosted = self._find(group_id)
-            if request.group_instance_id is not None and not settings.allows_static_members:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
             if hosted is None:
@@ -338,7 +347,7 @@ class GroupCoordinator:
         accepted = {
             partition: committed
             for partition, committed in offsets.items()
-            if _utf16_length(committed.metadata) <= length_max
+            if utf16_length(committed.metadata) <= length_max
         }
         version = self._versions.offset
         records = [
@@ -467,8 +476,3 @@ class GroupCoordinator:
                 heartbeats += is_of_member
                 rebalances += not is_of_member
         return heartbeats, rebalances
-
-
-def _utf16_length(text: str) -> int:
-    """How Java counts a string's length."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

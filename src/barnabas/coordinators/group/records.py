@@ -139,3 +139,8 @@ def read_group_value(value: bytes) -> GroupMetadataValue:
         for member in group.members:
             member.rebalance_timeout = member.session_timeout
     return group
+
+
+def utf16_length(text: str) -> int:
+    """How Java counts a string's length."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

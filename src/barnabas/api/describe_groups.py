@@ -1,0 +1,49 @@
+"""DescribeGroups, 0 to 5: the state and the members of classic groups.
+
+A group that does not exist is Dead. What the client may do with a group is everything, there being no authorizer yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.api.context import RequestContext
+from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
+
+_OPERATIONS_SINCE: Final = 3
+_READ: Final = 3
+_DELETE: Final = 6
+_DESCRIBE: Final = 8
+ALL_GROUP_OPERATIONS: Final = (1 << _READ) | (1 << _DELETE) | (1 << _DESCRIBE)
+"""The operations that groups have, by the codes of AclOperation."""
+
+
+class DescribeGroupsHandler:
+    """Asks the coordinator."""
+
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = (0, 5)
+
+    def __init__(self, group_coordinator: GroupCoordinator) -> None:
+        self._group_coordinator = group_coordinator
+
+    def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        groups = [self._group_coordinator.describe_group(group_id) for group_id in request.groups]
+        if context.api_version >= _OPERATIONS_SINCE and request.include_authorized_operations:
+            for group in groups:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = ALL_GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
+
+    def error_response(
+        self, _context: RequestContext, request: DescribeGroupsRequest, error: KafkaError
+    ) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            groups=[
+                DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
+                for group_id in request.groups
+            ]
+        )

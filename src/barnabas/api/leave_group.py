@@ -1,0 +1,38 @@
+"""LeaveGroup, 0 to 5: members leave a classic group, or are removed from it by the names of static members.
+
+Before version 3 there is one member, and its error is that of the response. Nothing is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.api.context import RequestContext
+from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages import LeaveGroupRequest, LeaveGroupResponse
+
+_BATCHED_SINCE: Final = 3
+
+
+class LeaveGroupHandler:
+    """Hands the request to the coordinator."""
+
+    api_key = ApiKey.LEAVE_GROUP
+    versions = (0, 5)
+
+    def __init__(self, group_coordinator: GroupCoordinator) -> None:
+        self._group_coordinator = group_coordinator
+
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        if context.api_version >= _BATCHED_SINCE:
+            return LeaveGroupResponse(members=self._group_coordinator.leave_group(request.group_id, request.members))
+        leaving = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
+        (member,) = self._group_coordinator.leave_group(request.group_id, [leaving])
+        return LeaveGroupResponse(error_code=member.error_code)
+
+    def error_response(
+        self, _context: RequestContext, _request: LeaveGroupRequest, error: KafkaError
+    ) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=error.code)

@@ -1,0 +1,32 @@
+"""ListGroups, 0 to 5: the groups that this broker coordinates, from version 4 by state, from 5 by type.
+
+While a partition of `__consumer_offsets` is loading, the error says so beside the groups that are there. Nothing is
+left out.
+"""
+
+from __future__ import annotations
+
+from barnabas.api.context import RequestContext
+from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages import ListGroupsRequest, ListGroupsResponse
+
+
+class ListGroupsHandler:
+    """Asks the coordinator."""
+
+    api_key = ApiKey.LIST_GROUPS
+    versions = (0, 5)
+
+    def __init__(self, group_coordinator: GroupCoordinator) -> None:
+        self._group_coordinator = group_coordinator
+
+    def handle(self, _context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        error, groups = self._group_coordinator.list_groups(request.states_filter, request.types_filter)
+        return ListGroupsResponse(error_code=error, groups=groups)
+
+    def error_response(
+        self, _context: RequestContext, _request: ListGroupsRequest, error: KafkaError
+    ) -> ListGroupsResponse:
+        return ListGroupsResponse(error_code=error.code)

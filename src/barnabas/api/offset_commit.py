@@ -1,0 +1,128 @@
+"""OffsetCommit, 0 to 9: a group stores how far it has read.
+
+Answered when the offsets are committed to `__consumer_offsets`. Version 0 keeps them in ZooKeeper, as it always has.
+Version 1 may bring a time of the commit, versions 2 to 4 a retention. Partitions that do not exist have an error of
+their own. Nothing is left out; member epochs of version 9 belong to groups of the consumer protocol, which are none here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Final
+
+from barnabas.api.context import RequestContext
+from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
+from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset, utf16_length
+from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
+from barnabas.kernel.host import Clock
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import OffsetCommitRequest, OffsetCommitResponse
+
+_NO_TIMESTAMP: Final = -1
+_NO_RETENTION: Final = -1
+_COORDINATOR_SINCE: Final = 1
+
+
+class OffsetCommitHandler:
+    """Sorts the partitions that exist from those that do not, and hands the former to the coordinator."""
+
+    api_key = ApiKey.OFFSET_COMMIT
+    versions = (0, 9)
+
+    def __init__(
+        self,
+        group_coordinator: GroupCoordinator,
+        metadata: MetadataCache,
+        zookeeper_offsets: ZookeeperOffsets,
+        clock: Clock,
+    ) -> None:
+        self._group_coordinator = group_coordinator
+        self._metadata = metadata
+        self._zookeeper_offsets = zookeeper_offsets
+        self._clock = clock
+
+    def handle(
+        self, context: RequestContext, request: OffsetCommitRequest
+    ) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | None:
+        self._group_coordinator.check_static_name(request.group_instance_id)
+        offsets = self._known(request)
+        if not offsets:
+            return _response(request, {})
+        if context.api_version < _COORDINATOR_SINCE:
+            return self._commit_to_zookeeper(request, offsets)
+        responder = context.park()
+
+        def done(codes: Codes) -> None:
+            responder.respond(_response(request, codes))
+
+        self._group_coordinator.commit_offsets(
+            group_id=request.group_id,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            offsets=offsets,
+            on_done=done,
+        )
+        return None
+
+    def error_response(
+        self, _context: RequestContext, request: OffsetCommitRequest, error: KafkaError
+    ) -> OffsetCommitResponse:
+        """Of the whole group; partitions that do not exist keep their own error."""
+        return _response(request, dict.fromkeys(self._known(request), error.code))
+
+    def _known(self, request: OffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets of partitions that exist."""
+        topics = self._metadata.image.topics
+        now_ms = self._clock.time_ms()
+        retention_ms = request.retention_time_ms
+        expire_timestamp_ms = NO_EXPIRATION if retention_ms == _NO_RETENTION else now_ms + retention_ms
+        offsets = {}
+        for topic in request.topics:
+            known = topics.get(topic.name)
+            if known is None:
+                continue
+            for partition in topic.partitions:
+                if partition.partition_index in known.partitions:
+                    timestamp_ms = partition.commit_timestamp
+                    offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        now_ms if timestamp_ms == _NO_TIMESTAMP else timestamp_ms,
+                        expire_timestamp_ms,
+                    )
+        return offsets
+
+    async def _commit_to_zookeeper(
+        self, request: OffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset]
+    ) -> OffsetCommitResponse:
+        length_max = self._group_coordinator.offset_metadata_max
+        too_large = {each for each, committed in offsets.items() if utf16_length(committed.metadata) > length_max}
+        codes = await self._zookeeper_offsets.commit(
+            request.group_id, {each: offset.offset for each, offset in offsets.items() if each not in too_large}
+        )
+        return _response(request, codes | dict.fromkeys(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+
+
+def _response(request: OffsetCommitRequest, codes: Codes) -> OffsetCommitResponse:
+    """In the order of the request; what has no code does not exist."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(TopicPartition(topic.name, partition.partition_index), unknown),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
