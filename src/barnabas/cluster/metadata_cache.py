@@ -1,0 +1,217 @@
+"""The metadata cache: takes over what the controller says in UpdateMetadata, and swaps the image."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.cluster.image import LEADER_DURING_DELETE, Broker, MetadataImage, PartitionMetadata, TopicMetadata
+from barnabas.coordination.layout.brokers import BrokerEndpoint
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.messages import UpdateMetadataRequest
+
+_PROTOCOL_NAMES: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SHARED_LISTS_MAX: Final = 10_000
+"""How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """What an UpdateMetadata request changed."""
+
+    previous: MetadataImage
+    image: MetadataImage
+    changed: tuple[TopicPartition, ...]
+    """Partitions that are new or have another state."""
+    deleted: tuple[TopicPartition, ...]
+    """Partitions whose topic is being deleted, known before or not."""
+
+    @property
+    def brokers_changed(self) -> bool:
+        return self.previous.brokers != self.image.brokers
+
+    @property
+    def controller_changed(self) -> bool:
+        return self.previous.controller_id != self.image.controller_id
+
+
+class MetadataCache:
+    """The present image of one broker, and who is told when it changes.
+
+    A request costs in proportion to what it names, but for one copy of the table of topics when it names any.
+    """
+
+    def __init__(self, broker_id: int, logger: logging.Logger) -> None:
+        """`logger` is `state.change.logger`."""
+        self.image = MetadataImage()
+        """Swapped whole. Take it once per request."""
+        self._broker_id = broker_id
+        self._logger = logger
+        self._listeners: list[Callable[[MetadataChange], object]] = []
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def add_listener(self, listener: Callable[[MetadataChange], object]) -> None:
+        """`listener(change)` is called after each swap; one that raises is logged and harms no other."""
+        self._listeners.append(listener)
+
+    def apply(self, request: UpdateMetadataRequest) -> MetadataChange:
+        """Takes over a request of any version. Whether its controller may still speak is the caller's to check.
+
+        All brokers that are not named are gone; topics that are not named stay as they are. A partition with the leader
+        -2 is forgotten, and with its last partition the topic.
+        """
+        previous = self.image
+        topics: Mapping[str, TopicMetadata] = previous.topics
+        names_by_id: Mapping[bytes, str] = previous.names_by_id
+        changed: list[TopicPartition] = []
+        deleted: dict[TopicPartition, None] = {}
+        named = list(_topic_states(request))
+        if named:
+            next_topics = dict(topics)
+            for name, topic_id, states in named:
+                self._apply_topic(next_topics, name, topic_id, states, changed, deleted)
+            names_by_id = _names_by_id(previous, next_topics, (name for name, _, _ in named))
+            topics = next_topics
+        self.image = MetadataImage(
+            brokers=self._brokers(request),
+            topics=topics,
+            names_by_id=names_by_id,
+            controller_id=request.controller_id if request.controller_id >= 0 else None,
+            controller_epoch=request.controller_epoch,
+        )
+        change = MetadataChange(previous, self.image, tuple(changed), tuple(deleted))
+        self._log(request, change)
+        for listener in self._listeners:
+            try:
+                listener(change)
+            except Exception:
+                self._logger.exception("Telling %r of new metadata failed", listener)
+        return change
+
+    def _apply_topic(
+        self,
+        topics: dict[str, TopicMetadata],
+        name: str,
+        topic_id: Uuid,
+        states: Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState],
+        changed: list[TopicPartition],
+        deleted: dict[TopicPartition, None],
+    ) -> None:
+        known = topics.get(name)
+        partitions = {} if known is None else dict(known.partitions)
+        last = max(partitions, default=-1)
+        in_order = True
+        for state in states:
+            number = state.partition_index
+            topic_partition = TopicPartition(name, number)
+            if state.leader == LEADER_DURING_DELETE:
+                partitions.pop(number, None)
+                deleted[topic_partition] = None
+                continue
+            deleted.pop(topic_partition, None)
+            metadata = self._partition(state)
+            before = partitions.get(number)
+            if before == metadata:
+                continue
+            if before is None:
+                in_order = in_order and number > last
+                last = max(last, number)
+            partitions[number] = metadata
+            changed.append(topic_partition)
+        if not in_order:
+            partitions = dict(sorted(partitions.items()))
+        if partitions:
+            topics[name] = TopicMetadata(name, topic_id, partitions)
+        else:
+            topics.pop(name, None)
+
+    def _partition(self, state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionMetadata:
+        return PartitionMetadata(
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=self._share(state.isr),
+            replicas=self._share(state.replicas),
+            offline_replicas=self._share(state.offline_replicas),
+            partition_epoch=state.zk_version,
+            controller_epoch=state.controller_epoch,
+        )
+
+    def _share(self, broker_ids: list[int]) -> tuple[int, ...]:
+        """The list as a tuple, one for all partitions with the same brokers."""
+        if len(self._shared) >= _SHARED_LISTS_MAX:
+            self._shared.clear()
+        made = tuple(broker_ids)
+        return self._shared.setdefault(made, made)
+
+    def _brokers(self, request: UpdateMetadataRequest) -> Mapping[int, Broker]:
+        previous = self.image.brokers
+        brokers = {broker.id: _broker(broker) for broker in request.live_brokers}
+        if brokers == previous:
+            return previous
+        own = brokers.get(self._broker_id)
+        if own is not None:
+            for broker in brokers.values():
+                if broker.endpoints.keys() != own.endpoints.keys():
+                    self._logger.error(
+                        "Listeners are not identical across brokers: broker %d has %s, broker %d has %s",
+                        *(own.broker_id, sorted(own.endpoints), broker.broker_id, sorted(broker.endpoints)),
+                    )
+        return brokers
+
+    def _log(self, request: UpdateMetadataRequest, change: MetadataChange) -> None:
+        if change.changed or change.deleted:
+            self._logger.info(
+                "Add %d partitions and deleted %d partitions from metadata cache in response to UpdateMetadata request "
+                "sent by controller %d epoch %d",
+                *(len(change.changed), len(change.deleted), request.controller_id, request.controller_epoch),
+            )
+
+
+def _topic_states(
+    request: UpdateMetadataRequest,
+) -> Iterator[tuple[str, Uuid, Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState]]]:
+    """Name, id and partitions of each topic, of which requests before version 5 name each with its partition."""
+    for topic in request.topic_states:
+        topic_id = topic.topic_id
+        yield topic.topic_name, topic_id if isinstance(topic_id, Uuid) else Uuid(topic_id), topic.partition_states
+    grouped: dict[str, list[UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
+    for state in request.ungrouped_partition_states:
+        grouped.setdefault(state.topic_name, []).append(state)
+    for name, states in grouped.items():
+        yield name, ZERO_UUID, states
+
+
+def _names_by_id(
+    previous: MetadataImage, topics: Mapping[str, TopicMetadata], names: Iterable[str]
+) -> Mapping[bytes, str]:
+    """The previous table with the ids of these topics as they are now; the same table where none moved."""
+    removed: list[Uuid] = []
+    added: dict[bytes, str] = {}
+    for name in names:
+        topic = topics.get(name)
+        before, after = previous.topic_id(name), ZERO_UUID if topic is None else topic.topic_id
+        if before != after:
+            removed.append(before)
+            if after != ZERO_UUID:
+                added[after] = name
+    if not removed:
+        return previous.names_by_id
+    table = dict(previous.names_by_id)
+    for topic_id in removed:
+        table.pop(topic_id, None)
+    table.update(added)
+    return table
+
+
+def _broker(broker: UpdateMetadataRequest.UpdateMetadataBroker) -> Broker:
+    endpoints = {}
+    for endpoint in broker.endpoints:
+        protocol = _PROTOCOL_NAMES[endpoint.security_protocol]
+        name = endpoint.listener or protocol  # before version 3 a listener has its protocol's name
+        endpoints[name] = BrokerEndpoint(name, endpoint.host, endpoint.port, protocol)
+    if not broker.endpoints and broker.v0_host:
+        endpoints["PLAINTEXT"] = BrokerEndpoint("PLAINTEXT", broker.v0_host, broker.v0_port, "PLAINTEXT")
+    return Broker(broker.id, endpoints, broker.rack)
