@@ -1,0 +1,187 @@
+"""Asks the controller for changes of ISRs: all that wait in one request, one request at a time (KIP-497)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.kernel.timers import Timers
+from barnabas.replication.ports import AlterPartitionSender
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+RETRY_MS: Final = 50
+VERSION: Final = 3
+_VERSION_WITHOUT_TOPIC_IDS: Final = 1
+_NO_BROKER_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """An ISR that the leader of a partition wants, in the epochs that it knows."""
+
+    partition: TopicPartition
+    topic_id: Uuid
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """What the controller says of one change; without error, the state that is in force."""
+
+    error: ErrorCode
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
+
+
+OnAnswer = Callable[[IsrAnswer], object]
+
+
+class AlterPartitionManager:
+    """The changes of one broker that wait for the controller; at most one of each partition.
+
+    A change waits until it is answered. Its leader may have lost interest by then; that is the leader's to see. Changes
+    are as many as the partitions that this broker leads.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        sender: AlterPartitionSender,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        timers: Timers,
+        broker_epoch: Callable[[], int],
+        logger: logging.Logger,
+    ) -> None:
+        self._broker_id = broker_id
+        self._sender = sender
+        self._loop = loop
+        self._timers = timers
+        self._broker_epoch = broker_epoch
+        self._logger = logger
+        self._waiting: dict[TopicPartition, tuple[IsrChange, OnAnswer]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many changes are not answered."""
+        return len(self._waiting)
+
+    def submit(self, change: IsrChange, on_answer: OnAnswer) -> None:
+        """Asks for a change; `on_answer` is called once, later, unless this is closed before.
+
+        A change of a partition that already has one waiting is answered OPERATION_NOT_ATTEMPTED: the leader that asked
+        for the first one has been replaced by itself in a new epoch, and asks again.
+        """
+        if self._is_closed:
+            return
+        if change.partition in self._waiting:
+            self._loop.call_soon(on_answer, IsrAnswer(ErrorCode.OPERATION_NOT_ATTEMPTED))
+            return
+        self._waiting[change.partition] = (change, on_answer)
+        if self._task is None:
+            self._task = self._loop.create_task(self._run(), name="alter-partition")
+
+    async def close(self) -> None:
+        """Gives up what waits, unanswered."""
+        self._is_closed = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                if not await self._ask():
+                    await self._timers.sleep(RETRY_MS)
+        finally:
+            self._task = None
+
+    async def _ask(self) -> bool:
+        """Sends all that waits and gives out the answers; False where it is to be tried again later."""
+        changes = [change for change, _ in self._waiting.values()]
+        request, version = _request(self._broker_id, self._broker_epoch(), changes)
+        try:
+            response = await self._sender.send(request, version)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the change is wanted still
+            self._logger.warning("Asking the controller for %d changes of ISRs failed: %s", len(changes), error)
+            return False
+        if response.error_code:
+            self._logger.warning(
+                "The controller answers AlterPartition of broker epoch %d with %s; asking again",
+                *(request.broker_epoch, ErrorCode.for_code(response.error_code).name),
+            )
+            return False
+        answers = _answers(response, version, changes)
+        may_go_on = True
+        for change in changes:
+            answer = answers.get(change.partition)
+            if answer is None:
+                self._logger.warning("The controller did not answer the change of the ISR of %s", change.partition)
+                may_go_on = False  # it waits for the next request
+                continue
+            _, on_answer = self._waiting.pop(change.partition)
+            try:
+                on_answer(answer)
+            except Exception:
+                self._logger.exception("Taking over the controller's answer for %s failed", change.partition)
+            # What was asked again at once was refused for a reason that may pass.
+            may_go_on = may_go_on and change.partition not in self._waiting
+        return may_go_on
+
+
+def _request(broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> tuple[AlterPartitionRequest, int]:
+    """The request, and its version: topics are named by their ids where all of them have one."""
+    version = _VERSION_WITHOUT_TOPIC_IDS if any(change.topic_id == ZERO_UUID for change in changes) else VERSION
+    topics: dict[str, AlterPartitionRequest.TopicData] = {}
+    for change in changes:
+        name = change.partition.topic
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = AlterPartitionRequest.TopicData(topic_name=name, topic_id=change.topic_id)
+        partition = AlterPartitionRequest.PartitionData(
+            partition_index=change.partition.partition,
+            leader_epoch=change.leader_epoch,
+            partition_epoch=change.partition_epoch,
+        )
+        if version == VERSION:
+            # Epochs of brokers are the KRaft controller's way; a controller that uses ZooKeeper sees who is alive.
+            partition.new_isr_with_epochs = [
+                AlterPartitionRequest.BrokerState(broker_id=member, broker_epoch=_NO_BROKER_EPOCH)
+                for member in change.isr
+            ]
+        else:
+            partition.new_isr = list(change.isr)
+        topic.partitions.append(partition)
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values())), version
+
+
+def _answers(
+    response: AlterPartitionResponse, version: int, changes: Iterable[IsrChange]
+) -> dict[TopicPartition, IsrAnswer]:
+    names = {bytes(change.topic_id): change.partition.topic for change in changes}
+    answers: dict[TopicPartition, IsrAnswer] = {}
+    for topic in response.topics:
+        name = names.get(bytes(topic.topic_id)) if version > _VERSION_WITHOUT_TOPIC_IDS else topic.topic_name
+        if name is None:
+            continue
+        for partition in topic.partitions:
+            answers[TopicPartition(name, partition.partition_index)] = IsrAnswer(
+                error=ErrorCode.for_code(partition.error_code),
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                isr=tuple(partition.isr),
+            )
+    return answers

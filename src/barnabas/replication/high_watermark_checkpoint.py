@@ -1,0 +1,54 @@
+"""High watermarks across restarts: `replication-offset-checkpoint` of each log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.log.log_directory import LogDirectory
+    from barnabas.log.partition_log import PartitionLog
+
+
+class HighWatermarkCheckpoints:
+    """What the files said at the start, and writing them.
+
+    A high watermark from a file is a lower bound: the log holds it within its own bounds, and a leader raises it again.
+    Without one a log begins at its start offset, which is safe, and only makes its first readers wait.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._loaded: dict[str, dict[TopicPartition, int]] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+
+    def load(self, directories: Iterable[LogDirectory]) -> None:
+        """Reads the files of the directories, once, before any log is taken over."""
+        for directory in directories:
+            self._loaded[directory.path] = dict(directory.read_high_watermarks())
+
+    def restore(self, log: PartitionLog) -> None:
+        """Sets the high watermark of a log that is taken over, or made."""
+        known = self._loaded.get(log.log_directory.path, {})
+        log.update_high_watermark(known.pop(log.partition, 0))
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition is deleted; a later one of its name begins anew."""
+        for known in self._loaded.values():
+            known.pop(partition, None)
+
+    async def write(self, logs: Iterable[PartitionLog], directories: Iterable[LogDirectory]) -> None:
+        """Writes the high watermarks of these logs, and those that were loaded and not taken over yet. A directory in
+        which nothing moved since is left alone."""
+        offsets: dict[str, dict[TopicPartition, int]] = {
+            path: dict(known) for path, known in self._loaded.items() if known
+        }
+        for log in logs:
+            offsets.setdefault(log.log_directory.path, {})[log.partition] = log.high_watermark
+        for directory in directories:
+            present = offsets.get(directory.path, {})
+            if self._written.get(directory.path, {}) != present:
+                await directory.write_high_watermarks(present)
+                self._written[directory.path] = present

@@ -1,0 +1,97 @@
+"""What a LeaderAndIsr request says of each partition, and which of that a broker takes over."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_GROUPED_BY_TOPIC_SINCE_VERSION = 5
+
+
+class ToldPartition(NamedTuple):
+    """One partition of a request."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    """ZERO_UUID where the request names none."""
+    state: LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+
+class Verdict(enum.Enum):
+    """What becomes of one partition of a request."""
+
+    LEAD = "lead"
+    FOLLOW = "follow"
+    TAKE_TOPIC_ID = "take the topic id"
+    """The same leader epoch; only the id of the topic is news (a cluster that begins to use ids)."""
+    REFUSE = "refuse"
+
+
+class Judgement(NamedTuple):
+    """The verdict, and the code of a refusal."""
+
+    verdict: Verdict
+    error: ErrorCode = ErrorCode.NONE
+
+
+def told_partitions(request: LeaderAndIsrRequest) -> Iterator[ToldPartition]:
+    """The partitions of a request of any version, in its order."""
+    for state in request.ungrouped_partition_states:
+        yield ToldPartition(TopicPartition(state.topic_name, state.partition_index), ZERO_UUID, state)
+    for topic in request.topic_states:
+        topic_id = Uuid(topic.topic_id)
+        for state in topic.partition_states:
+            yield ToldPartition(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
+
+
+def judge(
+    told: ToldPartition, broker_id: int, *, leader_epoch: int, topic_id: Uuid, is_kraft_controller: bool = False
+) -> Judgement:
+    """What a broker makes of a partition that it knows at `leader_epoch` (-1: not at all) and by `topic_id`.
+
+    Only a greater leader epoch is accepted, since every change that is meant for replicas comes with one; what is not
+    greater was sent before what we know, whichever way it took.
+    """
+    state = told.state
+    if ZERO_UUID not in (told.topic_id, topic_id) and told.topic_id != topic_id:
+        return Judgement(Verdict.REFUSE, ErrorCode.INCONSISTENT_TOPIC_ID)
+    if state.leader_epoch > leader_epoch or (is_kraft_controller and state.leader_epoch == leader_epoch):
+        if broker_id not in state.replicas:
+            return Judgement(Verdict.REFUSE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Judgement(Verdict.LEAD if state.leader == broker_id else Verdict.FOLLOW)
+    if state.leader_epoch == leader_epoch and topic_id == ZERO_UUID != told.topic_id:
+        return Judgement(Verdict.TAKE_TOPIC_ID)
+    return Judgement(Verdict.REFUSE, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+
+def response(
+    told: Iterable[ToldPartition], errors: Mapping[TopicPartition, ErrorCode], version: int, error: ErrorCode
+) -> LeaderAndIsrResponse:
+    """The answer: `error` for the request, and the code of each partition, which is `error` where none is given."""
+    answer = LeaderAndIsrResponse(error_code=error)
+    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    for partition in told:
+        outcome = LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+            partition_index=partition.topic_partition.partition, error_code=errors.get(partition.topic_partition, error)
+        )
+        if version < _GROUPED_BY_TOPIC_SINCE_VERSION:
+            outcome.topic_name = partition.topic_partition.topic
+            answer.partition_errors.append(outcome)
+            continue
+        topic = topics.get(partition.topic_id)
+        if topic is None:
+            topic = topics[partition.topic_id] = LeaderAndIsrResponse.LeaderAndIsrTopicError(
+                topic_id=partition.topic_id
+            )
+            answer.topics.append(topic)
+        topic.partition_errors.append(outcome)
+    return answer

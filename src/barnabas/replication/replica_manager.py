@@ -1,0 +1,536 @@
+"""The replicas of one broker: what the controller tells of them, and the tasks that look after them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.purgatory import DelayedOperation, Purgatory
+from barnabas.replication.alter_partition import AlterPartitionManager
+from barnabas.replication.fetch_protocol import FetchProtocol
+from barnabas.replication.fetcher_context import FetcherContext
+from barnabas.replication.fetcher_manager import FetcherManager
+from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetchPhase
+from barnabas.replication.high_watermark_checkpoint import HighWatermarkCheckpoints
+from barnabas.replication.leader_and_isr import ToldPartition, Verdict, judge, response, told_partitions
+from barnabas.replication.partition import INITIAL_LEADER_EPOCH, Partition
+from barnabas.replication.partition_context import PartitionContext
+from barnabas.replication.reconsidering import Reconsidering
+from barnabas.replication.replica_metrics import ReplicaMetrics
+from barnabas.replication.settings import ReplicaSettings
+from barnabas.replication.stop_replica import StoppedPartition, stopped_partitions
+from barnabas.replication.wake_ups import WakeUps
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import StopReplicaResponse
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import Node
+    from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.kernel.host import Host
+    from barnabas.kernel.logs import Logs
+    from barnabas.kernel.metrics import MetricsRegistry
+    from barnabas.kernel.scheduler import Scheduler
+    from barnabas.kernel.timers import Timers
+    from barnabas.link.tick import Tick
+    from barnabas.log.log_config import LogConfig
+    from barnabas.log.log_directory import LogDirectory
+    from barnabas.log.log_manager import LogManager
+    from barnabas.log.partition_log import PartitionLog
+    from barnabas.replication.ports import AlterPartitionSender, LeaderConnections, OnLeadershipChange, OnStop
+    from barnabas.wire.messages import (
+        LeaderAndIsrRequest,
+        LeaderAndIsrResponse,
+        StopReplicaRequest,
+        UpdateMetadataRequest,
+    )
+
+INITIAL_CONTROLLER_EPOCH: Final = 0
+_NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
+
+
+class ReplicaManager:
+    """Hosts the partitions of which this broker has a replica.
+
+    All calls are made on the loop. Requests of the controller are applied one after another, each without a break, so
+    that nobody sees half of one.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        host: Host,
+        *,
+        timers: Timers,
+        scheduler: Scheduler,
+        tick: Tick,
+        metrics: MetricsRegistry,
+        logs: Logs,
+        settings: ReplicaSettings,
+        log_manager: LogManager,
+        log_config: Callable[[str], LogConfig],
+        metadata_cache: MetadataCache,
+        inter_broker_listener_name: str,
+        alter_partition: AlterPartitionSender,
+        connections: LeaderConnections,
+        broker_epoch: Callable[[], int],
+        protocol: FetchProtocol | None = None,
+        on_leadership_change: OnLeadershipChange | None = None,
+        on_stop: OnStop | None = None,
+        on_directory_failed: Callable[[LogDirectory], object] | None = None,
+    ) -> None:
+        """`log_config` gives the config of a topic's logs, from memory; `broker_epoch` the present one of this broker;
+        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`.
+        """
+        self.controller_epoch = INITIAL_CONTROLLER_EPOCH
+        """Of the newest controller that was heard of."""
+        self.offline_partitions: set[TopicPartition] = set()
+        """Replicas in log directories that have failed."""
+        self.on_leadership_change = on_leadership_change
+        self.on_stop = on_stop
+        self.on_directory_failed = on_directory_failed
+        self._broker_id = broker_id
+        self._loop = host.loop
+        self._scheduler = scheduler
+        self._settings = settings
+        self._log_manager = log_manager
+        self._log_config = log_config
+        self._metadata_cache = metadata_cache
+        self._listener_name = inter_broker_listener_name
+        self._logger = logs.logger("kafka.server.ReplicaManager")
+        self._state_changes = logs.logger("state.change.logger")
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self.produce_purgatory: Purgatory[DelayedOperation] = Purgatory("Produce", timers, self._logger)
+        self.fetch_purgatory: Purgatory[DelayedOperation] = Purgatory("Fetch", timers, self._logger)
+        self.delete_records_purgatory: Purgatory[DelayedOperation] = Purgatory("DeleteRecords", timers, self._logger)
+        self._wake_ups = WakeUps(
+            tick, (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory), self._logger
+        )
+        self._metrics = ReplicaMetrics(
+            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
+        )
+        for purgatory in self._purgatories:
+            self._metrics.add_purgatory(purgatory)
+        self._alter_partition = AlterPartitionManager(
+            broker_id,
+            alter_partition,
+            loop=host.loop,
+            timers=timers,
+            broker_epoch=broker_epoch,
+            logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
+        )
+        self._reconsidering = Reconsidering(timers, settings.fetch_wait_max_ms)
+        self._context = PartitionContext(
+            broker_id=broker_id,
+            now=host.loop.time,
+            lag_max_seconds=settings.lag_time_max_ms / 1000,
+            is_alive=self._is_alive,
+            alter_partition=self._alter_partition.submit,
+            reconsider_later=self._reconsidering.add,
+            wake_ups=self._wake_ups,
+            expands=self._metrics.expands,
+            shrinks=self._metrics.shrinks,
+            failed_updates=self._metrics.failed_updates,
+            logger=logs.logger("kafka.cluster.Partition"),
+            state_changes=self._state_changes,
+        )
+        self._fetchers = FetcherManager(
+            FetcherContext(
+                broker_id=broker_id,
+                broker_epoch=broker_epoch,
+                loop=host.loop,
+                timers=timers,
+                settings=settings,
+                protocol=protocol or FetchProtocol(),
+                connections=connections,
+                write_queue=log_manager.write_queue,
+                wake_ups=self._wake_ups,
+                logger=logs.logger("kafka.server.ReplicaFetcherThread"),
+            ),
+            settings.fetchers_per_leader,
+            metrics,
+        )
+        self._checkpoints = HighWatermarkCheckpoints(self._logger)
+        self._checkpoints_started = False
+        self._is_stopping = False
+
+    # Looking up.
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """The replicas that are hosted here, without those of failed log directories."""
+        return self._partitions
+
+    @property
+    def fetchers(self) -> FetcherManager:
+        """Who fetches what this broker follows."""
+        return self._fetchers
+
+    @property
+    def wake_ups(self) -> WakeUps:
+        """Tells those who wait for something in a partition."""
+        return self._wake_ups
+
+    def find_partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """None if there is no replica here, or if its log directory has failed."""
+        return self._partitions.get(topic_partition)
+
+    def get_partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition. Raises KafkaError: KAFKA_STORAGE_ERROR for one in a failed directory, NOT_LEADER_OR_FOLLOWER
+        for one that is elsewhere, UNKNOWN_TOPIC_OR_PARTITION for one that is not known at all."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        name = f"{topic_partition.topic}-{topic_partition.partition}"
+        if topic_partition in self.offline_partitions:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is in an offline log directory")
+        if self._metadata_cache.image.partition(topic_partition) is not None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._broker_id} has no replica of {name}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
+
+    def leader_partitions(self) -> list[Partition]:
+        """The partitions that this broker leads."""
+        return [partition for partition in self._partitions.values() if partition.is_leader]
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Wakes who waits for something in the partition; for whoever changes its log otherwise than through it."""
+        self._wake_ups.add(partition)
+
+    # Life.
+
+    def start(self) -> None:
+        """Reads the high watermarks and starts the tasks. The logs are loaded, and no request has been served yet."""
+        self._checkpoints.load(self._log_manager.live_directories)
+        # A follower that lags may stay in the ISR for one and a half times replica.lag.time.max.ms.
+        self._scheduler.schedule(
+            "isr-expiration", self._expire_followers, period_ms=max(1.0, self._settings.lag_time_max_ms / 2)
+        )
+
+    async def stop(self) -> None:
+        """Ends the fetchers and whatever waits, and writes the high watermarks. The logs are to be closed after it."""
+        self._is_stopping = True
+        await self._fetchers.close()
+        await self._alter_partition.close()
+        self._reconsidering.close()
+        for purgatory in self._purgatories:
+            for operation in purgatory.close():
+                operation.force_complete()
+        await self._write_checkpoints()
+        self._metrics.close()
+
+    def begin_controlled_shutdown(self) -> None:
+        """No fetcher is started any more for partitions that move away."""
+        self._is_stopping = True
+
+    # Requests of the controller.
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Takes over who leads what. The answer has the outcome of each partition."""
+        told = list(told_partitions(request))
+        if request.controller_epoch < self.controller_epoch:
+            self._state_changes.warning(
+                "Ignoring LeaderAndIsr request from controller %d since its controller epoch %d is old. Latest known "
+                "controller epoch is %d",
+                *(request.controller_id, request.controller_epoch, self.controller_epoch),
+            )
+            return response(told, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        started = self._loop.time()
+        errors: dict[TopicPartition, ErrorCode] = {}
+        leads: list[tuple[Partition, ToldPartition]] = []
+        follows: list[tuple[Partition, ToldPartition]] = []
+        for partition in told:
+            self._sort(partition, leads, follows, errors, is_kraft_controller=request.is_kraft_controller)
+        became_leader = self._lead(leads, errors)
+        became_follower = self._follow(follows, errors)
+        self._fetchers.close_idle()
+        self._start_checkpoints()
+        self._tell_leadership(became_leader, became_follower)
+        self._state_changes.info(
+            "Finished LeaderAndIsr request of %d partitions from controller %d epoch %d in %d ms: %d led, %d followed",
+            *(len(told), request.controller_id, request.controller_epoch, (self._loop.time() - started) * 1000),
+            *(len(became_leader), len(became_follower)),
+        )
+        return response(told, errors, version, ErrorCode.NONE)
+
+    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stops replicas, and deletes those that the request says; the answer comes when their logs are out of the
+        way. Everything else is done before this suspends."""
+        answer = StopReplicaResponse()
+        if request.controller_epoch < self.controller_epoch:
+            self._state_changes.warning(
+                "Ignoring StopReplica request from controller %d since its controller epoch %d is old. Latest known "
+                "controller epoch is %d",
+                *(request.controller_id, request.controller_epoch, self.controller_epoch),
+            )
+            answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
+            return answer
+        self.controller_epoch = request.controller_epoch
+        errors: dict[TopicPartition, ErrorCode] = {}
+        stopped: list[StoppedPartition] = []
+        for partition in stopped_partitions(request):
+            error = self._refusal_to_stop(partition)
+            errors[partition.topic_partition] = error
+            if error is ErrorCode.NONE:
+                stopped.append(partition)
+        self._stop(stopped)
+        for deleted in [partition.topic_partition for partition in stopped if partition.delete]:
+            try:
+                await self._log_manager.delete_log(deleted)
+            except KafkaError as failure:
+                self._state_changes.error("Deleting replica %s failed: %s", deleted, failure)
+                errors[deleted] = failure.code
+        answer.partition_errors = [
+            StopReplicaResponse.StopReplicaPartitionError(
+                topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=error
+            )
+            for topic_partition, error in errors.items()
+        ]
+        return answer
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> MetadataChange:
+        """Takes over what the controller tells of the cluster. Raises KafkaError with STALE_CONTROLLER_EPOCH."""
+        if request.controller_epoch < self.controller_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"controller {request.controller_id} speaks in epoch {request.controller_epoch}; "
+                f"{self.controller_epoch} is known",
+            )
+        change = self._metadata_cache.apply(request)
+        self.controller_epoch = request.controller_epoch
+        return change
+
+    def log_directory_failed(self, directory: LogDirectory) -> None:
+        """Stops serving the replicas of a directory, for the log manager."""
+        failed = [
+            partition
+            for partition in self._partitions.values()
+            if partition.log is not None and partition.log.log_directory is directory
+        ]
+        self._fetchers.remove(partition.topic_partition for partition in failed)
+        for partition in failed:
+            self._take_offline(partition)
+        self._logger.warning("Stopped serving %d replicas in directory %s", len(failed), directory.path)
+        if self.on_directory_failed is not None:
+            self.on_directory_failed(directory)
+
+    # Becoming leader or follower.
+
+    def _sort(
+        self,
+        told: ToldPartition,
+        leads: list[tuple[Partition, ToldPartition]],
+        follows: list[tuple[Partition, ToldPartition]],
+        errors: dict[TopicPartition, ErrorCode],
+        *,
+        is_kraft_controller: bool,
+    ) -> None:
+        """Judges one partition of a request."""
+        topic_partition = told.topic_partition
+        if topic_partition in self.offline_partitions:
+            self._refuse(told, ErrorCode.KAFKA_STORAGE_ERROR, errors)
+            return
+        partition = self._partitions.get(topic_partition)
+        log = (
+            self._log_manager.get_log(topic_partition) if partition is None or partition.log is None else partition.log
+        )
+        judgement = judge(
+            told,
+            self._broker_id,
+            leader_epoch=INITIAL_LEADER_EPOCH if partition is None else partition.leader_epoch,
+            topic_id=ZERO_UUID if log is None or log.topic_id is None else log.topic_id,
+            is_kraft_controller=is_kraft_controller,
+        )
+        match judgement.verdict:
+            case Verdict.REFUSE:
+                self._refuse(told, judgement.error, errors)
+            case Verdict.TAKE_TOPIC_ID:
+                if log is not None:
+                    log.assign_topic_id(told.topic_id)
+                errors[topic_partition] = ErrorCode.NONE
+            case Verdict.LEAD | Verdict.FOLLOW:
+                if partition is None:
+                    partition = self._partitions[topic_partition] = Partition(topic_partition, self._context)
+                    self._metrics.add_partition(partition)
+                errors[topic_partition] = ErrorCode.NONE
+                (leads if judgement.verdict is Verdict.LEAD else follows).append((partition, told))
+
+    def _refuse(self, told: ToldPartition, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]) -> None:
+        errors[told.topic_partition] = error
+        self._state_changes.info(
+            "Ignoring LeaderAndIsr for partition %s at leader epoch %d, controller epoch %d: %s",
+            *(told.topic_partition, told.state.leader_epoch, told.state.controller_epoch, error.name),
+        )
+
+    def _lead(
+        self, leads: list[tuple[Partition, ToldPartition]], errors: dict[TopicPartition, ErrorCode]
+    ) -> list[Partition]:
+        self._fetchers.remove(told.topic_partition for _, told in leads)
+        became: list[Partition] = []
+        for partition, told in leads:
+            try:
+                if partition.become_leader(told.state, functools.partial(self._make_log, told)):
+                    became.append(partition)
+            except KafkaError as error:
+                self._failed_to_become(partition, error, errors)
+        return became
+
+    def _follow(
+        self, follows: list[tuple[Partition, ToldPartition]], errors: dict[TopicPartition, ErrorCode]
+    ) -> list[Partition]:
+        image = self._metadata_cache.image
+        became: list[Partition] = []
+        for partition, told in follows:
+            try:
+                if image.is_alive(told.state.leader):
+                    if partition.become_follower(told.state, functools.partial(self._make_log, told)):
+                        became.append(partition)
+                else:
+                    self._state_changes.error(
+                        "Cannot become follower of partition %s at leader epoch %d: the leader %d is not alive",
+                        *(told.topic_partition, told.state.leader_epoch, told.state.leader),
+                    )
+                    partition.create_log(functools.partial(self._make_log, told))
+            except KafkaError as error:
+                self._failed_to_become(partition, error, errors)
+        # Their fetchers must be out of the way before it is known from where to fetch.
+        self._fetchers.remove(partition.topic_partition for partition in became)
+        if not self._is_stopping:
+            self._fetch(became)
+        return became
+
+    def _fetch(self, partitions: Iterable[Partition]) -> None:
+        wanted: dict[Node, list[FetchedPartition]] = {}
+        for partition in partitions:
+            leader = self._metadata_cache.image.node(partition.leader_id, self._listener_name)
+            log = partition.log
+            if leader is None or log is None:
+                self._state_changes.error(
+                    "Not fetching partition %s: its leader %d has no listener %s",
+                    *(partition.topic_partition, partition.leader_id, self._listener_name),
+                )
+                continue
+            epoch = log.latest_epoch
+            is_known = epoch is not None and self._fetchers.truncates_on_fetch
+            wanted.setdefault(leader, []).append(
+                FetchedPartition(
+                    partition,
+                    partition.topic_id,
+                    partition.leader_epoch,
+                    log.high_watermark if epoch is None else log.log_end_offset,
+                    NO_FETCHED_EPOCH if epoch is None else epoch,
+                    FetchPhase.FETCHING if is_known else FetchPhase.TRUNCATING,
+                )
+            )
+        self._fetchers.add(wanted)
+
+    def _make_log(self, told: ToldPartition) -> PartitionLog:
+        """The partition's log, made where there is none. Raises KafkaError with KAFKA_STORAGE_ERROR."""
+        topic_partition = told.topic_partition
+        topic_id = None if told.topic_id == ZERO_UUID else told.topic_id
+        log = self._log_manager.get_or_create_log(
+            topic_partition,
+            is_new=told.state.is_new,
+            topic_id=topic_id,
+            config=self._log_config(topic_partition.topic),
+        )
+        if topic_id is not None and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        self._checkpoints.restore(log)
+        return log
+
+    def _failed_to_become(
+        self, partition: Partition, error: KafkaError, errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        errors[partition.topic_partition] = error.code
+        self._state_changes.error(
+            "Skipped the state change for partition %s since its replica is offline: %s",
+            *(partition.topic_partition, error),
+        )
+        self._fetchers.remove((partition.topic_partition,))
+        self._take_offline(partition)
+
+    def _tell_leadership(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
+        if self.on_leadership_change is not None and (became_leader or became_follower):
+            try:
+                self.on_leadership_change(became_leader, became_follower)
+            except Exception:
+                self._logger.exception("Telling of new leaders and followers failed")
+
+    # Stopping.
+
+    def _refusal_to_stop(self, stopped: StoppedPartition) -> ErrorCode:
+        if stopped.topic_partition in self.offline_partitions:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            partition = self._partitions.get(stopped.topic_partition)
+            # A replica that is not hosted may have a log all the same, of a topic deleted while this broker was down.
+            is_fenced = partition is not None and stopped.is_fenced_by(partition.leader_epoch)
+            error = ErrorCode.FENCED_LEADER_EPOCH if is_fenced else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            self._state_changes.warning(
+                "Ignoring StopReplica (delete=%s) for partition %s at leader epoch %d: %s",
+                *(stopped.delete, stopped.topic_partition, stopped.leader_epoch, error.name),
+            )
+        return error
+
+    def _stop(self, stopped: list[StoppedPartition]) -> None:
+        self._fetchers.remove(partition.topic_partition for partition in stopped)
+        self._fetchers.close_idle()
+        for topic_partition, leader_epoch, delete in stopped:
+            partition = self._partitions.get(topic_partition)
+            if partition is not None:
+                # Who waits is woken: what it waits for may never come.
+                self._wake_ups.add(partition)
+                if delete:
+                    del self._partitions[topic_partition]
+                    self._metrics.remove_partition(partition)
+                    partition.close()
+            if delete:
+                self._checkpoints.forget(topic_partition)
+            self._state_changes.info(
+                "Stopped replica of partition %s at leader epoch %d%s",
+                *(topic_partition, leader_epoch, ", to be deleted" if delete else ""),
+            )
+        if self.on_stop is not None and stopped:
+            try:
+                self.on_stop([(*partition,) for partition in stopped])
+            except Exception:
+                self._logger.exception("Telling of stopped replicas failed")
+
+    def _take_offline(self, partition: Partition) -> None:
+        self._partitions.pop(partition.topic_partition, None)
+        self._metrics.remove_partition(partition)
+        self.offline_partitions.add(partition.topic_partition)
+        partition.close(is_offline=True)
+
+    # Tasks.
+
+    def _expire_followers(self) -> None:
+        for partition in list(self._partitions.values()):
+            if partition.is_leader:
+                partition.expire_followers()
+
+    def _start_checkpoints(self) -> None:
+        """Not before the first LeaderAndIsr: until then hardly a partition would be in the files."""
+        if not self._checkpoints_started:
+            self._checkpoints_started = True
+            self._scheduler.schedule(
+                "highwatermark-checkpoint",
+                self._write_checkpoints,
+                period_ms=self._settings.high_watermark_checkpoint_interval_ms,
+            )
+
+    async def _write_checkpoints(self) -> None:
+        if self._checkpoints_started:
+            logs = [partition.log for partition in self._partitions.values() if partition.log is not None]
+            await self._checkpoints.write(logs, self._log_manager.live_directories)
+
+    def _is_alive(self, broker_id: int) -> bool:
+        return broker_id in self._metadata_cache.image.brokers
+
+    @property
+    def _purgatories(self) -> tuple[Purgatory[Any], ...]:
+        return self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory
