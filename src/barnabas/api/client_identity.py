@@ -14,7 +14,7 @@ def client_of(context: RequestContext) -> Client:
 
 
 def java_address(host: str) -> str:
-    """An IP address as Java's `InetAddress.toString` gives it: a slash ahead, and none of the zeros of IPv6 left out."""
+    """An IP address as Java's `InetAddress.toString` gives it: a slash ahead, every group of IPv6 written out."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -2,7 +2,7 @@
 
 Answered when the offsets are committed to `__consumer_offsets`. Version 0 keeps them in ZooKeeper, as it always has.
 Version 1 may bring a time of the commit, versions 2 to 4 a retention. Partitions that do not exist have an error of
-their own. Nothing is left out; member epochs of version 9 belong to groups of the consumer protocol, which are none here.
+their own. Nothing is left out; member epochs of version 9 belong to groups of the consumer protocol, which are none.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ Buffer = bytes | bytearray | memoryview
 class InternalLog(Protocol):
     """The partitions of internal topics that this broker leads.
 
-    `leader_epoch` is the epoch in which a shard was elected: in any other epoch of the partition the call is refused,
-    so that a shard which has not yet heard of its successor changes nothing.
+    `leader_epoch` is the epoch in which a shard was elected. Later epochs will do while this broker leads in them too;
+    a partition that it leads no more, or not yet, refuses the call.
     """
 
     def start_append(
@@ -41,7 +41,7 @@ class InternalLog(Protocol):
         ...
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
-        """Start and end of the log; raises `KafkaError` unless this broker leads the partition in that epoch."""
+        """Start and end of the log; raises `KafkaError` unless this broker leads the partition."""
         ...
 
     async def read(self, partition: TopicPartition, leader_epoch: int, offset: int, bytes_max: int) -> Buffer:

@@ -253,9 +253,11 @@ class ShardRuntime(Generic[Content, Loader]):
         shard.loading = self._loop.create_task(self._load(shard), name=f"load-{self.topic}-{index}")
 
     def resign(self, index: int, leader_epoch: int | None) -> None:
-        """This broker leads the partition no more, as of that epoch; None for whatever epoch."""
+        """This broker leads the partition no more, as of that epoch; None, or what the controller says instead of an
+        epoch while it deletes a topic, stands for whatever epoch.
+        """
         current = self._epochs.get(index)
-        if leader_epoch is not None:
+        if leader_epoch is not None and leader_epoch >= 0:
             if current is not None and leader_epoch < current:
                 self._logger.info(
                     "Not unloading %s-%d in epoch %d since the current epoch is %d",

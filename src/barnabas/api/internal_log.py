@@ -1,0 +1,97 @@
+"""The partitions of internal topics as coordinators see them (`coordinators.ports.InternalLog`), on this broker's
+replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.ports import Buffer
+from barnabas.log.partition_log import PartitionLog
+from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.reading import LogReader
+from barnabas.replication.acknowledgements import Acknowledgements
+from barnabas.replication.partition import ACKS_ALL, Partition
+from barnabas.replication.produce import Partitions
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_validation import AppendOrigin
+
+_NOT_APPENDED: Final = -1
+_NO_ACKS: Final = 0
+
+
+class ReplicatedInternalLog:
+    """Appends as a producer with acks of all would, but in the name of a coordinator.
+
+    A shard of epoch 3 goes on while its broker leads in epoch 4 as well: an epoch may begin without a change of leader,
+    and a shard is told at once when its broker leads no more. What is refused is an epoch that this broker has not
+    heard of, and a partition that it does not lead.
+    """
+
+    def __init__(self, partitions: Partitions, acknowledgements: Acknowledgements, reader: LogReader) -> None:
+        """`partitions` is the replica manager."""
+        self._partitions = partitions
+        self._acknowledgements = acknowledgements
+        self._reader = reader
+
+    def start_append(
+        self,
+        partition: TopicPartition,
+        leader_epoch: int,
+        batch: bytearray,
+        *,
+        timeout_ms: float,
+        on_done: Callable[[int, ErrorCode], None],
+    ) -> None:
+        try:
+            replica, log = self._leader(partition, leader_epoch)
+            result = replica.append(
+                memoryview(batch), required_acks=ACKS_ALL, produce_version=None, origin=AppendOrigin.COORDINATOR
+            )
+        except KafkaError as error:
+            on_done(_NOT_APPENDED, error.code)
+            return
+        self._acknowledgements.when_replicated(
+            replica, log, result.last_offset + 1, round(timeout_ms), _Answer(result.first_offset, on_done)
+        )
+
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
+        replica, _ = self._leader(partition, leader_epoch)
+        replica.append(memoryview(batch), required_acks=_NO_ACKS, produce_version=None, origin=AppendOrigin.COORDINATOR)
+
+    def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+        _, log = self._leader(partition, leader_epoch)
+        return log.log_start_offset, log.log_end_offset
+
+    async def read(self, partition: TopicPartition, leader_epoch: int, offset: int, bytes_max: int) -> Buffer:
+        _, log = self._leader(partition, leader_epoch)
+        plan = log.read(offset, bytes_max, ReadIsolation.LOG_END, has_minimum=True).plan
+        if plan is None:
+            return b""
+        cached = self._reader.read_cached(plan)
+        return await self._reader.read(plan) if cached is None else cached
+
+    def _leader(self, partition: TopicPartition, leader_epoch: int) -> tuple[Partition, PartitionLog]:
+        replica = self._partitions.get_partition(partition)
+        log = replica.leader_log()
+        if replica.leader_epoch < leader_epoch:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"{partition} is led in epoch {replica.leader_epoch}, and epoch {leader_epoch} is not known yet",
+            )
+        return replica, log
+
+
+class _Answer:
+    """Tells a coordinator what became of its batch."""
+
+    __slots__ = ("_base_offset", "_on_done")
+
+    def __init__(self, base_offset: int, on_done: Callable[[int, ErrorCode], None]) -> None:
+        self._base_offset = base_offset
+        self._on_done = on_done
+
+    def give(self, code: ErrorCode) -> None:
+        self._on_done(self._base_offset, code)
