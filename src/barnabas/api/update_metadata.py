@@ -1,0 +1,37 @@
+"""UpdateMetadata, 0 to 8: the controller tells this broker of brokers, topics and leaders.
+
+Refused for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been replaced
+(STALE_CONTROLLER_EPOCH). Left out: the full requests of a migration from ZooKeeper to KRaft, which are taken for
+partial ones.
+"""
+
+from __future__ import annotations
+
+from barnabas.api.context import RequestContext
+from barnabas.api.control_requests import BrokerEpoch, check_broker_epoch
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+class UpdateMetadataHandler:
+    """Hands the request to the replica manager, which knows the newest controller. Who wants to know of changes listens
+    to the metadata cache."""
+
+    api_key = ApiKey.UPDATE_METADATA
+    versions = (0, 8)
+
+    def __init__(self, replica_manager: ReplicaManager, broker_epoch: BrokerEpoch) -> None:
+        self._replica_manager = replica_manager
+        self._broker_epoch = broker_epoch
+
+    def handle(self, _context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        check_broker_epoch(request.broker_epoch, self._broker_epoch())
+        self._replica_manager.update_metadata(request)
+        return UpdateMetadataResponse()
+
+    def error_response(
+        self, _context: RequestContext, _request: UpdateMetadataRequest, error: KafkaError
+    ) -> UpdateMetadataResponse:
+        return UpdateMetadataResponse(error_code=error.code)
