@@ -88,8 +88,10 @@ class CreateTopicsHandler:
             return Result(name=name, error_code=outcome.code, error_message=outcome.detail, configs=[])
         topic_id = outcome.topic_id if is_made and outcome.topic_id is not None else ZERO_UUID
         if is_late:
-            return Result(name=name, topic_id=topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, configs=[])
-        result = Result(name=name, topic_id=topic_id, configs=[])
+            return Result(
+                name=name, topic_id=topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None, configs=[]
+            )
+        result = Result(name=name, topic_id=topic_id, error_message=None, configs=[])
         if are_told:
             result.num_partitions = len(outcome.assignment)
             result.replication_factor = outcome.replication_factor

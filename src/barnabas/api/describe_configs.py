@@ -60,7 +60,7 @@ class DescribeConfigsHandler:
         self._logger = logger
 
     def handle(
-        self, _context: RequestContext, request: DescribeConfigsRequest
+        self, context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
         for resource in request.resources:
             if resource.resource_type not in set(ResourceType) - {ResourceType.UNKNOWN, ResourceType.GROUP}:
@@ -74,8 +74,8 @@ class DescribeConfigsHandler:
             if resource.resource_type == ResourceType.TOPIC and resource.resource_name in self._metadata.image.topics
         )
         if topics:
-            return self._describe_with_topics(request, list(topics))
-        return self._describe(request, {})
+            return self._describe_with_topics(request, context.api_version, list(topics))
+        return self._describe(request, context.api_version, {})
 
     def error_response(
         self, _context: RequestContext, request: DescribeConfigsRequest, error: KafkaError
@@ -83,15 +83,17 @@ class DescribeConfigsHandler:
         return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
 
     async def _describe_with_topics(
-        self, request: DescribeConfigsRequest, topics: list[str]
+        self, request: DescribeConfigsRequest, api_version: int, topics: list[str]
     ) -> DescribeConfigsResponse:
         try:
             found = await self._store.get_many([config_path(ConfigEntityType.TOPICS, topic) for topic in topics])
         except CoordinationError as error:
             raise as_kafka_error(error, self._logger, "Reading the configs of topics") from None
-        return self._describe(request, dict(zip(topics, found, strict=True)))
+        return self._describe(request, api_version, dict(zip(topics, found, strict=True)))
 
-    def _describe(self, request: DescribeConfigsRequest, topics: dict[str, Found]) -> DescribeConfigsResponse:
+    def _describe(
+        self, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
+    ) -> DescribeConfigsResponse:
         results = []
         for resource in request.resources:
             try:
@@ -100,11 +102,7 @@ class DescribeConfigsHandler:
                 results.append(_failed(resource, error))
                 continue
             wanted = resource.configuration_keys
-            entries = [
-                _entry(each, with_synonyms=request.include_synonyms, with_documentation=request.include_documentation)
-                for each in described
-                if not wanted or each.name in wanted
-            ]
+            entries = [_entry(each, request, api_version) for each in described if not wanted or each.name in wanted]
             results.append(
                 Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
             )
@@ -162,13 +160,13 @@ def _logger(name: str, level: str) -> Described:
     )
 
 
-def _entry(described: Described, *, with_synonyms: bool, with_documentation: bool) -> Entry:
-    synonyms = described.synonyms if with_synonyms else ()
+def _entry(described: Described, request: DescribeConfigsRequest, api_version: int) -> Entry:
+    synonyms = described.synonyms if request.include_synonyms else ()
     return Entry(
         name=described.name,
         value=described.value,
         read_only=described.read_only,
-        is_default=described.source is ConfigSource.DEFAULT,
+        is_default=api_version == 0 and described.source is ConfigSource.DEFAULT,
         config_source=described.source,
         is_sensitive=described.sensitive,
         synonyms=[
@@ -176,5 +174,5 @@ def _entry(described: Described, *, with_synonyms: bool, with_documentation: boo
             for each in synonyms
         ],
         config_type=described.type,
-        documentation=described.documentation if with_documentation else None,
+        documentation=described.documentation if request.include_documentation else None,
     )
