@@ -33,6 +33,8 @@ class LoadedLog:
     recovery_point: int
     unsynced_segments: Sequence[Segment] = ()
     """Segments before the active one that may not be durable, with their indexes."""
+    complete_end_offset: int = -1
+    """Where the log ends, if all of it, the indexes too, is durable; otherwise -1."""
     is_new: bool = False
 
 

@@ -111,6 +111,7 @@ class _Loading:
             )
             self._drop(self.segments)
             producers = self._begin_anew(epochs, request.log_start_offset)
+        self.segments[-1].read_age()
         end_offset = self.segments[-1].next_offset
         start_offset = max(request.log_start_offset, self.segments[0].base_offset)
         epochs.truncate_from_end(end_offset)
@@ -130,6 +131,7 @@ class _Loading:
             log_start_offset=start_offset,
             log_end_offset=end_offset,
             recovery_point=end_offset if request.was_clean else min(request.recovery_point, end_offset),
+            complete_end_offset=end_offset if request.was_clean and not self.unsynced else -1,
             unsynced_segments=[segment for segment in self.unsynced if segment in self.segments[:-1]],
         )
 
@@ -194,7 +196,7 @@ class _Loading:
             state = replay_producers(self.files, self._replay(self.segments[:number], segment.base_offset), self.logger)
             cut_bytes = segment.recover(_Replay(segment, state, None, self.logger))
             if cut_bytes:
-                self.logger.error("%s was damaged: %d bytes are lost", segment.path, cut_bytes)
+                self.logger.warning("%s was damaged: %d bytes are lost", segment.path, cut_bytes)
                 self.progress.bytes_cut += cut_bytes
             self.unsynced.append(segment)
 

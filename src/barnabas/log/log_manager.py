@@ -1,7 +1,7 @@
 """All logs of a broker, over one or several log directories.
 
-Start: `open_directories`, then `load`, then `start`. Stop: `close`, when nobody appends any more. A directory whose disk
-fails goes offline with the logs in it, and the others go on.
+Start: `open_directories`, then `load`, then `start`. Stop: `close`, when nobody appends any more. A directory whose
+disk fails goes offline with the logs in it, and the others go on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
@@ -55,7 +56,7 @@ class LogManager:
         default_config: LogConfig | None = None,
         on_directory_offline: Callable[[LogDirectory], object] | None = None,
     ) -> None:
-        """`directories` are absolute paths, each once; `default_config` is that of topics without configs of their own."""
+        """`directories` are absolute paths, each once; `default_config` is that of topics without their own configs."""
         self.default_config = LogConfig() if default_config is None else default_config
         self.settings = settings
         self.on_directory_offline = on_directory_offline
@@ -68,6 +69,7 @@ class LogManager:
         self._deletions = Deletions(host, timers, self._logger)
         self._services = LogServices(
             host=host,
+            timers=timers,
             settings=settings,
             write_queue=self.write_queue,
             deletions=self._deletions,
@@ -78,6 +80,7 @@ class LogManager:
             LogDirectory(host, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
         self._metrics.register_directories()
 
@@ -177,6 +180,9 @@ class LogManager:
                 continue
             log = PartitionLog(self._services, directory, partition, config, loaded)
             self._add(log)
+            leaving = self._leaving.get(log.directory)
+            if leaving is not None:
+                log.keep_apart_from(leaving)
             self._logger.info("Created log for partition %s in %s", partition_directory_name(partition), log.directory)
             return log
 
@@ -209,13 +215,16 @@ class LogManager:
             unique_id = self._host.entropy(16).hex()
             name = marked_directory_name(partition, DirectoryKind.DELETE, unique_id)
             path = f"{log.log_directory.path}/{name}"
+            self._watch_leaving(log)
             try:
                 log.detach(path)
             except OSError as error:
                 log.log_directory.fail(error)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             self._logger.info(
-                "Log for partition %s is renamed to %s and is scheduled for deletion", *_said(partition, path)
+                "Log for partition %s is renamed to %s and is scheduled for deletion",
+                partition_directory_name(partition),
+                path,
             )
             self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
             changed[log.log_directory] = None
@@ -227,6 +236,21 @@ class LogManager:
             except OSError as error:
                 directory.fail(error)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _watch_leaving(self, log: PartitionLog) -> None:
+        """Work off the loop knows the directory by the name that it had; a new log there has to beware of it."""
+        work = log.background_work()
+        if not work:
+            return
+        path = log.directory
+        ended = asyncio.gather(*work, return_exceptions=True)
+        self._leaving[path] = ended
+
+        def forget(_: object) -> None:
+            if self._leaving.get(path) is ended:
+                del self._leaving[path]
+
+        ended.add_done_callback(forget)
 
     def _add(self, log: PartitionLog) -> None:
         self._logs[log.partition] = log
@@ -241,6 +265,10 @@ class LogManager:
             self._remove(log)
             log.go_offline()
         directory.let_go()
+        # Not within the append or read that has found it out: its caller is in the middle of something.
+        self._host.loop.call_soon(self._tell_offline, directory)
+
+    def _tell_offline(self, directory: LogDirectory) -> None:
         if self.on_directory_offline is not None:
             self.on_directory_offline(directory)
 
@@ -300,7 +328,7 @@ class LogManager:
                 try:
                     await log.close()
                 except KafkaError as error:
-                    self._logger.error("%r could not be completed: %s", log, error)
+                    self._logger.warning("%r could not be completed: %s", log, error)
 
         await asyncio.gather(*(close_log(log) for log in list(self._logs.values())))
         await self.checkpoint_recovery_points()
@@ -322,7 +350,3 @@ class LogManager:
             log.abandon()
         for directory in self.directories:
             directory.let_go()
-
-
-def _said(partition: TopicPartition, path: str) -> tuple[str, str]:
-    return partition_directory_name(partition), path

@@ -13,7 +13,12 @@ from barnabas.kernel.host import Files
 from barnabas.log.appending import marker_in
 from barnabas.log.batch_scan import scan_batches
 from barnabas.log.files import read_file, write_new
-from barnabas.log.names import PRODUCER_SNAPSHOT_SUFFIX, segment_file_name
+from barnabas.log.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    parse_segment_file,
+    segment_file_name,
+)
 from barnabas.log.producer_snapshot import (
     CorruptSnapshotError,
     ProducerSnapshotEntry,
@@ -43,6 +48,17 @@ def remove_snapshots(files: Files, directory: str, offsets: Iterable[int]) -> No
             files.unlink(snapshot_path(directory, offset))
         except FileNotFoundError:
             continue
+
+
+def remove_foreign(files: Files, directory: str, own_offsets: frozenset[int]) -> None:
+    """Removes the snapshots that are not the log's own, and the checkpoint of its leader epochs."""
+    for name in files.list_directory(directory):
+        parsed = parse_segment_file(name)
+        is_foreign = (
+            parsed is not None and parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX and parsed.offset not in own_offsets
+        )
+        if is_foreign or name == LEADER_EPOCH_CHECKPOINT:
+            files.unlink(f"{directory}/{name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class ProducerState:
     transaction_timeout_max_ms: int = 900_000
     end_offset: int = 0
     """Up to where (exclusive) the state reflects the log; what a snapshot is named by."""
-    changed_end_offset: int = 0
+    changed_end_offset: int = field(default=0, compare=False)
     """The end of the last batch that has changed anything: a log that is cut off behind it keeps its state."""
     _producers: dict[int, ProducerEntry] = field(default_factory=dict)
     _ongoing: dict[int, _Transaction] = field(default_factory=dict)  # by first offset, in that order
@@ -241,6 +241,11 @@ class ProducerState:
             return unreplicated if ongoing is None else ongoing
         return min(ongoing, unreplicated)
 
+    @property
+    def is_stable(self) -> bool:
+        """Whether no transaction keeps consumers back."""
+        return not self._ongoing and not self._unreplicated
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Ends the wait of the transactions whose markers are replicated."""
         if self._unreplicated:
@@ -289,7 +294,8 @@ class ProducerState:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
-        self.end_offset = self.changed_end_offset = end_offset
+        self.end_offset = end_offset
+        self.changed_end_offset = 0
 
     def snapshot(self) -> list[ProducerSnapshotEntry]:
         """The entries of a snapshot at `end_offset`."""
@@ -302,6 +308,8 @@ class ProducerState:
             entry = _entry_of_snapshot(stored)
             if not self._is_expired(entry, now_ms):
                 self._producers[entry.producer_id] = entry
+        if self._producers:
+            self.changed_end_offset = end_offset
         begun = [entry for entry in self._producers.values() if entry.transaction_first_offset is not None]
         for entry in sorted(begun, key=lambda each: each.transaction_first_offset or 0):
             first_offset = entry.transaction_first_offset or 0

@@ -485,14 +485,19 @@ class Segment:
         del self._recent_last_offsets[:]
         del self._recent_positions[:]
 
-    def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
-        """How long the segment is in use: by the records' own time where they have one."""
+    def read_age(self) -> int:
+        """Reads the timestamp from which on the age counts, and returns it. Belongs off the loop."""
         if self._first_timestamp_ms is None:
             self.write_pending()
             first = next(scan_batches(self._files, self._open(), 0, self.size_bytes), None)
             self._first_timestamp_ms = NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
-        if self._first_timestamp_ms >= 0:
-            return max_timestamp_ms - self._first_timestamp_ms
+        return self._first_timestamp_ms
+
+    def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
+        """How long the segment is in use: by the records' own time where they have one."""
+        first_timestamp_ms = self.read_age() if self._first_timestamp_ms is None else self._first_timestamp_ms
+        if first_timestamp_ms >= 0:
+            return max_timestamp_ms - first_timestamp_ms
         return now_ms - self._created_ms
 
     def _locate(self, offset: int) -> _Place | None:

@@ -17,8 +17,8 @@ from barnabas.link.tick import Tick
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
 from barnabas.log.partition_log import PartitionLog
-from barnabas.log.reading import LogReader
 from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.reading import LogReader
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record, read_records
 

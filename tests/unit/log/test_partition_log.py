@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.kernel.real_host import RealHost, real_host
-from barnabas.log.appending import AppendError
-from barnabas.log.log_config import LogConfig
-from barnabas.wire.errors import ErrorCode
+from barnabas.kernel.real_host import real_host
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
