@@ -77,9 +77,9 @@ _NO_NAMES: Final[Mapping[bytes, str]] = MappingProxyType({})
 class MetadataImage:
     """The brokers that are alive, and all topics. The mappings must not be changed."""
 
-    brokers: Mapping[int, Broker] = field(default=_NO_BROKERS)
-    topics: Mapping[str, TopicMetadata] = field(default=_NO_TOPICS)
-    names_by_id: Mapping[bytes, str] = field(default=_NO_NAMES)
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: _NO_BROKERS)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: _NO_TOPICS)
+    names_by_id: Mapping[bytes, str] = field(default_factory=lambda: _NO_NAMES)
     controller_id: int | None = None
     controller_epoch: int = NO_CONTROLLER_EPOCH
 
