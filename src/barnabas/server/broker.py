@@ -1,0 +1,250 @@
+"""A broker: started and stopped in the order of Apache Kafka's, in ZooKeeper mode.
+
+    broker = Broker(config, host, logs)
+    await broker.start()
+    await broker.ready()
+    ...
+    await broker.stop()
+
+Start: session with ZooKeeper; the cluster's id; log directories and their `meta.properties`; the broker's own id;
+dynamic configs; logs loaded; every room made and bound to the others; listeners bound, so that real ports are known;
+registration; the controller stands for election; and only then data requests are handled. Stop: the controller moves
+this broker's leaders away, then everything goes down in the reverse direction, the logs after whatever appends to them,
+the session last. Source: KafkaServer of Apache Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.derived import zookeeper_connection_timeout_ms
+from barnabas.config.settings import take
+from barnabas.coordination.errors import CoordinationError, SessionExpiredError
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.session import ClientSettings
+from barnabas.kernel.host import Host
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.log.directory_files import LogDirectoryLockedError
+from barnabas.log.log_manager import NoLogDirectoryError
+from barnabas.log.start_up import DuplicateLogError
+from barnabas.server.cluster_identity import generate_broker_id, join_cluster
+from barnabas.server.config import LifecycleSettings, MetricsSettings
+from barnabas.server.coordination_session import CoordinationSession
+from barnabas.server.errors import BrokerStartError
+from barnabas.server.foundation import Foundation
+from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
+from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs
+from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
+from barnabas.server.metrics_endpoint import MetricsEndpoint
+from barnabas.server.rooms import Identity, Rooms
+from barnabas.server.storage import Storage
+
+Answer = TypeVar("Answer")
+
+DRAIN_MS: Final = 500.0
+"""How long requests on their way may take to be answered when the broker stops."""
+STEP_SECONDS_MAX: Final = 30.0
+"""How long one step of the stop may take; the next one comes in any case."""
+
+
+class Broker:
+    """One broker on one host; made, started and stopped once."""
+
+    def __init__(self, config: BrokerConfig, host: Host, logs: Logs) -> None:
+        self.config = config
+        self.host = host
+        self.state = BrokerState.NOT_RUNNING
+        self.failure: asyncio.Future[str] = host.loop.create_future()
+        """Done with the reason when the broker cannot go on: its owner stops it then."""
+        self.endpoints: tuple[BrokerEndpoint, ...] = ()
+        """What it tells others of its listeners, with real ports."""
+        self.metrics_port: int | None = None
+        self._foundation = Foundation.on(host, logs)
+        self._logger = logs.logger("kafka.server.KafkaServer")
+        self._session = CoordinationSession(
+            host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")
+        )
+        self._settings = take(LifecycleSettings, config.values)
+        self._storage: Storage | None = None
+        self._rooms: Rooms | None = None
+        self._endpoint = MetricsEndpoint(host, self.metrics, logs.logger("barnabas.metrics"))
+        self._stopping: asyncio.Task[None] | None = None
+        self.metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: self.state)
+
+    @property
+    def metrics(self) -> MetricsRegistry:
+        return self._foundation.metrics
+
+    @property
+    def broker_id(self) -> int:
+        return self.rooms.identity.broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.rooms.identity.cluster_id
+
+    @property
+    def rooms(self) -> Rooms:
+        """What the broker is made of. Raises RuntimeError before it has come that far."""
+        if self._rooms is None:
+            raise RuntimeError("the broker has not started yet")
+        return self._rooms
+
+    async def start(self) -> None:
+        """Returns when the broker serves.
+
+        Raises BrokerStartError; `stop` takes down what was started, also after a cancellation.
+        """
+        self._advance(BrokerEvent.STARTED)
+        self._logger.info("Starting")
+        for notice in self.config.notices:
+            self._logger.warning("%s", notice.text)
+        try:
+            await self._start()
+        except (LogDirectoryLockedError, NoLogDirectoryError, DuplicateLogError) as error:
+            raise BrokerStartError(str(error)) from error
+        except CoordinationError as error:
+            raise BrokerStartError(f"ZooKeeper refuses what this broker needs: {error}") from error
+
+    async def ready(self) -> None:
+        """Returns when a controller is known and has taken this broker in: a client can produce, a group can form."""
+        await self.rooms.known_to_controller()
+        self._logger.info("Ready as broker %d", self.broker_id)
+
+    async def stop(self) -> None:
+        """Stops in order, from whatever state. Bounded; never raises, but logs. Later calls wait for the first."""
+        if self._stopping is None:
+            self._stopping = self.host.loop.create_task(self._stop(), name="shutdown")
+        await asyncio.shield(self._stopping)
+
+    # Start.
+
+    async def _start(self) -> None:
+        self._storage = storage = Storage(self._foundation, self.config, self._fail)
+        storage.log_manager.open_directories()
+        paths = tuple(directory.path for directory in storage.log_manager.live_directories)
+        directories, _ = await asyncio.gather(read_log_directories(self.host, paths), self._session.connect())
+        identity = await self._identify(directories)
+        storage.follow_configs(self._session, identity.broker_id)
+        directories, _ = await asyncio.gather(
+            write_log_directories(self.host, directories, identity.broker_id, identity.cluster_id),
+            self._again(storage.dynamic_configs.start),
+        )
+        storage.mark_directories(directories)
+        self._advance(BrokerEvent.LOGS_LOADING)
+        await storage.load()
+        self._rooms = rooms = Rooms(self._foundation, self.config, identity, self._session, storage, self._payload)
+        await self._listen(rooms)
+        await self._again(rooms.start)
+        await self._again(rooms.register)
+        self._advance(BrokerEvent.SERVING)
+        self._foundation.tick.go_on()
+        self._logger.info("Broker %d of cluster %s started", identity.broker_id, identity.cluster_id)
+
+    async def _identify(self, directories: LogDirectories) -> Identity:
+        cluster_id = await self._again(lambda: join_cluster(self._session, self.host.entropy))
+        self._logger.info("Cluster ID = %s", cluster_id)
+        directories.check(cluster_id, self.config.broker_id)
+        stored = directories.stored_broker_id()
+        if self.config.broker_id >= 0:
+            return Identity(self.config.broker_id, cluster_id)
+        if stored is not None:
+            return Identity(stored, cluster_id)
+        if not self._settings.broker_id_generation_enable:
+            raise BrokerStartError("broker.id is not given, and broker.id.generation.enable forbids to generate one")
+        reserved = self._settings.reserved_broker_id_max
+        generated = await self._again(lambda: generate_broker_id(self._session, reserved))
+        self._logger.info("Generated the broker id %d", generated)
+        return Identity(generated, cluster_id)
+
+    async def _listen(self, rooms: Rooms) -> None:
+        """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""
+        self._foundation.tick.hold()
+        await rooms.make_network()
+        ports = await rooms.network.listen(listener_configs(self.config))
+        self.endpoints = advertised_endpoints(self.config, ports, self.host.name)
+        metrics = take(MetricsSettings, self.config.values)
+        if metrics.port >= 0:
+            self.metrics_port = await self._endpoint.start(metrics.host, metrics.port)
+
+    def _payload(self) -> BrokerRegistration:
+        return broker_registration(self.config, self.endpoints, self.host.clock.time_ms())
+
+    async def _again(self, step: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Repeats a step of the start whenever the session was over before it was done."""
+        while True:
+            try:
+                return await step()
+            except SessionExpiredError:
+                self._logger.warning("The session expired during the start; going on with the next one")
+                await self._session.connected()
+
+    # Stop.
+
+    async def _stop(self) -> None:
+        rooms = self._rooms
+        if self.state is BrokerState.RUNNING and rooms is not None:
+            self._advance(BrokerEvent.ASKED_TO_STOP)
+            rooms.replica_manager.begin_controlled_shutdown()
+            await self._step("the controlled shutdown", self._controlled_shutdown(rooms).run)
+            self._advance(BrokerEvent.LEADERS_MOVED)
+        elif self.state in {BrokerState.STARTING, BrokerState.RECOVERY}:
+            self._advance(BrokerEvent.ABANDONED)
+        else:
+            return
+        if rooms is not None:
+            for name, step in rooms.stopping(DRAIN_MS):
+                await self._step(name, step)
+        scheduler = self._foundation.scheduler
+        await self._step("the scheduler", lambda: scheduler.stop(STEP_SECONDS_MAX * 1000 / 2))
+        if self._storage is not None:
+            storage, epoch = self._storage, -1 if rooms is None else rooms.registration.broker_epoch
+            await self._step("the logs", lambda: storage.close(epoch))
+        if rooms is not None:
+            await self._step("the controller", rooms.controller.stop)
+        await self._step("the session", self._session.close)
+        await self._step("the metrics", self._endpoint.stop)
+        self._foundation.timers.close()
+        self._advance(BrokerEvent.STOPPED)
+        self._logger.info("Stopped")
+
+    def _controlled_shutdown(self, rooms: Rooms) -> ControlledShutdown:
+        return ControlledShutdown(
+            rooms.identity.broker_id,
+            lambda: rooms.registration.broker_epoch,
+            str(self.config.values["inter.broker.protocol.version"]),
+            self._settings,
+            rooms.controller_channel,
+            rooms.others_alive,
+            self._foundation.timers,
+            self._logger,
+        )
+
+    async def _step(self, name: str, step: Callable[[], Awaitable[object]]) -> None:
+        try:
+            async with asyncio.timeout(STEP_SECONDS_MAX * 4 if name == "the controlled shutdown" else STEP_SECONDS_MAX):
+                await step()
+        except TimeoutError:
+            self._logger.error("Stopping %s took too long; going on without", name)  # noqa: TRY400 - no trace helps
+        except Exception:
+            self._logger.exception("Stopping %s failed", name)
+
+    def _advance(self, event: BrokerEvent) -> None:
+        self.state = BROKER.advance("this broker", self.state, event)
+
+    def _fail(self, reason: str) -> None:
+        self._logger.critical("%s", reason)
+        if not self.failure.done():
+            self.failure.set_result(reason)
+
+
+def _client_settings(config: BrokerConfig) -> ClientSettings:
+    values = config.values
+    session_timeout_ms = int(values["zookeeper.session.timeout.ms"])
+    # One server may take a third of the time-out, so that another can still be tried before the session is over.
+    connect_timeout_ms = max(1, min(zookeeper_connection_timeout_ms(values), session_timeout_ms // 3))
+    return ClientSettings(values["zookeeper.connect"], session_timeout_ms, connect_timeout_ms)

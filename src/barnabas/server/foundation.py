@@ -1,0 +1,39 @@
+"""What the rooms of one broker share: one of each, made before any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.kernel.host import Host
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.timers import Timers
+from barnabas.link.buffers import BufferPool
+from barnabas.link.tick import Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """The host, and what stands on it."""
+
+    host: Host
+    logs: Logs
+    metrics: MetricsRegistry
+    timers: Timers
+    scheduler: Scheduler
+    tick: Tick
+    pool: BufferPool
+
+    @classmethod
+    def on(cls, host: Host, logs: Logs) -> Foundation:
+        timers = Timers(host.loop)
+        return cls(
+            host=host,
+            logs=logs,
+            metrics=MetricsRegistry(host.loop.time),
+            timers=timers,
+            scheduler=Scheduler(host.loop, timers, logs.logger("kafka.utils.KafkaScheduler")),
+            tick=Tick(host.loop),
+            pool=BufferPool(),
+        )

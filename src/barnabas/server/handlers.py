@@ -1,0 +1,190 @@
+"""The handlers of every API that this broker answers, each with what it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.api.administration.config_alteration import ConfigAlterer
+from barnabas.api.administration.logger_levels import LoggerLevels
+from barnabas.api.administration.partition_creation import PartitionCreator
+from barnabas.api.administration.topic_creation import TopicCreator
+from barnabas.api.administration.topic_deletion import TopicDeleter
+from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.allocate_producer_ids import AllocateProducerIdsHandler
+from barnabas.api.alter_configs import AlterConfigsHandler
+from barnabas.api.alter_partition import AlterPartitionHandler
+from barnabas.api.api_versions import ApiVersionsHandler
+from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
+from barnabas.api.controlled_shutdown import ControlledShutdownHandler
+from barnabas.api.create_partitions import CreatePartitionsHandler
+from barnabas.api.create_topics import CreateTopicsHandler
+from barnabas.api.delete_groups import DeleteGroupsHandler
+from barnabas.api.delete_topics import DeleteTopicsHandler
+from barnabas.api.describe_configs import DescribeConfigsHandler
+from barnabas.api.describe_groups import DescribeGroupsHandler
+from barnabas.api.fetch import FetchHandler
+from barnabas.api.find_coordinator import FindCoordinatorHandler
+from barnabas.api.heartbeat import HeartbeatHandler
+from barnabas.api.incremental_alter_configs import IncrementalAlterConfigsHandler
+from barnabas.api.init_producer_id import InitProducerIdHandler
+from barnabas.api.join_group import JoinGroupHandler
+from barnabas.api.leader_and_isr import LeaderAndIsrHandler
+from barnabas.api.leave_group import LeaveGroupHandler
+from barnabas.api.list_groups import ListGroupsHandler
+from barnabas.api.offset_commit import OffsetCommitHandler
+from barnabas.api.offset_delete import OffsetDeleteHandler
+from barnabas.api.offset_fetch import OffsetFetchHandler
+from barnabas.api.produce import ProduceHandler
+from barnabas.api.registry import Handler, Registry
+from barnabas.api.stop_replica import StopReplicaHandler
+from barnabas.api.sync_group import SyncGroupHandler
+from barnabas.api.update_metadata import UpdateMetadataHandler
+from barnabas.config.settings import take
+from barnabas.kernel.metrics import MetricName
+from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch_reads import FetchReader
+from barnabas.replication.fetch_sessions import FetchSessionCache
+from barnabas.replication.produce import RecordAppends
+from barnabas.replication.topic_metrics import BrokerTopicMetrics
+
+if TYPE_CHECKING:
+    from barnabas.server.rooms import Rooms
+
+
+class Handlers:
+    """Makes all handlers of one broker, and what only they need."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        foundation = rooms.foundation
+        administration = foundation.logs.logger("kafka.server.ZkAdminManager")
+        self.registry = Registry()
+        self.topic_metrics = BrokerTopicMetrics(foundation.metrics)
+        self.topic_waits = TopicWaits(rooms.metadata_cache, foundation.host.loop, foundation.timers, administration)
+        self.topic_creator = TopicCreator(
+            foundation.host, rooms.session, rooms.metadata_cache, rooms.storage.broker_configs, administration
+        )
+        self.auto_topic_creation = AutoTopicCreation(
+            foundation.host,
+            rooms.controller,
+            self.topic_creator,
+            rooms.controller_channel,
+            take(AutoCreationSettings, rooms.config.values),
+            foundation.logs.logger("kafka.server.DefaultAutoTopicCreationManager"),
+        )
+        purgatory = self.topic_waits.purgatory
+        for name, read in (
+            ("PurgatorySize", lambda: purgatory.watched),
+            ("NumDelayedOperations", lambda: purgatory.delayed),
+        ):
+            tags = (("delayedOperation", purgatory.name),)
+            foundation.metrics.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
+        for handler in (
+            ApiVersionsHandler(self.registry, lambda: rooms.features.epoch),
+            *self._of_data(),
+            *self._of_control(),
+            *self._of_groups(),
+            *self._of_administration(),
+        ):
+            self.registry.add(handler)
+
+    def _of_data(self) -> list[Handler]:
+        """What producers, consumers and followers ask."""
+        rooms, values = self._rooms, self._rooms.config.values
+        foundation = rooms.foundation
+        host, metrics = foundation.host, foundation.metrics
+        replicas, log_manager = rooms.replica_manager, rooms.storage.log_manager
+        logger = foundation.logs.logger("kafka.server.KafkaApis")
+        appends = RecordAppends(
+            replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, logger
+        )
+        reader = FetchReader(replicas, rooms.metadata_cache, self.topic_metrics, host.loop.time, logger)
+        sessions = FetchSessionCache(
+            values["max.incremental.fetch.session.cache.slots"], host.loop.time, host.entropy, metrics
+        )
+        return [
+            ProduceHandler(
+                appends,
+                rooms.acknowledgements,
+                replicas,
+                rooms.metadata_cache,
+                log_manager.write_queue,
+                self.topic_metrics,
+                host.loop.time,
+            ),
+            FetchHandler(
+                host,
+                Fetches(reader, replicas.fetch_purgatory, foundation.tick, metrics),
+                sessions,
+                log_manager.reader,
+                replicas,
+                rooms.metadata_cache,
+                self.topic_metrics,
+                logger,
+                fetch_bytes_max=values["fetch.max.bytes"],
+            ),
+        ]
+
+    def _of_control(self) -> list[Handler]:
+        """What the controller tells brokers, and what brokers ask the controller."""
+        rooms = self._rooms
+
+        def broker_epoch() -> int:
+            return rooms.registration.broker_epoch
+
+        return [
+            LeaderAndIsrHandler(rooms.replica_manager, broker_epoch, rooms.storage.topic_config_loader),
+            StopReplicaHandler(rooms.replica_manager, broker_epoch),
+            UpdateMetadataHandler(rooms.replica_manager, broker_epoch),
+            AlterPartitionHandler(rooms.controller),
+            ControlledShutdownHandler(rooms.controller),
+            AllocateProducerIdsHandler(rooms.controller),
+        ]
+
+    def _of_groups(self) -> list[Handler]:
+        """What members of groups and idempotent producers ask."""
+        rooms, values = self._rooms, self._rooms.config.values
+        groups, metadata = rooms.coordinators.groups, rooms.metadata_cache
+        zookeeper_offsets = rooms.coordinators.zookeeper_offsets
+        return [
+            FindCoordinatorHandler(
+                metadata, groups, self.auto_topic_creation, values["transaction.state.log.num.partitions"]
+            ),
+            JoinGroupHandler(groups),
+            SyncGroupHandler(groups),
+            HeartbeatHandler(groups),
+            LeaveGroupHandler(groups),
+            ListGroupsHandler(groups),
+            DescribeGroupsHandler(groups),
+            DeleteGroupsHandler(groups),
+            OffsetCommitHandler(groups, metadata, zookeeper_offsets, rooms.foundation.host.clock),
+            OffsetFetchHandler(groups, metadata, zookeeper_offsets),
+            OffsetDeleteHandler(groups, metadata),
+            InitProducerIdHandler(rooms.coordinators.producer_ids, values["transaction.max.timeout.ms"]),
+        ]
+
+    def _of_administration(self) -> list[Handler]:
+        """What administrators ask."""
+        rooms = self._rooms
+        host, session, metadata = rooms.foundation.host, rooms.session, rooms.metadata_cache
+        controller, configs = rooms.controller, rooms.storage.broker_configs
+        logger = rooms.foundation.logs.logger("kafka.server.ZkAdminManager")
+        levels = LoggerLevels(rooms.foundation.logs, rooms.identity.broker_id, logger)
+        alterer = ConfigAlterer(session, metadata, configs, logger)
+        waits = self.topic_waits
+        return [
+            CreateTopicsHandler(controller, self.topic_creator, waits, configs),
+            DeleteTopicsHandler(
+                controller,
+                TopicDeleter(session, configs, logger),
+                waits,
+                metadata,
+                is_enabled=rooms.config.values["delete.topic.enable"],
+            ),
+            CreatePartitionsHandler(
+                controller, PartitionCreator(host, session, metadata, configs, controller, logger), waits
+            ),
+            DescribeConfigsHandler(session, metadata, configs, levels, logger),
+            AlterConfigsHandler(alterer),
+            IncrementalAlterConfigsHandler(alterer, levels),
+        ]

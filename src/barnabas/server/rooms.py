@@ -1,0 +1,260 @@
+"""The rooms of one broker, made and bound to each other. Nothing else knows all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.api.dispatch import Dispatcher
+from barnabas.api.internal_log import ReplicatedInternalLog
+from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.derived import zookeeper_connection_timeout_ms
+from barnabas.config.settings import take
+from barnabas.controller.controller import Controller
+from barnabas.controller.ports import ControllerPorts
+from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.layout.brokers import BrokerRegistration
+from barnabas.link.connection import LinkContext
+from barnabas.link.limits import LinkLimits
+from barnabas.network.server import NetworkServer
+from barnabas.replication.acknowledgements import Acknowledgements
+from barnabas.replication.fetch_protocol import fetch_protocol
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.settings import ReplicaSettings
+from barnabas.server.config import LifecycleSettings
+from barnabas.server.connections import BrokerLinks, ControlLinks
+from barnabas.server.controller_channel import ControllerChannel
+from barnabas.server.coordination_session import CoordinationSession
+from barnabas.server.coordinator_rooms import ChannelAllocator, CoordinatorRooms
+from barnabas.server.features import FinalizedFeatureCache
+from barnabas.server.foundation import Foundation
+from barnabas.server.handlers import Handlers
+from barnabas.server.listeners import link_limits, network_config, outgoing_settings
+from barnabas.server.log_failures import LogFailures
+from barnabas.server.registration import Registration
+from barnabas.server.storage import Storage
+
+Step = tuple[str, Callable[[], Awaitable[object]]]
+
+_RESPONSE_BYTES_MAX: Final = 2**31 - 1
+"""Responses are as large as this broker has asked for, and one batch more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the broker is."""
+
+    broker_id: int
+    cluster_id: str
+
+
+class Rooms:
+    """Made when the broker knows who it is and its logs are loaded."""
+
+    def __init__(
+        self,
+        foundation: Foundation,
+        config: BrokerConfig,
+        identity: Identity,
+        session: CoordinationSession,
+        storage: Storage,
+        payload: Callable[[], BrokerRegistration],
+    ) -> None:
+        """`payload` is what the broker registers with."""
+        self.foundation = foundation
+        self.config = config
+        self.identity = identity
+        self.session = session
+        self.storage = storage
+        host, logs = foundation.host, foundation.logs
+        idle_ms_max = link_limits(config).idle_ms_max
+        self._links = LinkContext.of(
+            host.loop,
+            foundation.timers,
+            LinkLimits(frame_bytes_max=_RESPONSE_BYTES_MAX, idle_ms_max=idle_ms_max),
+            logs.logger("org.apache.kafka.clients.NetworkClient"),
+            tick=foundation.tick,
+            pool=foundation.pool,
+        )
+        self.metadata_cache = MetadataCache(identity.broker_id, logs.logger("state.change.logger"))
+        self.metadata_cache.add_listener(self._metadata_changed)
+        self.registration = Registration(
+            session, identity.broker_id, payload, host.loop, logs.logger("kafka.zk.KafkaZkClient")
+        )
+        self.features = FinalizedFeatureCache(
+            host.loop, session, logs.logger("kafka.server.FinalizedFeatureChangeListener")
+        )
+        self.controller_channel = self._channel("forwarding")
+        self.alter_partition_channel = self._channel("alter-partition")
+        self.replica_manager = self._replica_manager()
+        self.controller = self._controller()
+        self.acknowledgements = Acknowledgements(
+            storage.log_manager.write_queue, self.replica_manager.produce_purgatory
+        )
+        allocator = ChannelAllocator(identity.broker_id, self.broker_epoch, self.controller_channel)
+        self.coordinators = CoordinatorRooms(
+            foundation,
+            config,
+            identity.broker_id,
+            session,
+            ReplicatedInternalLog(self.replica_manager, self.acknowledgements, storage.log_manager.reader),
+            allocator,
+        )
+        self.replica_manager.on_leadership_change = self.coordinators.leadership_changed
+        self.replica_manager.on_stop = self.coordinators.replicas_stopped
+        self.handlers = Handlers(self)
+        self.dispatcher = Dispatcher(
+            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics
+        )
+        self.log_failures = LogFailures(identity.broker_id, session, host.loop, logs)
+        self.replica_manager.on_directory_failed = self.log_failures.announce
+        storage.on_directory_offline = self.replica_manager.log_directory_failed
+        storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
+        storage.broker_configs.add_listener(
+            ["unclean.leader.election.enable"],
+            lambda values: self.controller.reconfigure(
+                unclean_leader_election_enable=values["unclean.leader.election.enable"]
+            ),
+        )
+
+    async def make_network(self) -> None:
+        """Makes the network, which needs to look names up."""
+        foundation = self.foundation
+        self.network = NetworkServer(
+            foundation.host,
+            foundation.timers,
+            await network_config(self.config, foundation.host),
+            self.dispatcher,
+            foundation.logs.logger("kafka.network.SocketServer"),
+            foundation.metrics,
+            tick=foundation.tick,
+            pool=foundation.pool,
+        )
+
+    def broker_epoch(self) -> int:
+        """Of the present registration; -1 before the first."""
+        return self.registration.broker_epoch
+
+    async def start(self) -> None:
+        """Starts what must be there when the controller's first request comes."""
+        self.coordinators.start(await self.coordinators.read_partition_count())
+        self.replica_manager.start()
+
+    async def register(self) -> None:
+        """Makes the broker known, and has the controller stand for election; raises what registration raises."""
+        await self.registration.register()
+        # Nothing is awaited from here on: a session that ends now ends after everybody listens.
+        self.coordinators.broker_registered()
+        self.features.start()
+        self.session.add_session_listener(self.storage.dynamic_configs)
+        self.session.add_session_listener(self.features)
+        self.session.add_session_listener(self.controller)
+        self.controller.start(self.session)
+
+    def stopping(self, drain_ms: float) -> list[Step]:
+        """What is to be stopped before the logs, in order."""
+        return [
+            ("the dynamic configs", self.storage.dynamic_configs.stop),
+            ("the creation of topics", self.handlers.auto_topic_creation.stop),
+            ("the coordinators", self.coordinators.stop),
+            ("the network", lambda: self.network.close(drain_ms)),
+            ("the requests", self.dispatcher.close),
+            ("the replica manager", self.replica_manager.stop),
+            ("the channels to the controller", self._close_channels),
+            ("the features", self.features.stop),
+            ("the reports of failed directories", self.log_failures.stop),
+        ]
+
+    async def known_to_controller(self) -> None:
+        """Waits until a controller is known, and has told this broker of itself."""
+        if self._is_known():
+            return
+        known: asyncio.Future[None] = self.foundation.host.loop.create_future()
+
+        def look(_change: MetadataChange) -> None:
+            if self._is_known() and not known.done():
+                known.set_result(None)
+
+        self.metadata_cache.add_listener(look)
+        await known
+
+    def others_alive(self) -> bool:
+        """Whether any other broker is known to be alive."""
+        return any(broker_id != self.identity.broker_id for broker_id in self.metadata_cache.image.brokers)
+
+    def _is_known(self) -> bool:
+        image = self.metadata_cache.image
+        return image.controller_id is not None and image.is_alive(self.identity.broker_id)
+
+    def _channel(self, name: str) -> ControllerChannel:
+        settings = take(LifecycleSettings, self.config.values)
+        return ControllerChannel(
+            name,
+            context=self._links,
+            random=self.foundation.host.random,
+            metadata=self.metadata_cache,
+            listener_name=self.config.listeners.for_controller,
+            client_id=str(self.identity.broker_id),
+            request_timeout_ms=settings.request_timeout_ms,
+            settings=outgoing_settings(self.config),
+            logger=self.foundation.logs.logger("kafka.server.NodeToControllerChannelManager"),
+        )
+
+    def _replica_manager(self) -> ReplicaManager:
+        foundation = self.foundation
+        return ReplicaManager(
+            self.identity.broker_id,
+            foundation.host,
+            timers=foundation.timers,
+            scheduler=foundation.scheduler,
+            tick=foundation.tick,
+            metrics=foundation.metrics,
+            logs=foundation.logs,
+            settings=take(ReplicaSettings, self.config.values),
+            log_manager=self.storage.log_manager,
+            log_config=self.storage.log_configs.log_config,
+            metadata_cache=self.metadata_cache,
+            inter_broker_listener_name=self.config.listeners.inter_broker,
+            alter_partition=self.alter_partition_channel,
+            connections=BrokerLinks(self._links, foundation.host.random, outgoing_settings(self.config)),
+            broker_epoch=self.broker_epoch,
+            protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
+        )
+
+    def _controller(self) -> Controller:
+        values, listeners = self.config.values, self.config.listeners
+        foundation = self.foundation
+        links = ControlLinks(
+            self._links, foundation.host.random, outgoing_settings(self.config), str(self.identity.broker_id)
+        )
+        settings = ControllerSettings(
+            broker_id=self.identity.broker_id,
+            inter_broker_listener_name=listeners.inter_broker,
+            unclean_leader_election_enable=values["unclean.leader.election.enable"],
+            control_plane_listener_name=listeners.control_plane,
+            delete_topic_enable=values["delete.topic.enable"],
+            request_timeout_ms=values["controller.socket.timeout.ms"],
+            zookeeper_connection_timeout_ms=zookeeper_connection_timeout_ms(values),
+        )
+        return Controller(
+            foundation.host,
+            settings,
+            ControllerPorts(self.registration, links, self.features),
+            timers=foundation.timers,
+            logs=foundation.logs,
+            metrics=foundation.metrics,
+        )
+
+    async def _close_channels(self) -> None:
+        self.controller_channel.close()
+        self.alter_partition_channel.close()
+
+    def _metadata_changed(self, change: MetadataChange) -> None:
+        self.coordinators.metadata_changed(change)
+        gone = {partition.topic for partition in change.deleted} - change.image.topics.keys()
+        if gone:
+            self.storage.log_configs.forget(sorted(gone))
+            self.handlers.topic_metrics.remove(sorted(gone))

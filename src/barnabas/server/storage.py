@@ -1,0 +1,124 @@
+"""The log directories of a broker, and the configs that their logs follow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.cluster.topic_configs import TopicConfigs
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.settings import take
+from barnabas.coordination.ports import Store
+from barnabas.log.log_config import LogSettings
+from barnabas.log.log_directory import LogDirectory
+from barnabas.log.log_manager import LogManager
+from barnabas.server.config import OWN_KEYS
+from barnabas.server.dynamic_configs import DynamicConfigs
+from barnabas.server.foundation import Foundation
+from barnabas.server.log_directories import LogDirectories
+from barnabas.server.topic_log_configs import TopicLogConfigs
+
+
+class TopicConfigLoader:
+    """Reads configs of topics that are new to the broker. It is `api.control_requests.TopicConfigLoader`."""
+
+    def __init__(self, topic_configs: TopicConfigs, dynamic_configs: DynamicConfigs) -> None:
+        self._topic_configs = topic_configs
+        self._dynamic_configs = dynamic_configs
+
+    def unknown(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics whose configs are not in memory."""
+        return [topic for topic in topics if not self._topic_configs.knows(topic)]
+
+    async def prefetch(self, topics: Iterable[str]) -> None:
+        """Reads the configs of these topics; does not raise."""
+        await self._dynamic_configs.prefetch(topics)
+
+
+class Storage:
+    """The log manager, and the dynamic configs below it: what must be there before any partition is.
+
+    Use, in this order: `log_manager.open_directories()`, `follow_configs`, `await dynamic_configs.start()`,
+    `mark_directories`, `await load()`, ..., `await close()`.
+    """
+
+    def __init__(self, foundation: Foundation, config: BrokerConfig, on_failure: Callable[[str], object]) -> None:
+        """`on_failure` is told why, when no log directory is left."""
+        self._foundation = foundation
+        self._config = config
+        self._on_failure = on_failure
+        self._logger = foundation.logs.logger("kafka.server.LogDirFailureChannel")
+        self._is_loaded = False
+        self.on_directory_offline: Callable[[LogDirectory], object] = lambda _directory: None
+        """Told of each directory that fails from now on."""
+        self.on_unclean_election_enabled: Callable[[str], None] = lambda _topic: None
+        """Told each topic whose config comes to allow unclean elections."""
+        self.log_manager = LogManager(
+            foundation.host,
+            take(LogSettings, config.values),
+            # As written where they are absolute; the simulator's host has no directory to be relative to.
+            directories=[os.path.abspath(path) for path in dict.fromkeys(config.log_dirs)],
+            timers=foundation.timers,
+            scheduler=foundation.scheduler,
+            tick=foundation.tick,
+            metrics=foundation.metrics,
+            logs=foundation.logs,
+            on_directory_offline=self._directory_offline,
+        )
+
+    def follow_configs(self, store: Store, broker_id: int) -> None:
+        """Makes what holds the configs, now that it is known whose they are."""
+        foundation = self._foundation
+        self.broker_configs = BrokerConfigs(
+            self._config,
+            broker_id=broker_id,
+            own_keys=OWN_KEYS,
+            logger=foundation.logs.logger("kafka.server.DynamicBrokerConfig"),
+        )
+        logger = foundation.logs.logger("kafka.server.ZkConfigManager")
+        self.topic_configs = TopicConfigs(self.broker_configs, logger)
+        self.log_configs = TopicLogConfigs(self.topic_configs, self.log_manager)
+        self.dynamic_configs = DynamicConfigs(
+            foundation.host,
+            store,
+            self.broker_configs,
+            self.topic_configs,
+            timers=foundation.timers,
+            logger=logger,
+            on_unclean_election_enabled=self._unclean_election_enabled,
+        )
+
+        self.topic_config_loader = TopicConfigLoader(self.topic_configs, self.dynamic_configs)
+
+    def mark_directories(self, directories: LogDirectories) -> None:
+        """Takes over what `meta.properties` says of each directory, and which ones could not be read or written."""
+        for directory in self.log_manager.live_directories:
+            error = directories.failed.get(directory.path)
+            if error is not None:
+                self.log_manager.fail_directory(directory, error)
+                continue
+            properties = directories.usable.get(directory.path)
+            directory.uuid = None if properties is None else properties.directory_id
+
+    async def load(self) -> None:
+        """Loads every log with its topic's configs, and starts the tasks on them."""
+        self.log_manager.default_config = self.log_configs.default()
+        await self.log_manager.load(self.log_configs.log_config)
+        self._is_loaded = True
+        self.log_manager.start()
+
+    async def close(self, broker_epoch: int) -> None:
+        """Leaves the directories, as after a clean stop where they were loaded."""
+        if self._is_loaded:
+            await self.log_manager.close(broker_epoch)
+        else:
+            self.log_manager.abandon()
+
+    def _unclean_election_enabled(self, topic: str) -> None:
+        self.on_unclean_election_enabled(topic)
+
+    def _directory_offline(self, directory: LogDirectory) -> None:
+        self.on_directory_offline(directory)
+        if not self.log_manager.live_directories:
+            self._on_failure("Every log directory is offline, the last one was " + directory.path)
