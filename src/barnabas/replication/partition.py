@@ -12,14 +12,14 @@ Invariants, held by tests/unit/replication/test_replicated_partitions.py in any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
-from barnabas.replication.alter_partition import IsrAnswer, IsrChange
 from barnabas.replication.follower_replica import FetchClock, FollowerReplica
-from barnabas.replication.isr import IsrPhase, IsrState, RefusalAction, refusal_action
+from barnabas.replication.in_sync_replicas import InSyncReplicas
+from barnabas.replication.isr import IsrState
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
 
@@ -43,11 +43,9 @@ class Partition:
 
     __slots__ = (
         "_context",
-        "_followers",
-        "_followers_by_id",
-        "_isr",
         "adding_replicas",
         "controller_epoch",
+        "in_sync",
         "is_leader",
         "is_offline",
         "leader_epoch",
@@ -79,9 +77,8 @@ class Partition:
         self.removing_replicas: tuple[int, ...] = ()
         self.watchers: dict[PartitionWatcher, None] = {}
         self._context = context
-        self._isr = IsrState()
-        self._followers: tuple[FollowerReplica, ...] = ()
-        self._followers_by_id: dict[int, FollowerReplica] = {}
+        self.in_sync = InSyncReplicas(self, context)
+        """Followers, ISR and high watermark, of a leader."""
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -92,6 +89,11 @@ class Partition:
     @property
     def topic(self) -> str:
         return self.topic_partition.topic
+
+    @property
+    def name(self) -> str:
+        """As its directory: `topic-0`."""
+        return f"{self.topic_partition.topic}-{self.topic_partition.partition}"
 
     @property
     def number(self) -> int:
@@ -106,16 +108,16 @@ class Partition:
     @property
     def isr(self) -> tuple[int, ...]:
         """The ISR that the controller has confirmed; empty for a follower."""
-        return self._isr.committed
+        return self.in_sync.state.committed
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
         """The ISR with the replica that is being added: what the high watermark waits for."""
-        return self._isr.maximal
+        return self.in_sync.state.maximal
 
     @property
     def isr_state(self) -> IsrState:
-        return self._isr
+        return self.in_sync.state
 
     @property
     def replication_factor(self) -> int:
@@ -125,19 +127,21 @@ class Partition:
     @property
     def followers(self) -> tuple[FollowerReplica, ...]:
         """The other replicas, of a leader."""
-        return self._followers
+        return self.in_sync.followers
 
     @property
     def is_under_replicated(self) -> bool:
-        return self.is_leader and self.replication_factor > len(self._isr.committed)
+        return self.is_leader and self.replication_factor > len(self.in_sync.state.committed)
 
     @property
     def is_under_min_isr(self) -> bool:
-        return self.is_leader and len(self._isr.committed) < self._effective_min_isr()
+        log = self.log
+        return log is not None and self.is_leader and not self.in_sync.has_enough(log)
 
     @property
     def is_at_min_isr(self) -> bool:
-        return self.is_leader and len(self._isr.committed) == self._effective_min_isr()
+        log = self.log
+        return log is not None and self.is_leader and len(self.isr) == self.in_sync.min_isr(log)
 
     @property
     def is_reassigning(self) -> bool:
@@ -193,21 +197,19 @@ class Partition:
             # Equal is allowed: the answer to AlterPartition may have brought the epoch before the request came.
             self._context.state_changes.info(
                 "Skipped the become-leader state change of %s at partition epoch %d: a newer one, %d, is known",
-                *(self._name, state.partition_epoch, self.partition_epoch),
+                *(self.name, state.partition_epoch, self.partition_epoch),
             )
             return False
         log = self.log if self.log is not None else make_log()
         self.log = log
         self._take_over(state)
-        now = self._context.now()
         is_new_leader = not self.is_leader
-        self._set_followers(replica for replica in state.replicas if replica != self._context.broker_id)
-        self._set_isr(self._isr.replace(tuple(state.isr)))
+        self.in_sync.replace(state.replicas, state.isr)
         if state.leader_epoch > self.leader_epoch:
-            self._begin_epoch(log, state.leader_epoch, now, is_new_leader=is_new_leader)
+            self._begin_epoch(log, state.leader_epoch, is_new_leader=is_new_leader)
         self.leader_id = self._context.broker_id
         self.is_leader = True
-        self._advance_high_watermark()  # the ISR may have no other member
+        self.in_sync.advance_high_watermark()  # the ISR may have no other member
         self._context.wake_ups.add(self)
         return is_new_leader
 
@@ -223,7 +225,7 @@ class Partition:
         if state.partition_epoch < self.partition_epoch:
             self._context.state_changes.info(
                 "Skipped the become-follower state change of %s at partition epoch %d: a newer one, %d, is known",
-                *(self._name, state.partition_epoch, self.partition_epoch),
+                *(self.name, state.partition_epoch, self.partition_epoch),
             )
             return False
         log = self.log if self.log is not None else make_log()
@@ -235,14 +237,13 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.leader_epoch_start_offset = None
         self.is_leader = False
-        self._set_followers(())
-        self._set_isr(self._isr.replace(()))
+        self.in_sync.clear()
         self._context.wake_ups.add(self)
         if is_new_epoch:
             self._context.state_changes.info(
                 "Follower %s starts at leader epoch %d from offset %d with partition epoch %d and high watermark %d. "
                 "Current leader is %d. Previous leader %d and previous leader epoch was %d",
-                *(self._name, self.leader_epoch, log.log_end_offset, self.partition_epoch),
+                *(self.name, self.leader_epoch, log.log_end_offset, self.partition_epoch),
                 *(log.high_watermark, self.leader_id, previous_leader, previous_epoch),
             )
         return is_new_epoch
@@ -261,8 +262,7 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch_start_offset = None
         self.replicas = self.adding_replicas = self.removing_replicas = ()
-        self._set_followers(())
-        self._isr = IsrState()
+        self.in_sync.clear()
         self._context.wake_ups.add(self)
 
     def _take_over(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> None:
@@ -272,20 +272,19 @@ class Partition:
         self.adding_replicas = tuple(state.adding_replicas)
         self.removing_replicas = tuple(state.removing_replicas)
 
-    def _begin_epoch(self, log: PartitionLog, leader_epoch: int, now: float, *, is_new_leader: bool) -> None:
+    def _begin_epoch(self, log: PartitionLog, leader_epoch: int, *, is_new_leader: bool) -> None:
         start_offset = log.log_end_offset
         self._context.state_changes.info(
             "Leader %s starts at leader epoch %d from offset %d with partition epoch %d, high watermark %d, ISR %s, "
             "adding replicas %s and removing replicas %s. Previous leader %d and previous leader epoch was %d",
-            *(self._name, leader_epoch, start_offset, self.partition_epoch, log.high_watermark),
+            *(self.name, leader_epoch, start_offset, self.partition_epoch, log.high_watermark),
             *(list(self.isr), list(self.adding_replicas), list(self.removing_replicas)),
             *(self.leader_id, self.leader_epoch),
         )
         # Known before the first record of the epoch: a follower may have records of an epoch that this log lacks, and
         # must learn where they part.
         log.begin_epoch(leader_epoch, start_offset)
-        for follower in self._followers:
-            follower.reset(now, start_offset, is_new_leader=is_new_leader, is_in_sync=follower.in_maximal_isr)
+        self.in_sync.begin_epoch(start_offset, is_new_leader=is_new_leader)
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = start_offset
 
@@ -307,17 +306,14 @@ class Partition:
         log = self.log
         if log is None or not self.is_leader:
             raise self._refusal(NO_EPOCH)
-        if required_acks == ACKS_ALL and len(self._isr.committed) < self._effective_min_isr():
+        if required_acks == ACKS_ALL and not self.in_sync.has_enough(log):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"the ISR {list(self._isr.committed)} of {self._name} is smaller than the {self._effective_min_isr()} "
-                "replicas that min.insync.replicas asks for",
+                f"of {self.name} {list(self.isr)} are in sync; min.insync.replicas is {self.in_sync.min_isr(log)}",
             )
-        end_offset = log.log_end_offset
-        for follower in self._followers:
-            follower.observe(end_offset)
+        self.in_sync.log_grows(log.log_end_offset)
         result = log.append_as_leader(records, self.leader_epoch, origin=origin, produce_version=produce_version)
-        self._advance_high_watermark()
+        self.in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
         return result
 
@@ -332,7 +328,7 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if log.high_watermark < required_offset:
             return None
-        if len(self._isr.maximal) < self._effective_min_isr():
+        if len(self.in_sync.state.maximal) < self.in_sync.min_isr(log):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
@@ -350,7 +346,7 @@ class Partition:
     def low_watermark(self) -> int:
         """The least log start offset of all replicas that are alive. Raises KafkaError if this broker does not lead."""
         low = self.leader_log().log_start_offset
-        for follower in self._followers:
+        for follower in self.in_sync.followers:
             if follower.log_start_offset < low and self._context.is_alive(follower.broker_id):
                 low = follower.log_start_offset
         return low
@@ -369,13 +365,13 @@ class Partition:
         """The replica of a follower that wants to read. Raises KafkaError as `leader_log`, and for a broker that has no
         replica as far as we know UNKNOWN_LEADER_EPOCH, so that it tries again."""
         self.leader_log(current_leader_epoch)
-        follower = self._followers_by_id.get(follower_id)
+        follower = self.in_sync.by_id.get(follower_id)
         if follower is None:
             # Without an epoch nobody can say which of the two is behind.
             has_epoch = current_leader_epoch != NO_EPOCH
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {follower_id} has no replica of {self._name} among {list(self.replicas)} "
+                f"broker {follower_id} has no replica of {self.name} among {list(self.replicas)} "
                 f"in leader epoch {self.leader_epoch}",
             )
         return follower
@@ -391,12 +387,12 @@ class Partition:
         if end.end_offset == UNDEFINED_OFFSET or end.epoch == UNDEFINED_EPOCH:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self._name} does not know where leader epoch {last_fetched_epoch} ends",
+                f"{self.name} does not know where leader epoch {last_fetched_epoch} ends",
             )
         if fetch_offset < log.log_start_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self._name} has the offsets from {log.log_start_offset} to {log.log_end_offset}, not {fetch_offset}",
+                f"{self.name} has the offsets from {log.log_start_offset} to {log.log_end_offset}, not {fetch_offset}",
             )
         if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return end
@@ -424,196 +420,24 @@ class Partition:
         `leader_end_offset` is the end of the log before the read; `now` the loop's time; `clock` that of the follower's
         incremental session, which stands for its later fetches that do not name the partition.
         """
-        follower = self._followers_by_id.get(follower_id)
+        follower = self.in_sync.by_id.get(follower_id)
         if follower is None:
             return
         has_moved = follower.log_end_offset != fetch_offset
         may_raise_low_watermark = log_start_offset > follower.log_start_offset
         follower.fetched(fetch_offset, log_start_offset, leader_end_offset, now, clock)
         if not follower.in_maximal_isr:
-            self._consider(follower, now)
-        if (has_moved and self._advance_high_watermark()) or may_raise_low_watermark:
+            self.in_sync.consider(follower, now)
+        if (has_moved and self.in_sync.advance_high_watermark()) or may_raise_low_watermark:
             self._context.wake_ups.add(self)
 
     def follower_left(self, follower_id: int, clock: FetchClock) -> None:
         """The follower's session does not fetch the partition any more."""
-        follower = self._followers_by_id.get(follower_id)
+        follower = self.in_sync.by_id.get(follower_id)
         log = self.log
         if follower is not None and follower.clock is clock and log is not None:
             follower.observe(log.log_end_offset)
             follower.clock = None
-
-    # The ISR and the high watermark.
-
-    def expire_followers(self) -> None:
-        """Asks for an ISR without the members that lag (`replica.lag.time.max.ms`), stuck or slow; and moves the high
-        watermark where it waited for a replica outside the ISR that has not come."""
-        log = self.log
-        if log is None or not self.is_leader:
-            return
-        now, end_offset = self._context.now(), log.log_end_offset
-        lagging = [] if self._isr.is_pending else self._out_of_sync(end_offset, now)
-        if lagging:
-            self._context.logger.info(
-                "[Partition %s broker=%d] Shrinking ISR from %s to %s. Leader: (highWatermark: %d, endOffset: %d). "
-                "Out of sync replicas: %s",
-                *(self._name, self._context.broker_id, list(self.isr)),
-                *([member for member in self.isr if member not in lagging], log.high_watermark, end_offset),
-                ", ".join(self._lag_of(member, now) for member in lagging),
-            )
-            self._propose(self._isr.shrink(tuple(lagging)))
-        if log.high_watermark < end_offset and self._advance_high_watermark():
-            self._context.wake_ups.add(self)
-
-    def reconsider_followers(self, since: float) -> bool:
-        """Asks for followers to join the ISR that could not when they were looked at, at the time `since`, and have
-        fetched again; True as long as one of them may still be able to."""
-        log = self.log
-        if log is None or not self.is_leader:
-            return False
-        now, end_offset = self._context.now(), log.log_end_offset
-        is_open = False
-        for follower in self._followers:
-            if follower.in_maximal_isr:
-                continue
-            follower.observe(end_offset)
-            if follower.fetch_time > since:
-                self._consider(follower, now)
-            elif now - follower.fetch_time <= self._context.lag_max_seconds:
-                is_open = True
-        return is_open
-
-    def _out_of_sync(self, end_offset: int, now: float) -> list[int]:
-        lag_max = self._context.lag_max_seconds
-        lagging = []
-        for member in self._isr.committed:
-            if member == self._context.broker_id:
-                continue
-            follower = self._followers_by_id.get(member)
-            if follower is not None:
-                follower.observe(end_offset)
-                if follower.is_caught_up(end_offset, now, lag_max):
-                    continue
-            lagging.append(member)
-        return lagging
-
-    def _lag_of(self, broker_id: int, now: float) -> str:
-        follower = self._followers_by_id.get(broker_id)
-        if follower is None:
-            return f"(brokerId: {broker_id}, not assigned)"
-        seconds = now - follower.caught_up_time
-        return f"(brokerId: {broker_id}, endOffset: {follower.log_end_offset}, caught up {seconds:.1f} s ago)"
-
-    def _consider(self, follower: FollowerReplica, now: float) -> None:
-        """Asks for a follower to join the ISR if it has all that may be committed: up to the high watermark, and up to
-        the start of this epoch, below which earlier leaders may have committed more than this one knows of."""
-        log, start_offset = self.log, self.leader_epoch_start_offset
-        if log is None or start_offset is None:
-            return
-        if follower.log_end_offset < log.high_watermark or follower.log_end_offset < start_offset:
-            return
-        if self._isr.is_pending:
-            return  # looked at again when that is decided
-        if not self._context.is_alive(follower.broker_id):
-            self._context.reconsider_later(self, now)
-            return
-        self._context.logger.info(
-            "[Partition %s broker=%d] Expanding ISR from %s to %s. Leader: (highWatermark: %d, endOffset: %d)",
-            *(self._name, self._context.broker_id, list(self.isr), [*self.isr, follower.broker_id]),
-            *(log.high_watermark, log.log_end_offset),
-        )
-        self._propose(self._isr.expand(follower.broker_id))
-
-    def _propose(self, state: IsrState) -> None:
-        self._set_isr(state)
-        change = IsrChange(self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, state.proposed)
-        self._context.alter_partition(change, lambda answer: self._answered(state, answer))
-
-    def _answered(self, asked: IsrState, answer: IsrAnswer) -> None:
-        """The controller's answer to the change that made the state `asked`."""
-        context = self._context
-        if self._isr is not asked:
-            return  # the controller has told a newer state meanwhile
-        if answer.error is ErrorCode.NONE:
-            is_ours = answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch
-            if not is_ours:
-                context.failed_updates.count += 1
-                return
-            meter = context.expands if asked.phase is IsrPhase.EXPANDING else context.shrinks
-            meter.count += 1
-            self.partition_epoch = answer.partition_epoch
-            self._set_isr(asked.confirm(answer.isr))
-            context.logger.info(
-                "[Partition %s broker=%d] ISR updated to %s%s and version updated to %d",
-                *(self._name, context.broker_id, list(self.isr)),
-                *(" (under-min-isr)" if self.is_under_min_isr else "", self.partition_epoch),
-            )
-            if self._advance_high_watermark():
-                context.wake_ups.add(self)
-        else:
-            context.failed_updates.count += 1
-            match refusal_action(answer.error):
-                case RefusalAction.ROLL_BACK:
-                    context.logger.info(
-                        "[Partition %s broker=%d] The controller refused the ISR %s with %s; it is %s still",
-                        *(self._name, context.broker_id, list(asked.proposed), answer.error.name, list(self.isr)),
-                    )
-                    self._set_isr(asked.refuse())
-                    if self._advance_high_watermark():
-                        context.wake_ups.add(self)
-                case RefusalAction.WAIT:
-                    self._isr = asked.leave_undecided()
-                case RefusalAction.RETRY:
-                    context.logger.warning(
-                        "[Partition %s broker=%d] Changing the ISR to %s failed with %s. Retrying",
-                        *(self._name, context.broker_id, list(asked.proposed), answer.error.name),
-                    )
-                    self._propose(IsrState(asked.committed, asked.phase, asked.proposed))
-        context.reconsider_later(self, context.now())
-
-    def _set_isr(self, state: IsrState) -> None:
-        self._isr = state
-        maximal = state.maximal
-        for follower in self._followers:
-            follower.in_maximal_isr = follower.broker_id in maximal
-
-    def _set_followers(self, broker_ids: Iterable[int]) -> None:
-        known = self._followers_by_id
-        self._followers = tuple(known.get(broker_id) or FollowerReplica(broker_id) for broker_id in broker_ids)
-        self._followers_by_id = {follower.broker_id: follower for follower in self._followers}
-
-    def _effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
-        log = self._local_log()
-        return min(log.config.min_insync_replicas, len(self._followers) + 1)
-
-    def _advance_high_watermark(self) -> bool:
-        """Moves the high watermark to what all have that may be in sync; True where it moved.
-
-        Those are the maximal ISR, and whoever is caught up and about to join: were they left behind, they would never
-        reach the high watermark of a busy partition. It stays while too few are in the confirmed ISR.
-        """
-        log = self.log
-        if log is None or not self.is_leader or len(self._isr.committed) < self._effective_min_isr():
-            return False
-        end_offset = least = log.log_end_offset
-        for follower in self._followers:
-            if follower.log_end_offset < least and (follower.in_maximal_isr or self._is_joining(follower, end_offset)):
-                least = follower.log_end_offset
-        return least > log.high_watermark and log.increase_high_watermark(least)
-
-    def _is_joining(self, follower: FollowerReplica, end_offset: int) -> bool:
-        context = self._context
-        follower.observe(end_offset)
-        return follower.is_caught_up(end_offset, context.now(), context.lag_max_seconds) and context.is_alive(
-            follower.broker_id
-        )
-
-    # Others.
-
-    @property
-    def _name(self) -> str:
-        return f"{self.topic_partition.topic}-{self.topic_partition.partition}"
 
     def _local_log(self) -> PartitionLog:
         if self.log is None:
@@ -625,10 +449,10 @@ class Partition:
             is_over = current_leader_epoch < self.leader_epoch
             return KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH if is_over else ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"{self._name} is at leader epoch {self.leader_epoch} here, not {current_leader_epoch}",
+                f"{self.name} is at leader epoch {self.leader_epoch} here, not {current_leader_epoch}",
             )
         if self.is_offline:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._name} is in an offline log directory")
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is in an offline log directory")
         return KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._context.broker_id} does not lead {self._name}"
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._context.broker_id} does not lead {self.name}"
         )

@@ -44,5 +44,5 @@ class Reconsidering:
         self._timer = None
         noted, self._noted = self._noted, {}
         for partition, since in noted.items():
-            if partition.reconsider_followers(since) and partition not in self._noted:
+            if partition.in_sync.reconsider(since) and partition not in self._noted:
                 self.add(partition, since)

@@ -276,12 +276,7 @@ class ReplicaManager:
             if error is ErrorCode.NONE:
                 stopped.append(partition)
         self._stop(stopped)
-        for deleted in [partition.topic_partition for partition in stopped if partition.delete]:
-            try:
-                await self._log_manager.delete_log(deleted)
-            except KafkaError as failure:
-                self._state_changes.error("Deleting replica %s failed: %s", deleted, failure)
-                errors[deleted] = failure.code
+        await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
         answer.partition_errors = [
             StopReplicaResponse.StopReplicaPartitionError(
                 topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=error
@@ -500,6 +495,19 @@ class ReplicaManager:
             except Exception:
                 self._logger.exception("Telling of stopped replicas failed")
 
+    async def _delete_logs(self, deleted: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]) -> None:
+        logs = [log for log in map(self._log_manager.get_log, deleted) if log is not None]
+        for _ in range(len(self._log_manager.directories) + 1):
+            live = [log.partition for log in logs if not log.log_directory.is_offline]
+            try:
+                await self._log_manager.delete_logs(live)
+                break
+            except KafkaError as failure:  # a directory less; the others' logs are deleted all the same
+                self._state_changes.warning("Deleting replicas failed: %s", failure)
+        for log in logs:
+            if log.log_directory.is_offline:
+                errors[log.partition] = ErrorCode.KAFKA_STORAGE_ERROR
+
     def _take_offline(self, partition: Partition) -> None:
         self._partitions.pop(partition.topic_partition, None)
         self._metrics.remove_partition(partition)
@@ -511,7 +519,7 @@ class ReplicaManager:
     def _expire_followers(self) -> None:
         for partition in list(self._partitions.values()):
             if partition.is_leader:
-                partition.expire_followers()
+                partition.in_sync.expire()
 
     def _start_checkpoints(self) -> None:
         """Not before the first LeaderAndIsr: until then hardly a partition would be in the files."""
