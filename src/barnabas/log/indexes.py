@@ -57,6 +57,9 @@ class OffsetIndex(IndexFile):
         self.last = self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
         if self.last.offset < self.base_offset or self.last.position < 0:
             raise CorruptIndexError(f"{self.path} ends with {self.last}, before the segment at {self.base_offset}")
+        if self.count > 1 and self.last.offset <= self.entry(0).offset:
+            # As after a crash of Apache Kafka, which reserves the file in full: zeros follow the entries.
+            raise CorruptIndexError(f"{self.path} ends with {self.last}, before its first entry {self.entry(0)}")
 
     @property
     def is_full(self) -> bool:
@@ -169,6 +172,9 @@ class TransactionIndex:
             if entry.last_offset < self._base_offset:
                 raise CorruptIndexError(f"{self.path} has {entry}, which is before the segment")
             self._entries.append(entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
         return iter(self._entries)

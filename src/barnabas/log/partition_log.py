@@ -13,7 +13,7 @@ recovery point.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 from barnabas.kernel.host import Buffer, OffloadKind
 from barnabas.log.appending import (
@@ -33,7 +33,7 @@ from barnabas.log.producer_snapshots import (
     remove_snapshots,
     replay_producers,
 )
-from barnabas.log.producer_state import ProducerEntry, ProducerState, ProducerStateError, Update
+from barnabas.log.producer_state import BatchMetadata, ProducerEntry, ProducerState, ProducerStateError, Update
 from barnabas.log.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
 from barnabas.log.segment import Segment
 from barnabas.log.timestamp_lookup import ListedOffset, list_offset
@@ -47,7 +47,7 @@ from barnabas.wire.record_validation import (
     check_produce_version,
     validate_records,
 )
-from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
+from barnabas.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
@@ -99,9 +99,9 @@ class PartitionLog(LocalLog):
                 prepared = self._prepare(batch, base_offset, max_timestamp_ms, origin)
             except ProducerStateError as error:
                 raise AppendError.of_producer(error, self.log_start_offset) from error
-            if isinstance(prepared, AppendResult):
-                return prepared
-            update = prepared
+            if type(prepared) is BatchMetadata:
+                return self._repeated(batch, prepared)
+            update = cast("Update", prepared)
         records = batch.records
         size_bytes = len(records)
         last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
@@ -139,11 +139,8 @@ class PartitionLog(LocalLog):
         fetched = check_fetched(records, self.log_end_offset, leader_epoch)
         if fetched is None:
             return None
-        first_offset, last_offset, max_timestamp_ms = (
-            fetched.first_offset,
-            fetched.last_offset,
-            fetched.max_timestamp_ms,
-        )
+        first_offset, last_offset = fetched.first_offset, fetched.last_offset
+        max_timestamp_ms = fetched.max_timestamp_ms
         size_bytes = len(fetched.records)
         try:
             segment = self._segment_for(size_bytes, first_offset, last_offset, max_timestamp_ms, self._time_ms())
@@ -155,44 +152,45 @@ class PartitionLog(LocalLog):
         if not self.written.is_queued:
             self._queue()
         return AppendResult(
-            first_offset,
-            last_offset,
-            max_timestamp_ms,
-            -1,
-            self.log_start_offset,
-            last_offset - first_offset + 1,
-            size_bytes,
-            False,
-            0,
-            size_bytes,
+            first_offset=first_offset,
+            last_offset=last_offset,
+            max_timestamp_ms=max_timestamp_ms,
+            log_append_time_ms=NO_TIMESTAMP,
+            log_start_offset=self.log_start_offset,
+            record_count=last_offset - first_offset + 1,
+            size_bytes=size_bytes,
+            is_duplicate=False,
+            converted_count=0,
+            uncompressed_bytes=size_bytes,
         )
 
     def _prepare(
         self, batch: ValidatedBatch, base_offset: int, max_timestamp_ms: int, origin: AppendOrigin
-    ) -> Update | AppendResult:
-        """What the batch changes for its producer; or the answer to a duplicate."""
+    ) -> Update | BatchMetadata:
+        """What the batch changes for its producer; or the batch in the log that it repeats."""
         header = batch.header
         if origin is _CLIENT:
-            duplicate = self.producers.find_duplicate(header)
-            if duplicate is not None:
-                return AppendResult(
-                    duplicate.first_offset,
-                    duplicate.last_offset,
-                    duplicate.timestamp_ms,
-                    duplicate.timestamp_ms,
-                    self.log_start_offset,
-                    header.record_count,
-                    len(batch.records),
-                    True,
-                    0,
-                    batch.uncompressed_bytes,
-                )
-            return self.producers.prepare_client(header, base_offset, max_timestamp_ms)
+            return self.producers.check_client(header, base_offset, max_timestamp_ms)
         if header.is_control:
             marker = marker_in(RecordBatch(batch.records))
             if marker is not None:
                 return self.producers.prepare_marker(header, marker, base_offset, max_timestamp_ms)
         return self.producers.prepare_coordinator(header, base_offset, max_timestamp_ms)
+
+    def _repeated(self, batch: ValidatedBatch, duplicate: BatchMetadata) -> AppendResult:
+        """The answer to a batch that is in the log already. It counts as written when what is pending does."""
+        return AppendResult(
+            first_offset=duplicate.first_offset,
+            last_offset=duplicate.last_offset,
+            max_timestamp_ms=duplicate.timestamp_ms,
+            log_append_time_ms=duplicate.timestamp_ms,
+            log_start_offset=self.log_start_offset,
+            record_count=batch.record_count,
+            size_bytes=len(batch.records),
+            is_duplicate=True,
+            converted_count=0,
+            uncompressed_bytes=batch.uncompressed_bytes,
+        )
 
     def _replay(self, fetched: FetchedRecords, segment: Segment) -> None:
         """Takes over epochs and producers from batches that are in the log now."""

@@ -17,13 +17,14 @@ from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.producer_snapshot import NO_COORDINATOR_EPOCH, ProducerSnapshotEntry
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import BatchHeader, increment_sequence
+from barnabas.wire.record_batch import ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader, increment_sequence
 from barnabas.wire.records import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED: Final = 5
 """A producer has at most this many requests on their way, so a batch that comes twice is among so many last ones."""
 LATE_TRANSACTION_MS: Final = 5 * 60 * 1000
 """A transaction counts as hanging when it is open so much longer than the longest time-out allowed."""
+_new_tuple: Final = tuple.__new__
 
 
 class ProducerStateError(Exception):
@@ -73,9 +74,8 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
-    """What is known of one producer."""
+class ProducerEntry(NamedTuple):
+    """What is known of one producer. A tuple, because one is made for every batch of an idempotent producer."""
 
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
@@ -145,6 +145,35 @@ class ProducerState:
                 return batch
         return None
 
+    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update | BatchMetadata:
+        """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what it changes."""
+        entry = self._producers.get(header.producer_id)
+        if entry is not None and entry.epoch == header.producer_epoch and entry.batches:
+            _, epoch, batches, _, coordinator_epoch, first_offset = entry
+            delta, base_sequence = header.last_offset_delta, header.base_sequence
+            if (
+                first_offset is None
+                and base_sequence == (batches[-1][0] + 1) & INT32_MAX
+                and not header.attributes & ATTRIBUTE_TRANSACTIONAL
+            ):
+                # What nearly every batch is: the next one of a producer that is known, outside of transactions.
+                last_sequence = (base_sequence + delta) & INT32_MAX
+                batch = _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp_ms))
+                known = (*batches[1 - BATCHES_REMEMBERED :], batch)
+                return _new_tuple(
+                    Update,
+                    (
+                        _new_tuple(
+                            ProducerEntry, (header.producer_id, epoch, known, timestamp_ms, coordinator_epoch, None)
+                        ),
+                        None,
+                    ),
+                )
+            duplicate = self.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
+        return self.prepare_client(header, base_offset, timestamp_ms)
+
     def prepare_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
         """Checks a batch of a client, with epoch and sequence, that would get `base_offset`; changes nothing.
 
@@ -213,7 +242,7 @@ class ProducerState:
 
     def _take(self, update: Update) -> AbortedTransaction | None:
         entry, completed = update
-        self._producers[entry.producer_id] = entry
+        self._producers[entry[0]] = entry
         if completed is None:
             first_offset = entry.transaction_first_offset
             if first_offset is not None and first_offset not in self._ongoing:

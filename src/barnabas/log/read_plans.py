@@ -105,6 +105,8 @@ def _aborted(log: PartitionLog, offset: int, plan: ReadPlan, segment: Segment) -
     """The aborted transactions that overlap what is read. The end of that is known from the index only roughly, as in
     Kafka: a transaction too many does no harm.
     """
+    if not any(each.transaction_index for each in log.segments.from_offset(segment.base_offset)):
+        return []
     entry = segment.offset_index.first_from_position(plan.position + plan.length_bytes)
     following = log.segments.after(segment)
     if entry is not None:

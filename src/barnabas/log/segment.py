@@ -146,6 +146,7 @@ class Segment:
         self._pending = bytearray()
         self._bytes_since_index_entry = 0
         self._first_timestamp_ms: int | None = None
+        self._are_indexes_full = False
         self._pins = 0
         self._is_let_go = False
         # Last offsets and positions of the last batches, without a gap up to the end; arrays, since every log has them.
@@ -283,12 +284,12 @@ class Segment:
     def should_roll(self, append_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether the append belongs into a new segment: this one is full, old, or cannot index its offset."""
         config = self.config
+        size_bytes = self.size_bytes
         return (
-            self.size_bytes > config.segment_bytes - append_bytes
+            size_bytes > config.segment_bytes - append_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or self.offset_index.is_full
-            or self.time_index.is_full
-            or (self.size_bytes > 0 and self._age_ms(max_timestamp_ms, now_ms) > config.segment_ms - self._jitter_ms)
+            or self._are_indexes_full
+            or (size_bytes > 0 and self._age_ms(max_timestamp_ms, now_ms) > config.segment_ms - self._jitter_ms)
         )
 
     def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int) -> None:
@@ -469,11 +470,13 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.append_larger(*self.max_timestamp)
             self._bytes_since_index_entry = 0
+            self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         self._bytes_since_index_entry += append_bytes
 
     def _take_over(self, position: int) -> None:
         """Learns from the batches behind the last index entries what those do not say."""
         self.size_bytes = self._written_bytes
+        self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         self._forget_recent()
         for _, batch in scan_batches(self._files, self._open(), position, self._written_bytes):
             self.next_offset = batch.last_offset + 1
