@@ -98,6 +98,14 @@ class BrokerChanges:
         if effects:
             yield effects
 
+    def send_full_metadata(self, broker_ids: Iterable[int]) -> Steps[None]:
+        """Tells the brokers of all live brokers and all partitions, and that there are no others."""
+        batch = self._batch()
+        batch.add_full_metadata(broker_ids)
+        effects = batch.effects()
+        if effects:
+            yield effects
+
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
 
@@ -109,7 +117,7 @@ class BrokerChanges:
             context.add_live_broker(broker)
         others = [broker_id for broker_id in context.live_or_shutting_down_brokers if broker_id not in new]
         yield from self.send_update_metadata(others)
-        yield from self.send_update_metadata(new, context.partitions_with_leadership)
+        yield from self.send_full_metadata(new)
         hosted = [replica for broker_id in new for replica in context.replicas_on_broker(broker_id)]
         # What a broker has deleted already stays deleted, whether it is there or not.
         started = [

@@ -28,6 +28,11 @@ from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, Upda
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
 STOP_REPLICA_VERSION = 4
+FULL = 2
+"""The type of an UpdateMetadata which names every partition that there is, so that what it does not name is gone.
+
+Apache Kafka's brokers read the type only in requests of KRaft controllers (KIP-866), and keep what they know.
+"""
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -56,6 +61,7 @@ class RequestBatch:
         self._leader_and_isr: dict[int, dict[TopicPartition, _PartitionLeadership]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata_partitions: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
+        self._is_full_metadata = False
         self._stop_replica: dict[int, dict[TopicPartition, _Stop]] = {}
 
     def add_leader_and_isr(
@@ -80,6 +86,13 @@ class RequestBatch:
             if known is not None:
                 self._update_metadata_partitions[partition] = self._metadata_of(partition, known)
 
+    def add_full_metadata(self, broker_ids: Iterable[int]) -> None:
+        """Tells the brokers of all live brokers, and of every partition that ever had a leader; whatever else a broker
+        knows, because it was away when a topic was deleted, is gone.
+        """
+        self._is_full_metadata = True
+        self.add_update_metadata(broker_ids, self._context.partitions_with_leadership)
+
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
         """Tells the brokers to stop their replicas; to delete them too if any call of this batch says so.
 
@@ -100,6 +113,7 @@ class RequestBatch:
         lines = (*self._leader_and_isr_lines(), *self._other_lines())
         self._leader_and_isr, self._stop_replica = {}, {}
         self._update_metadata_brokers, self._update_metadata_partitions = {}, {}
+        self._is_full_metadata = False
         return (*lines, SendRequests(requests)) if requests else ()
 
     def _live(self, broker_ids: Iterable[int]) -> Iterator[LiveBroker]:
@@ -191,6 +205,7 @@ class RequestBatch:
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,
                 broker_epoch=broker.epoch,
+                type=FULL if self._is_full_metadata else 0,
                 topic_states=topic_states,
                 live_brokers=live_brokers,
             )
