@@ -64,9 +64,11 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
+    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 
@@ -222,11 +224,13 @@ class Controller:
 
     async def before_new_session(self) -> None:
         """The former session is over; returns when this broker has resigned, before a new session begins."""
-        await self._end_session()
+        if self._store is not None:
+            await self._end_session()
 
     async def after_new_session(self) -> None:
         """A new session has begun: the broker registers in it, and stands for election again."""
-        self._put(RegisterBrokerAndReelect(self._session))
+        if self._store is not None:
+            self._put(RegisterBrokerAndReelect(self._session))
 
     # Requests.
 
@@ -436,15 +440,13 @@ class Controller:
 
     def _on_response(self, epoch: int, request: BrokerRequest, response: Message) -> None:
         broker_id = request.broker_id
-        match response:
-            case LeaderAndIsrResponse():
-                self._put(LeaderAndIsrResponseReceived(epoch, broker_id, response))
-            case UpdateMetadataResponse():
+        match request.message, response:
+            case LeaderAndIsrRequest(broker_epoch=broker_epoch), LeaderAndIsrResponse():
+                self._put(LeaderAndIsrResponseReceived(epoch, broker_id, broker_epoch, response))
+            case UpdateMetadataRequest(), UpdateMetadataResponse():
                 self._put(UpdateMetadataResponseReceived(epoch, broker_id, response))
-            case StopReplicaResponse():
-                message = request.message
-                if isinstance(message, StopReplicaRequest) and _deletes(message):
-                    self._put(TopicDeletionStopReplicaResponseReceived(epoch, broker_id, message, response))
+            case StopReplicaRequest() as asked, StopReplicaResponse() if _deletes(asked):
+                self._put(TopicDeletionStopReplicaResponseReceived(epoch, broker_id, asked, response))
 
     async def _resign(self) -> None:
         """Ends the term: no watch of it fires any more, no channel sends, nothing of what it knew is left."""
@@ -496,7 +498,7 @@ def _steps(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
         case TopicUncleanLeaderElectionEnable():
             return term.try_online(event.topic)
         case LeaderAndIsrResponseReceived() if event.epoch == term.context.epoch:
-            return term.leader_and_isr_answered(event.broker_id, event.response)
+            return term.leader_and_isr_answered(event.broker_id, event.broker_epoch, event.response)
         case UpdateMetadataResponseReceived() if event.epoch == term.context.epoch:
             return term.update_metadata_answered(event.broker_id, event.response)
         case TopicDeletionStopReplicaResponseReceived() if event.epoch == term.context.epoch:

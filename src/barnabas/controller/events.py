@@ -141,10 +141,13 @@ class TopicUncleanLeaderElectionEnable(TermEvent):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived(TermEvent):
-    """A broker has answered; `epoch` is that of the controller which had asked."""
+    """A broker has answered; `epoch` is that of the controller which had asked, `broker_epoch` the life of the broker
+    that was meant.
+    """
 
     epoch: int
     broker_id: int
+    broker_epoch: int
     response: LeaderAndIsrResponse
     state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
 

@@ -91,8 +91,9 @@ class ControllerTerm:
         yield from self._load()
         deletions = yield from self._topic_reader.read_deletions()
         yield from self._deletion.load(deletions)
-        # Brokers must know of each other before they are told to follow one another.
-        yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers)
+        # Brokers must know of each other before they are told to follow one another. What they know of topics that are
+        # gone, because a former controller did not get to tell them, ends here.
+        yield from self._brokers.send_full_metadata(context.live_or_shutting_down_brokers)
         yield from self._replicas.start_up()
         yield from self._partitions.start_up()
         self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
@@ -195,13 +196,22 @@ class ControllerTerm:
 
     # Events of responses.
 
-    def leader_and_isr_answered(self, broker_id: int, response: LeaderAndIsrResponse) -> Steps[None]:
+    def _is_present_life(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker is in the life that a request was meant for; all that was asked of a former one is asked
+        again when the broker starts.
+        """
+        broker = self.context.live_or_shutting_down_brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch
+
+    def leader_and_isr_answered(self, broker_id: int, broker_epoch: int, response: LeaderAndIsrResponse) -> Steps[None]:
         """Replicas whose log directory has failed go offline; those that answered well again are online."""
         context = self.context
         if response.error_code:
             yield (
                 self._error(f"broker {broker_id} refused LeaderAndIsr: {ErrorCode.for_code(response.error_code).name}"),
             )
+            return
+        if not self._is_present_life(broker_id, broker_epoch):
             return
         before = context.offline_log_dir_partitions(broker_id)
         after = dict.fromkeys(before)
@@ -230,6 +240,8 @@ class ControllerTerm:
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
     ) -> Steps[None]:
         """A broker was to delete replicas: those that it did not are held, the others are done."""
+        if not self._is_present_life(broker_id, request.broker_epoch):
+            return
         errors = _errors_of_stop_replica(response)
         failed: list[PartitionReplica] = []
         deleted: list[PartitionReplica] = []
