@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.controller.broker_requests import FULL
 from barnabas.controller.controller import Controller
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.coordination.errors import CoordinationError, NodeExistsError
+from barnabas.coordination.errors import CoordinationError, NodeExistsError, SessionExpiredError
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
 from barnabas.coordination.layout.topics import TopicPartition
@@ -31,6 +32,7 @@ from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import Outgoing
 from barnabas.server.coordination_session import CoordinationSession
+from barnabas.server.errors import DuplicateBrokerError
 from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.registration import Registration
 from barnabas.testing.simulated_host import Main
@@ -188,6 +190,8 @@ class ScriptedReplicas:
         self.live_brokers = {
             broker.id: (broker.endpoints[0].host, broker.endpoints[0].port) for broker in request.live_brokers
         }
+        if request.type == FULL:
+            self.metadata.clear()
         for topic in request.topic_states:
             for state in topic.partition_states:
                 partition = TopicPartition(topic.topic_name, state.partition_index)
@@ -304,37 +308,66 @@ class ScriptedBroker:
         self.replicas = ScriptedReplicas(broker_id, disk, seen, lambda: self.registration.broker_epoch)
         self._to_controller: tuple[int, Outgoing] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self.stops = False
+        self.on_stopped: Callable[[], None] = lambda: None
 
     def _payload(self) -> BrokerRegistration:
         return BrokerRegistration((BrokerEndpoint(LISTENER, self._address, BROKER_PORT, LISTENER),), 0)
 
     async def run(self) -> None:
-        """Starts, and then proposes ISRs for what it leads, for ever."""
-        await self._host.loop.create_server(lambda: _Connection(self), "0.0.0.0", BROKER_PORT)
+        """Starts, and then proposes ISRs for what it leads, until it is to stop."""
         await self.session.connect()
-        for path in PERSISTENT_PATHS:
-            ancestors = path.split("/")[1:]
-            for length in range(1, len(ancestors) + 1):
-                create = Create("/" + "/".join(ancestors[:length]), None)
-                with contextlib.suppress(NodeExistsError):
-                    await self.session.until_connected(lambda create=create: self.session.perform(create))  # type: ignore[misc]
+        await self._host.loop.create_server(lambda: _Connection(self), "0.0.0.0", BROKER_PORT)
+        await self._make_paths()
         self.features.start()
         self.session.add_session_listener(self.features)
         self.session.add_session_listener(self.controller)
-        while True:
-            with contextlib.suppress(CoordinationError):
+        while self.registration.broker_epoch < 0:
+            try:
                 await self.registration.register()
-                break
+            except (CoordinationError, DuplicateBrokerError):
+                # The coordinator may keep a dead session for longer than a broker waits, after a crash of its own.
+                await self._timers.sleep(500)
         self.controller.start(self.session)
-        while True:
+        while not self.stops:
             await self._timers.sleep(400)
             await self._propose()
+        await self._stop()
+
+    async def _make_paths(self) -> None:
+        """Each attempt may meet the end of the session."""
+        paths: dict[str, None] = {}
+        for path in PERSISTENT_PATHS:
+            names = path.split("/")[1:]
+            paths.update(dict.fromkeys("/" + "/".join(names[:length]) for length in range(1, len(names) + 1)))
+        while paths:
+            outcomes = await self.session.submit([Create(path, None) for path in paths])
+            for path, outcome in zip(list(paths), outcomes, strict=True):
+                if isinstance(outcome, NodeExistsError) or not isinstance(outcome, Exception):
+                    del paths[path]
+            if paths:
+                await self._timers.sleep(500)
+
+    async def _stop(self) -> None:
+        """A controlled shutdown: asks the controller a few times, and then goes in any case."""
+        for _ in range(3):
+            request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self.registration.broker_epoch)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                response = await self.send_to_controller(request, 3)
+                if isinstance(response, ControlledShutdownResponse) and not response.error_code:
+                    self._seen.count("controlled shutdowns")
+                    if not response.remaining_partitions:
+                        break
+            await self._timers.sleep(200)
+        await self.controller.stop()
+        await self.session.close()
+        self.on_stopped()
 
     def handle(self, request: Message, version: int, answer: Callable[[Message], None]) -> None:
         if isinstance(request, AlterPartitionRequest | ControlledShutdownRequest):
             task = self._host.loop.create_task(self._ask_controller(request, version, answer))
             self._tasks[task] = None
-            task.add_done_callback(lambda done: self._tasks.pop(done))
+            task.add_done_callback(self._tasks.pop)
         else:
             answer(self.replicas.answer(request))
 
@@ -369,7 +402,8 @@ class ScriptedBroker:
             if self._to_controller is not None:
                 self._to_controller[1].close()
             self._to_controller = (controller_id, Outgoing(self._link, self._host.random, *address, client_id="test"))
-        return await self._to_controller[1].send(message, version, 3_000)
+        response: Message = await self._to_controller[1].send(message, version, 3_000)
+        return response
 
     async def _propose(self) -> None:
         """Asks for all live replicas to be in sync, as a leader would whose followers have caught up."""
@@ -425,7 +459,13 @@ def broker_main(
     running: dict[int, ScriptedBroker],
 ) -> Main:
     async def main(host: Host) -> None:
-        broker = running[broker_id] = ScriptedBroker(host, broker_id, address, coordinator, disk, seen)
-        await broker.run()
+        while True:
+            broker = running[broker_id] = ScriptedBroker(host, broker_id, address, coordinator, disk, seen)
+            try:
+                await broker.run()
+            except SessionExpiredError:
+                # The very first session, over before it was used.
+                continue
+            return
 
     return main
