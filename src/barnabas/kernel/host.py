@@ -122,6 +122,10 @@ class Files(Protocol):
         """Bytes that may still be written on the file system of `path`."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system of `path`."""
+        ...
+
 
 class OffloadKind(enum.Enum):
     """What a piece of work off the loop mainly waits for; each kind has its own bounded workers."""

@@ -446,6 +446,11 @@ class SimulatedFiles:
         self._existing(path)
         return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
 
+    def total_bytes(self, path: str) -> int:
+        self._begin("total_bytes", path)
+        self._existing(path)
+        return self._disk.capacity_bytes
+
 
 def _check_count(buffers: Sequence[object], path: str) -> None:
     if len(buffers) > BUFFERS_PER_CALL_MAX:

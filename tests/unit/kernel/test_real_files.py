@@ -156,3 +156,4 @@ def test_directories_are_made_listed_and_removed(tmp_path: Path) -> None:
 def test_says_how_much_room_there_is(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
     assert 0 < FILES.free_bytes(str(tmp_path)) <= found.f_blocks * found.f_frsize
+    assert FILES.total_bytes(str(tmp_path)) == found.f_blocks * found.f_frsize

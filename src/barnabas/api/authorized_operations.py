@@ -1,0 +1,50 @@
+"""What a client may do with a resource, as the bits that responses have for it (KIP-430).
+
+Without an authorizer everybody may do everything that there is to do with a resource of a kind.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class AclOperation(enum.IntEnum):
+    """The operations of ACLs, by the codes of the protocol; the code is the number of its bit."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def bits(*operations: AclOperation) -> int:
+    """The operations as an int32."""
+    return sum(1 << operation for operation in operations)
+
+
+CLUSTER_OPERATIONS: Final = bits(
+    AclOperation.CREATE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+)
+TOPIC_OPERATIONS: Final = bits(
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DESCRIBE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)

@@ -1,0 +1,88 @@
+"""DescribeProducers, 0: the producers that the logs of this broker remember, of leaders and followers alike."""
+
+from __future__ import annotations
+
+from barnabas.api.context import RequestContext
+from barnabas.api.metadata import MetadataSource
+from barnabas.api.produce import ReplicaLookup
+from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeProducersRequest, DescribeProducersResponse
+
+
+class DescribeProducersHandler:
+    """Asks each log."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    versions = (0, 0)
+
+    def __init__(self, replicas: ReplicaLookup, metadata: MetadataSource) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+
+    def handle(self, _context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+        response = DescribeProducersResponse()
+        for topic in request.topics:
+            result = DescribeProducersResponse.TopicResponse(name=topic.name, partitions=[])
+            response.topics.append(result)
+            refusal = self._refusal(topic.name)
+            for index in topic.partition_indexes:
+                if refusal is not None:
+                    result.partitions.append(_failed(index, refusal))
+                else:
+                    result.partitions.append(self._producers(TopicPartition(topic.name, index)))
+        return response
+
+    def error_response(
+        self, _context: RequestContext, request: DescribeProducersRequest, error: KafkaError
+    ) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                DescribeProducersResponse.TopicResponse(
+                    name=topic.name, partitions=[_failed(index, error) for index in topic.partition_indexes]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _refusal(self, topic: str) -> KafkaError | None:
+        try:
+            check_topic_name(topic)
+        except KafkaError as error:
+            return error
+        return None if topic in self._metadata.image.topics else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _producers(self, topic_partition: TopicPartition) -> DescribeProducersResponse.PartitionResponse:
+        index = topic_partition.partition
+        try:
+            log = self._replicas.get_partition(topic_partition).log
+        except KafkaError as error:
+            return DescribeProducersResponse.PartitionResponse(partition_index=index, error_code=error.code)
+        if log is None:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return DescribeProducersResponse.PartitionResponse(partition_index=index, error_code=code)
+        return DescribeProducersResponse.PartitionResponse(
+            partition_index=index,
+            error_code=ErrorCode.NONE,
+            active_producers=[
+                DescribeProducersResponse.ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.timestamp_ms,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=(
+                        -1 if producer.transaction_first_offset is None else producer.transaction_first_offset
+                    ),
+                )
+                for producer in log.active_producers()
+            ],
+        )
+
+
+def _failed(index: int, error: KafkaError) -> DescribeProducersResponse.PartitionResponse:
+    return DescribeProducersResponse.PartitionResponse(
+        partition_index=index, error_code=error.code, error_message=error.message
+    )

@@ -1,0 +1,217 @@
+"""ListOffsets, 0 to 9: offsets by timestamp, and the ends of logs, for clients, followers (all of the log) and tools.
+
+Left out: tiered storage; nothing is tiered, which is what timestamp -5 is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+from typing import Final
+
+from barnabas.api.context import RequestContext
+from barnabas.api.produce import ReplicaLookup
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.host import Clock, Files
+from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.timestamp_lookup import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListedOffset,
+)
+from barnabas.replication.list_offsets import find_offset, latest_offset, offsets_before
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse
+
+_CLIENT: Final = -1
+_TOOL: Final = -2
+"""Reads from followers too."""
+_READ_COMMITTED: Final = 1
+_LEADER_EPOCH_SINCE: Final = 4
+_OFFSET_NOT_AVAILABLE_SINCE: Final = 5
+_SINCE: Final = {
+    EARLIEST_TIMESTAMP: 1,
+    LATEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+}
+"""The version that brought each special timestamp."""
+
+_Asked = ListOffsetsRequest.ListOffsetsPartition
+_Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+class ListOffsetsHandler:
+    """Answers at once if only ends of logs are asked for; looks up anything else in a coroutine."""
+
+    api_key = ApiKey.LIST_OFFSETS
+    versions = (0, 9)
+
+    def __init__(self, replicas: ReplicaLookup, files: Files, clock: Clock, logger: logging.Logger) -> None:
+        self._replicas = replicas
+        self._files = files
+        self._clock = clock
+        self._logger = logger
+
+    def handle(
+        self, context: RequestContext, request: ListOffsetsRequest
+    ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+        if context.api_version == 0:
+            return _response(
+                request,
+                [
+                    [self._list_old(topic.name, asked, request) for asked in topic.partitions]
+                    for topic in request.topics
+                ],
+            )
+        if all(asked.timestamp == LATEST_TIMESTAMP for topic in request.topics for asked in topic.partitions):
+            repeated = _repeated(request)
+            return _response(
+                request,
+                [
+                    [
+                        self._latest(
+                            context, request, TopicPartition(topic.name, asked.partition_index), asked, repeated
+                        )
+                        for asked in topic.partitions
+                    ]
+                    for topic in request.topics
+                ],
+            )
+        return self._look_up(context, request)
+
+    def error_response(
+        self, _context: RequestContext, request: ListOffsetsRequest, error: KafkaError
+    ) -> ListOffsetsResponse:
+        return _response(
+            request,
+            [[_failed(asked, error.code) for asked in topic.partitions] for topic in request.topics],
+        )
+
+    async def _look_up(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        repeated = _repeated(request)
+        results = []
+        for topic in request.topics:
+            listed = []
+            for asked in topic.partitions:
+                topic_partition = TopicPartition(topic.name, asked.partition_index)
+                listed.append(await self._find(context, request, topic_partition, asked, repeated))
+            results.append(listed)
+        return _response(request, results)
+
+    def _latest(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        topic_partition: TopicPartition,
+        asked: _Asked,
+        repeated: frozenset[TopicPartition],
+    ) -> _Listed:
+        if topic_partition in repeated:
+            return _failed(asked, ErrorCode.INVALID_REQUEST)
+        try:
+            found = latest_offset(
+                self._replicas.get_partition(topic_partition),
+                _isolation(request),
+                asked.current_leader_epoch,
+                leader_only=request.replica_id != _TOOL,
+            )
+        except Exception as error:  # noqa: BLE001 - sorted there
+            return self._refused(context.api_version, topic_partition, asked, error)
+        return _listed(context.api_version, asked, found)
+
+    async def _find(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        topic_partition: TopicPartition,
+        asked: _Asked,
+        repeated: frozenset[TopicPartition],
+    ) -> _Listed:
+        version = context.api_version
+        if topic_partition in repeated:
+            return _failed(asked, ErrorCode.INVALID_REQUEST)
+        if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, version + 1):
+            return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            found = await find_offset(
+                self._replicas.get_partition(topic_partition),
+                asked.timestamp,
+                _isolation(request),
+                asked.current_leader_epoch,
+                leader_only=request.replica_id != _TOOL,
+            )
+        except Exception as error:  # noqa: BLE001 - sorted there
+            return self._refused(version, topic_partition, asked, error)
+        return _failed(asked, ErrorCode.NONE) if found is None else _listed(version, asked, found)
+
+    def _list_old(self, topic: str, asked: _Asked, request: ListOffsetsRequest) -> _Listed:
+        if asked.timestamp < EARLIEST_TIMESTAMP:
+            return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        topic_partition = TopicPartition(topic, asked.partition_index)
+        try:
+            offsets = offsets_before(
+                self._replicas.get_partition(topic_partition),
+                self._files,
+                self._clock.time_ms(),
+                asked.timestamp,
+                asked.max_num_offsets,
+                is_client=request.replica_id == _CLIENT,
+                leader_only=request.replica_id != _TOOL,
+            )
+        except Exception as error:  # noqa: BLE001 - sorted there
+            return self._refused(0, topic_partition, asked, error)
+        return _Listed(partition_index=asked.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets)
+
+    def _refused(self, version: int, topic_partition: TopicPartition, asked: _Asked, error: Exception) -> _Listed:
+        if not isinstance(error, KafkaError):
+            self._logger.error("Listing offsets of %s failed", topic_partition, exc_info=error)
+            return _failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and version < _OFFSET_NOT_AVAILABLE_SINCE:
+            return _failed(asked, ErrorCode.LEADER_NOT_AVAILABLE)
+        return _failed(asked, error.code)
+
+
+def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
+    if request.replica_id != _CLIENT:
+        return ReadIsolation.LOG_END
+    return ReadIsolation.COMMITTED if request.isolation_level == _READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
+
+
+def _repeated(request: ListOffsetsRequest) -> frozenset[TopicPartition]:
+    """The partitions that the request names more than once."""
+    named = Counter(
+        TopicPartition(topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
+    return frozenset(topic_partition for topic_partition, count in named.items() if count > 1)
+
+
+def _listed(version: int, asked: _Asked, found: ListedOffset) -> _Listed:
+    listed = _Listed(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+    )
+    if version >= _LEADER_EPOCH_SINCE:
+        listed.leader_epoch = found.leader_epoch
+    return listed
+
+
+def _failed(asked: _Asked, code: ErrorCode) -> _Listed:
+    return _Listed(partition_index=asked.partition_index, error_code=code)
+
+
+def _response(request: ListOffsetsRequest, results: list[list[_Listed]]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=listed)
+            for topic, listed in zip(request.topics, results, strict=True)
+        ]
+    )

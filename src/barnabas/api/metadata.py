@@ -1,0 +1,180 @@
+"""Metadata, 0 to 12: brokers, topics, leaders, from this broker's cache of them; any broker answers.
+
+Clients are told the addresses of the listener that they came in by. Missing topics are made, where the client and
+`auto.create.topics.enable` allow it. Left out: ACLs, so that everybody may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from barnabas.api.context import RequestContext
+from barnabas.cluster.image import MetadataImage
+from barnabas.cluster.metadata_responses import broker_responses, is_internal, topic_response
+from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import MetadataRequest, MetadataResponse
+from barnabas.wire.primitives import ZERO_UUID
+
+NO_CONTROLLER: Final = -1
+_NULL_TOPICS_SINCE: Final = 1
+_LISTENER_NOT_FOUND_SINCE: Final = 6
+_OPERATIONS_SINCE: Final = 8
+_CLUSTER_OPERATIONS_UNTIL: Final = 10
+_TOPIC_IDS_SINCE: Final = 12
+"""The fields are there since version 10, and were of no use until then."""
+
+
+class MetadataSource(Protocol):
+    """What is known of the cluster; the metadata cache."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class TopicAutoCreation(Protocol):
+    """Makes topics that clients ask for."""
+
+    async def create_topics(self, names: Iterable[str]) -> Mapping[str, ErrorCode]:
+        """What to say of each until it is there."""
+        ...
+
+
+class MetadataHandler:
+    """Answers from one image of the cluster, taken once per request."""
+
+    api_key = ApiKey.METADATA
+    versions = (0, 12)
+
+    def __init__(
+        self,
+        metadata: MetadataSource,
+        cluster_id: str,
+        auto_creation: TopicAutoCreation,
+        auto_creation_enabled: Callable[[], bool],
+    ) -> None:
+        """`auto_creation_enabled` is asked for each request (`auto.create.topics.enable`)."""
+        self._metadata = metadata
+        self._cluster_id = cluster_id
+        self._auto_creation = auto_creation
+        self._auto_creation_enabled = auto_creation_enabled
+
+    def handle(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+        version = context.api_version
+        image = self._metadata.image
+        all_topics = request.topics is None or (version < _NULL_TOPICS_SINCE and not request.topics)
+        unknown_ids: list[bytes] = []
+        if all_topics:
+            names: list[str] = list(image.topics)
+        else:
+            names, unknown_ids = _asked(image, request, version)
+        topics = [_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in unknown_ids]
+        missing: list[str] = []
+        for name in names:
+            topic = topic_response(
+                image,
+                name,
+                context.listener_name,
+                is_version_0=version == 0,
+                names_missing_listener=version >= _LISTENER_NOT_FOUND_SINCE,
+            )
+            if topic is None:
+                missing.append(name)
+            else:
+                topics.append(topic)
+        if missing and not all_topics and request.allow_auto_topic_creation and self._auto_creation_enabled():
+            return self._create_and_respond(context, request, image, topics, missing)
+        topics += [_missing_topic(name) for name in missing]
+        return self._response(context, request, image, topics)
+
+    def error_response(self, context: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+        has_null_names = context.api_version >= _TOPIC_IDS_SINCE
+        return MetadataResponse(
+            topics=[
+                _topic(error.code, topic.name if has_null_names else topic.name or "", topic.topic_id)
+                for topic in request.topics or ()
+            ]
+        )
+
+    async def _create_and_respond(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        image: MetadataImage,
+        topics: list[MetadataResponse.MetadataResponseTopic],
+        missing: list[str],
+    ) -> MetadataResponse:
+        codes = await self._auto_creation.create_topics(missing)
+        for name in missing:
+            topics.append(_topic(codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name))
+        return self._response(context, request, image, topics)
+
+    def _response(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        image: MetadataImage,
+        topics: list[MetadataResponse.MetadataResponseTopic],
+    ) -> MetadataResponse:
+        version = context.api_version
+        controller_id = image.controller_id
+        response = MetadataResponse(
+            brokers=broker_responses(image, context.listener_name),
+            cluster_id=self._cluster_id,
+            controller_id=NO_CONTROLLER if controller_id is None else controller_id,
+            topics=topics,
+        )
+        if version >= _OPERATIONS_SINCE and request.include_topic_authorized_operations:
+            for topic in topics:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+        if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_UNTIL and request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+
+def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> tuple[list[str], list[bytes]]:
+    """The topics that are asked for, each once, and the ids that no topic has.
+
+    Where one topic is asked for by its id, names count no more, as in Kafka. Raises KafkaError with INVALID_REQUEST.
+    """
+    names: dict[str, None] = {}
+    by_id: dict[str, None] = {}
+    unknown_ids: dict[bytes, None] = {}
+    for topic in request.topics or ():
+        if version < _TOPIC_IDS_SINCE:
+            if topic.name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"a topic's name cannot be null in version {version}")
+            if topic.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic ids cannot be asked for in version {version}")
+        if topic.topic_id != ZERO_UUID:
+            name = image.topic_name(topic.topic_id)
+            if name is None:
+                unknown_ids[topic.topic_id] = None
+            else:
+                by_id[name] = None
+        elif topic.name is not None:
+            names[topic.name] = None
+    return list(by_id if by_id or unknown_ids else names), list(unknown_ids)
+
+
+def _missing_topic(name: str) -> MetadataResponse.MetadataResponseTopic:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return _topic(error.code, name)
+    return _topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+
+def _topic(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+        partitions=[],
+    )
