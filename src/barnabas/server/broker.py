@@ -138,6 +138,8 @@ class Broker:
         self._advance(BrokerEvent.LOGS_LOADING)
         await storage.load()
         self._rooms = rooms = Rooms(self._foundation, self.config, identity, self._session, storage, self._payload)
+        # Before a client can connect, who would have to wait too.
+        await self._again(rooms.registration.vacant)
         await self._listen(rooms)
         await self._again(rooms.start)
         await self._again(rooms.register)

@@ -19,9 +19,13 @@ from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.create_partitions import CreatePartitionsHandler
 from barnabas.api.create_topics import CreateTopicsHandler
 from barnabas.api.delete_groups import DeleteGroupsHandler
+from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.delete_topics import DeleteTopicsHandler
+from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
+from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
+from barnabas.api.describe_producers import DescribeProducersHandler
 from barnabas.api.fetch import FetchHandler
 from barnabas.api.find_coordinator import FindCoordinatorHandler
 from barnabas.api.heartbeat import HeartbeatHandler
@@ -31,9 +35,12 @@ from barnabas.api.join_group import JoinGroupHandler
 from barnabas.api.leader_and_isr import LeaderAndIsrHandler
 from barnabas.api.leave_group import LeaveGroupHandler
 from barnabas.api.list_groups import ListGroupsHandler
+from barnabas.api.list_offsets import ListOffsetsHandler
+from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_commit import OffsetCommitHandler
 from barnabas.api.offset_delete import OffsetDeleteHandler
 from barnabas.api.offset_fetch import OffsetFetchHandler
+from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.api.registry import Handler, Registry
 from barnabas.api.stop_replica import StopReplicaHandler
@@ -41,6 +48,7 @@ from barnabas.api.sync_group import SyncGroupHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.config.settings import take
 from barnabas.kernel.metrics import MetricName
+from barnabas.replication.delete_records import RecordDeletions
 from barnabas.replication.fetch import Fetches
 from barnabas.replication.fetch_reads import FetchReader
 from barnabas.replication.fetch_sessions import FetchSessionCache
@@ -80,7 +88,7 @@ class Handlers:
             tags = (("delayedOperation", purgatory.name),)
             foundation.metrics.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
         for handler in (
-            ApiVersionsHandler(self.registry, lambda: rooms.features.epoch),
+            *self._of_metadata(),
             *self._of_data(),
             *self._of_control(),
             *self._of_groups(),
@@ -123,6 +131,28 @@ class Handlers:
                 logger,
                 fetch_bytes_max=values["fetch.max.bytes"],
             ),
+            ListOffsetsHandler(replicas, host.files, host.clock, logger),
+            OffsetForLeaderEpochHandler(replicas),
+            DeleteRecordsHandler(
+                RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), rooms.metadata_cache
+            ),
+            DescribeProducersHandler(replicas, rooms.metadata_cache),
+            DescribeLogDirsHandler(log_manager, replicas, host.files, logger),
+        ]
+
+    def _of_metadata(self) -> list[Handler]:
+        """What everybody asks first."""
+        rooms = self._rooms
+        configs, cluster_id = rooms.storage.broker_configs, rooms.identity.cluster_id
+        return [
+            ApiVersionsHandler(self.registry, lambda: rooms.features.epoch),
+            MetadataHandler(
+                rooms.metadata_cache,
+                cluster_id,
+                self.auto_topic_creation,
+                lambda: configs.values["auto.create.topics.enable"],
+            ),
+            DescribeClusterHandler(rooms.metadata_cache, cluster_id),
         ]
 
     def _of_control(self) -> list[Handler]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from barnabas.coordination.errors import ConnectionLossError, MultiFailedError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
-from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData
+from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData, ZnodeData
 from barnabas.coordination.protocol import CreateMode, Stat, WatcherEvent
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
@@ -42,15 +42,26 @@ class Registration:
         self._path = broker_id_path(broker_id)
         self.broker_epoch = -1
 
+    async def vacant(self) -> None:
+        """Waits while another session holds the znode, until that session must have expired.
+
+        Raises DuplicateBrokerError when it is still there then, and SessionExpiredError when the present one is over.
+        """
+        deadline: float | None = None
+        while True:
+            changed = _Change(self._loop)
+            found = await self._session.until_connected(lambda: self._read(changed))  # noqa: B023 - awaited here
+            if found is None or self._is_ours(found):
+                return
+            deadline = await self._wait(found, changed, deadline)
+
     async def register(self) -> int:
         """Registers the broker in the present session; returns its broker epoch, the transaction that made the znode.
 
-        Waits for a znode of another session until that session must have expired; raises DuplicateBrokerError when it
-        is still there then, and SessionExpiredError when the present one is over.
+        Waits for a znode of another session, and raises, as `vacant`.
         """
         registration = self._payload()
-        payload = registration.encode()
-        stat = await self._made(payload)
+        stat = await self._made(registration.encode())
         self.broker_epoch = stat.czxid
         endpoints = ",".join(endpoint.connection_string for endpoint in registration.endpoints)
         self._logger.info(
@@ -70,9 +81,20 @@ class Registration:
             except MultiFailedError as failure:
                 if not isinstance(failure.error, NodeExistsError):
                     raise failure.error from None
-            found, deadline = await self._look(payload, deadline)
-            if found is not None:
-                return found
+            changed = _Change(self._loop)
+            try:
+                found = await self._read(changed)
+                if found is None:
+                    continue
+                if found.stat.ephemeral_owner == self._session.session_id:
+                    # Made by an attempt whose answer was lost; as a multi, all of it happened.
+                    return found.stat
+                if self._is_ours(found):
+                    return await self._replace(payload, found)
+                deadline = await self._wait(found, changed, deadline)
+            except (ConnectionLossError, MultiFailedError):
+                # The next try sees what has become of it.
+                continue
 
     async def _create(self, payload: bytes, *before: Delete) -> Stat:
         """Kafka's way: an empty znode, and its content, whose answer has the stat."""
@@ -84,28 +106,23 @@ class Registration:
         stat: Stat = (await self._session.multi(operations))[-1]
         return stat
 
-    async def _look(self, payload: bytes, deadline: float | None) -> tuple[Stat | None, float | None]:
-        """Deals with the znode that is in the way: the stat of ours, else None when it is worth another try.
+    async def _replace(self, payload: bytes, found: ZnodeData) -> Stat:
+        self._logger.info("Replacing %s of this broker's former session 0x%x", self._path, found.stat.ephemeral_owner)
+        return await self._create(payload, Delete(self._path, found.stat.version))
 
-        Returns also until when another session is waited for.
-        """
-        changed: asyncio.Future[None] = self._loop.create_future()
-
-        def note(_event: WatcherEvent) -> None:
-            if not changed.done():
-                changed.set_result(None)
-
+    async def _read(self, changed: _Change) -> ZnodeData | None:
         try:
-            found = await self._session.perform(GetData(self._path, note))
-        except (NoNodeError, ConnectionLossError):
-            return None, deadline
+            return await self._session.perform(GetData(self._path, changed.note))
+        except NoNodeError:
+            return None
+
+    def _is_ours(self, found: ZnodeData) -> bool:
         owner = found.stat.ephemeral_owner
-        if owner == self._session.session_id:
-            # Made by an attempt whose answer was lost; as a multi, all of it happened.
-            return found.stat, deadline
-        if self._session.was_ours(owner):
-            self._logger.info("Replacing %s of this broker's former session 0x%x", self._path, owner)
-            return await self._replace(payload, found.stat.version), deadline
+        return owner == self._session.session_id or self._session.was_ours(owner)
+
+    async def _wait(self, found: ZnodeData, changed: _Change, deadline: float | None) -> float:
+        """Waits for another session's znode to change, until the deadline, which it returns; past it raises."""
+        owner = found.stat.ephemeral_owner
         if deadline is None:
             limit_ms = self._session.session_timeout_ms * _EXPIRY_FACTOR
             deadline = self._loop.time() + limit_ms / 1000
@@ -123,12 +140,16 @@ class Registration:
             )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await changed
-        return None, deadline
+                await changed.happened
+        return deadline
 
-    async def _replace(self, payload: bytes, version: int) -> Stat | None:
-        """None when the znode is gone by now, or changed: the next try sees which."""
-        try:
-            return await self._create(payload, Delete(self._path, version))
-        except (ConnectionLossError, MultiFailedError):
-            return None
+
+class _Change:
+    """A watch on the znode."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.happened: asyncio.Future[None] = loop.create_future()
+
+    def note(self, _event: WatcherEvent) -> None:
+        if not self.happened.done():
+            self.happened.set_result(None)

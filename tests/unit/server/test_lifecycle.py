@@ -33,7 +33,7 @@ LEGAL = {
 Answer = ControlledShutdownResponse | Exception
 
 
-@pytest.mark.parametrize(("state", "event"), itertools.product(BrokerState, BrokerEvent))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(BrokerState, BrokerEvent)))
 def test_every_state_and_event(state: BrokerState, event: BrokerEvent) -> None:
     if (state, event) in LEGAL:
         assert BROKER.advance("broker 1", state, event) != state
