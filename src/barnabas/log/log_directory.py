@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -60,10 +61,21 @@ class LogDirectory:
         Raises LogDirectoryLockedError; a directory that cannot be used goes offline.
         """
         try:
-            self._files.make_directories(self.path)
+            self._make()
             self._lock = lock_directory(self._files, self.path)
         except OSError as error:
             self.fail(error)
+
+    def _make(self) -> None:
+        """Makes the directory, and its name and those of new parents durable: what is synced in it must be found."""
+        missing = []
+        path = self.path
+        while path and not self._files.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        self._files.make_directories(self.path)
+        for path in missing:
+            self._files.fsync_directory(os.path.dirname(path) or ".")
 
     def take_clean_shutdown(self) -> None:
         """Reads and removes the sign of a clean stop: a crash from now on is an unclean one. Raises OSError."""

@@ -19,6 +19,7 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import next_turn
 from barnabas.link.tick import Tick
 from barnabas.log.deletions import Deletions
 from barnabas.log.loaded_log import create_log
@@ -74,12 +75,14 @@ class LogManager:
             write_queue=self.write_queue,
             deletions=self._deletions,
             logger=logs.logger("kafka.log.UnifiedLog"),
+            checkpoint_recovery_points=self._checkpoint_recovery_points_soon,
             flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
         )
         self.directories: tuple[LogDirectory, ...] = tuple(
             LogDirectory(host, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
         self._metrics.register_directories()
@@ -284,12 +287,23 @@ class LogManager:
 
     async def checkpoint_recovery_points(self) -> None:
         """Writes up to where each log is durable."""
-        await asyncio.gather(
-            *(
-                directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
-                for directory in self.live_directories
-            )
-        )
+        await asyncio.gather(*(self._write_recovery_points(directory) for directory in self.live_directories))
+
+    async def _write_recovery_points(self, directory: LogDirectory) -> None:
+        await directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
+
+    async def _checkpoint_recovery_points_soon(self, directory: LogDirectory) -> None:
+        """Many logs may ask for it at a time: all who ask in one turn of the loop get one write."""
+        task = self._coming_checkpoints.get(directory)
+        if task is None:
+            task = self._host.loop.create_task(self._write_when_all_have_asked(directory))
+            self._coming_checkpoints[directory] = task
+        await asyncio.shield(task)
+
+    async def _write_when_all_have_asked(self, directory: LogDirectory) -> None:
+        await next_turn()
+        del self._coming_checkpoints[directory]
+        await self._write_recovery_points(directory)
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes where each log starts, as far as its first segment does not say that."""

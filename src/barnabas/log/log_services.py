@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ from barnabas.kernel.metrics import Timing
 from barnabas.kernel.timers import Timers
 from barnabas.log.deletions import Deletions
 from barnabas.log.log_config import LogSettings
+from barnabas.log.log_directory import LogDirectory
 from barnabas.log.write_queue import WriteQueue
 
 Result = TypeVar("Result")
@@ -29,6 +30,8 @@ class LogServices:
     deletions: Deletions
     logger: logging.Logger
     """`kafka.log.UnifiedLog`."""
+    checkpoint_recovery_points: Callable[[LogDirectory], Awaitable[None]]
+    """Writes those of a whole directory, as they are now; a failure takes it offline."""
     flush_timing: Timing
     """Kafka's LogFlushRateAndTimeMs."""
 

@@ -450,6 +450,7 @@ class PartitionLog(LocalLog):
     async def _truncated(self, end_offset: int) -> None:
         """Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run."""
         self._truncations += 1
+        is_below_recovery_point = end_offset < self.recovery_point
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
@@ -458,11 +459,12 @@ class PartitionLog(LocalLog):
             self.high_watermark = end_offset
         self.is_truncating = True
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await asyncio.shield(self._start(self._rebuild_producers(end_offset)))
+        await asyncio.shield(self._start(self._complete_truncation(end_offset, is_below_recovery_point)))
 
-    async def _rebuild_producers(self, end_offset: int) -> None:
-        """The producers' state at the new end. The removal of later snapshots and segments is durable before anything
-        is appended: a loss of power must not bring them back beside new records.
+    async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
+        """Invariants: the removal of later segments and snapshots is durable before anything is appended, so that a
+        loss of power does not bring them back beside new records; and so is a recovery point that went back, since a
+        recovery trusts what lies below the one that is on the disk.
         """
         try:
             stale = sorted(offset for offset in self._snapshots if offset > end_offset)
@@ -471,6 +473,8 @@ class PartitionLog(LocalLog):
             await self._services.offload(
                 OffloadKind.SYNC, self._files.fsync_directory, self.directory, order=self.directory
             )
+            if is_below_recovery_point:
+                await self._services.checkpoint_recovery_points(self.log_directory)
             if self.producers.changed_end_offset <= end_offset:
                 self.producers.end_offset = end_offset
             else:
