@@ -1,0 +1,104 @@
+"""Internal topics in memory: what shards append to and load from, with replicas that can be held up, and can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_batch import HEADER, set_checksum
+from barnabas.wire.records import Record, batch_at, read_records, walk_batches
+
+
+class MemoryLog:
+    """Port `InternalLog`. Every append is committed at once, unless `holds_back`."""
+
+    def __init__(self) -> None:
+        self.batches: dict[TopicPartition, list[bytes]] = {}
+        self.end_offsets: dict[TopicPartition, int] = {}
+        self.leaders: dict[TopicPartition, int] = {}
+        """The epoch in which this broker leads; partitions without one are led by others."""
+        self.holds_back = False
+        self.held: list[Callable[[ErrorCode], None]] = []
+        self.refusal: ErrorCode | None = None
+        """What appends are answered with, without being made."""
+        self.reads = 0
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.read_errors: list[Exception] = []
+
+    def start_append(
+        self,
+        partition: TopicPartition,
+        leader_epoch: int,
+        batch: bytearray,
+        *,
+        timeout_ms: float,
+        on_done: Callable[[int, ErrorCode], None],
+    ) -> None:
+        del timeout_ms
+        try:
+            base_offset = self._append(partition, leader_epoch, batch)
+        except KafkaError as error:
+            on_done(-1, error.code)
+            return
+        if self.holds_back:
+            self.held.append(lambda code: on_done(base_offset, code))
+        else:
+            on_done(base_offset, ErrorCode.NONE)
+
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
+        self._append(partition, leader_epoch, batch)
+
+    def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+        self._check(partition, leader_epoch)
+        return 0, self.end_offsets.get(partition, 0)
+
+    async def read(self, partition: TopicPartition, leader_epoch: int, offset: int, bytes_max: int) -> bytes:
+        self.reads += 1
+        await self.reading.wait()
+        if self.read_errors:
+            raise self.read_errors.pop(0)
+        self._check(partition, leader_epoch)
+        chunk = b""
+        for batch in self.batches.get(partition, []):
+            if batch_at(batch, walk_batches(batch).spans[0]).last_offset >= offset:
+                if chunk and len(chunk) + len(batch) > bytes_max:
+                    break
+                chunk += batch
+        return chunk
+
+    def release(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Tells the outcome of what was held back, in order."""
+        held, self.held = self.held, []
+        for tell in held:
+            tell(code)
+
+    def write(self, partition: TopicPartition, batch: bytearray) -> int:
+        """Appends a batch as it is, under the next offsets."""
+        base_offset = self.end_offsets.get(partition, 0)
+        header = HEADER.unpack_from(batch)
+        HEADER.pack_into(batch, 0, base_offset, *header[1:])
+        set_checksum(batch)
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        self.end_offsets[partition] = batch_at(batch, walk_batches(batch).spans[0]).last_offset + 1
+        return base_offset
+
+    def records(self, partition: TopicPartition) -> list[Record]:
+        return list(read_records(b"".join(self.batches.get(partition, []))))
+
+    def _append(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
+        self._check(partition, leader_epoch)
+        if self.refusal is not None:
+            raise KafkaError(self.refusal)
+        return self.write(partition, batch)
+
+    def _check(self, partition: TopicPartition, leader_epoch: int) -> None:
+        if partition not in self.leaders or self.leaders[partition] < leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def nothing(*_arguments: Any) -> None:
+    """A callback that nobody looks at."""
