@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from barnabas.log.partition_log import PartitionLog
 from barnabas.log.producer_state import ProducerState
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.records import read_records, walk_batches
 from tests.unit.log.log_broker import LogBroker, log_broker, records
@@ -109,7 +111,9 @@ async def check(broker: LogBroker, log: PartitionLog, promised: Promised, least:
     """
     assert log.log_end_offset >= least, f"the log must hold everything below {least} and ends at {log.log_end_offset}"
     first = log.segments.first.base_offset
-    data = b"".join(bytes(batch.view) for segment in log.segments for batch in segment.batches() if _is_v2(batch))
+    data = b"".join(
+        bytes(batch.view) for segment in log.segments for batch in segment.batches() if isinstance(batch, RecordBatch)
+    )
     offset = first
     found: list[bytes] = []
     known = [*promised.batches.items(), *promised.former]
@@ -135,12 +139,6 @@ async def check(broker: LogBroker, log: PartitionLog, promised: Promised, least:
     for read in await broker.batches(log):
         assert all(record.offset >= first for record in read_records(read))
     return log.log_end_offset
-
-
-def _is_v2(batch: object) -> bool:
-    if not isinstance(batch, RecordBatch):
-        raise AssertionError("a batch of another format")
-    return True
 
 
 def recovered(promised: Promised, least: int) -> Main:
@@ -217,15 +215,14 @@ def test_with_flush_messages_everything_acknowledged_survives_a_loss_of_power(se
         async with log_broker(host, DIRECTORY, config=config, is_clean=False) as broker:
             log = broker.log()
 
-            def answer(offset: int, data: bytes) -> None:
+            def answer(offset: int, data: bytes, error: KafkaError | None) -> None:
+                assert error is None
                 acknowledged[offset] = data
 
             for number in range(30):
                 data = records(b"%d" % number * 9)
                 offset = log.append_as_leader(memoryview(data), 0).first_offset
-                broker.manager.write_queue.when_written(
-                    log, lambda _, offset=offset, data=bytes(data): answer(offset, data)
-                )
+                broker.manager.write_queue.when_written(log, partial(answer, offset, bytes(data)))
                 if number % 3 == 0:
                     await broker.written(log)
             is_done.append(True)

@@ -279,6 +279,13 @@ class LocalLog:
             for segment in pinned:
                 segment.unpin()
 
+    async def _write_epochs(self) -> None:
+        """Brings the checkpoint of the epochs up to date, durably."""
+        epochs = self.leader_epochs.entries
+        self._epochs_changed = False
+        work = FlushWork((), (), f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}", epochs)
+        await self._perform_flush(work, [])
+
     async def _offload_disk(self, function: Any, *arguments: Any) -> Any:
         """Runs disk work of this log off the loop, one after another."""
         return await self._services.offload(OffloadKind.DISK, function, *arguments, order=self.directory)

@@ -283,6 +283,10 @@ class LogManager:
             if log.partition.topic == topic:
                 log.reconfigure(config)
 
+    async def delete_old_segments(self) -> None:
+        """Retention of every log; what the task `kafka-log-retention` does."""
+        await self._tasks.delete_old_segments()
+
     # Checkpoints.
 
     async def checkpoint_recovery_points(self) -> None:

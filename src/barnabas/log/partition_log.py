@@ -463,8 +463,9 @@ class PartitionLog(LocalLog):
 
     async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
         """Invariants: the removal of later segments and snapshots is durable before anything is appended, so that a
-        loss of power does not bring them back beside new records; and so is a recovery point that went back, since a
-        recovery trusts what lies below the one that is on the disk.
+        loss of power does not bring them back beside new records; so are the epochs that went, of a log that has
+        nothing left to contradict them; and so is a recovery point that went back, since a recovery trusts what lies
+        below the one that is on the disk.
         """
         try:
             stale = sorted(offset for offset in self._snapshots if offset > end_offset)
@@ -473,6 +474,8 @@ class PartitionLog(LocalLog):
             await self._services.offload(
                 OffloadKind.SYNC, self._files.fsync_directory, self.directory, order=self.directory
             )
+            if self._epochs_changed:
+                await self._write_epochs()
             if is_below_recovery_point:
                 await self._services.checkpoint_recovery_points(self.log_directory)
             if self.producers.changed_end_offset <= end_offset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import tempfile
 from dataclasses import dataclass, field
 
@@ -157,8 +158,8 @@ class Run:
                     assert log.delete_records_to(offset) == offset
                     model.start_offset = offset
             case ("retain",):
-                log.reconfigure(LogConfig(**(settings_of(CONFIG) | {"retention_bytes": 1500})))
-                await broker.manager._tasks.delete_old_segments()
+                log.reconfigure(dataclasses.replace(CONFIG, retention_bytes=1500))
+                await broker.manager.delete_old_segments()
                 log.reconfigure(CONFIG)
                 first = log.segments.first.base_offset
                 model.batches = [entry for entry in model.batches if entry.base_offset >= first]
@@ -200,11 +201,6 @@ class Run:
                 epochs.assign(entry.epoch, entry.base_offset)
         epochs.truncate_from_start(model.start_offset)
         assert log.leader_epochs.entries == epochs.entries
-
-
-def settings_of(config: LogConfig) -> dict[str, object]:
-    """Its fields."""
-    return {name: getattr(config, name) for name in LogConfig.__dataclass_fields__}
 
 
 async def follow(taken: list[tuple[object, ...]], path: str) -> None:
