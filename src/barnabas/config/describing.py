@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from barnabas.config.broker_config import LISTENER_PREFIX, BrokerConfig, base_name
-from barnabas.config.key_table import Keys, broker_keys
+from barnabas.config.key_table import Keys, broker_keys, dynamic_keys
 from barnabas.config.keys import ConfigKey, ConfigType, Required, UpdateMode
 
 Texts = Mapping[str, str]
@@ -106,7 +106,7 @@ def describe_broker(config: BrokerConfig, layers: BrokerLayers) -> tuple[Describ
     known = layers.known
     names = [name for name, key in known.items() if not key.internal or name in config.given]
     names += [name for name in config.given if name not in known]
-    return tuple(_describe(name, known.get(base_name(name, known)), config, layers) for name in names)
+    return tuple(_describe(name, _key_of(name, known), config, layers) for name in names)
 
 
 def describe_cluster_default(layers: BrokerLayers) -> tuple[Described, ...]:
@@ -118,8 +118,8 @@ def describe_cluster_default(layers: BrokerLayers) -> tuple[Described, ...]:
             ConfigSource.DYNAMIC_DEFAULT_BROKER,
             is_read_only(name, layers.known),
             is_sensitive(name, layers.known),
-            type_number(layers.known.get(name)),
-            documentation(layers.known.get(name)),
+            type_number(_key_of(name, layers.known)),
+            documentation(_key_of(name, layers.known)),
             tuple(each for each in layers.synonyms(name) if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER),
         )
         for name, text in layers.cluster_default.items()
@@ -169,8 +169,13 @@ def _chains() -> Mapping[str, tuple[str, ...]]:
 
 def is_sensitive(name: str, known: Keys) -> bool:
     """Whether a value must not be shown: a password, or of a name that nobody knows and that may be one."""
-    key = known.get(base_name(name, known))
+    key = _key_of(name, known)
     return key is None or key.sensitive
+
+
+def _key_of(name: str, known: Keys) -> ConfigKey[Any] | None:
+    """The key that a name sets, which may be one that is set at run time only."""
+    return known.get(base_name(name, known)) or dynamic_keys().get(name)
 
 
 def is_read_only(name: str, known: Keys) -> bool:

@@ -85,6 +85,13 @@ def test_secrets_and_unknown_names_are_hidden() -> None:
     assert "hunter2" not in repr(describe_broker(check_broker_config(STATIC, "test"), layers()))
 
 
+def test_throttles_are_told_though_no_file_can_set_them() -> None:
+    of_broker = layers(broker={"leader.replication.throttled.rate": "1000"})
+    found = describe("leader.replication.throttled.rate", of_broker)
+    assert (found.value, found.sensitive, found.type, found.read_only) == ("1000", False, 5, True)
+    assert found.source is ConfigSource.DYNAMIC_BROKER
+
+
 def test_keys_for_developers_are_told_where_they_are_given() -> None:
     names = {each.name for each in describe_broker(check_broker_config(STATIC, "test"), layers())}
     assert "log.initial.task.delay.ms" not in names

@@ -23,7 +23,6 @@ from barnabas.config.describing import is_sensitive
 from barnabas.config.key_table import broker_keys, topic_keys
 from barnabas.config.keys import ConfigKey, ConfigType
 from barnabas.config.topic_config import TopicConfigError, check_topic_configs
-from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.configs import (
@@ -83,7 +82,6 @@ class ConfigAlterer:
         """Changes a topic's configs. Raises `KafkaError`."""
         if not topic:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        check_topic_name(topic)
         if topic not in self._metadata.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 

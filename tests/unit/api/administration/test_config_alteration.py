@@ -70,7 +70,7 @@ def test_configs_of_brokers_go_to_znodes_of_their_own() -> None:
 
 TOPIC_REFUSALS: list[tuple[str, Edit, str]] = [
     ("", replace(), "INVALID_REQUEST"),
-    ("bad name", replace(), "INVALID_TOPIC_EXCEPTION"),
+    ("bad name", replace(), "UNKNOWN_TOPIC_OR_PARTITION"),
     ("nobody", replace(), "UNKNOWN_TOPIC_OR_PARTITION"),
     ("only-in-metadata", replace(), "UNKNOWN_TOPIC_OR_PARTITION"),
     ("t", replace(retention_ms="soon"), "INVALID_CONFIG"),
