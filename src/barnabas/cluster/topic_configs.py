@@ -16,6 +16,7 @@ from typing import Final
 from barnabas.cluster.broker_configs import BrokerConfigs, unreadable
 from barnabas.config.derived import Values
 from barnabas.config.key_table import topic_keys
+from barnabas.config.keys import Support
 from barnabas.config.topic_config import topic_config
 
 Listener = Callable[[str, Values], None]
@@ -46,6 +47,7 @@ class TopicConfigs:
         self._topics: dict[str, _Known] = {}
         self._defaults: Values | None = None
         self._listeners: list[Listener] = []
+        self._said_without_effect: set[str] = set()
         broker_configs.add_listener(
             {name for key in topic_keys().values() for name in key.synonyms}, self._defaults_changed
         )
@@ -107,7 +109,20 @@ class TopicConfigs:
                 self._logger.error("Config of topic %s is ignored: %s", topic, "; ".join(problems))
             else:
                 readable[name] = text
+        self._say_without_effect(readable)
         return MappingProxyType(readable)
+
+    def _say_without_effect(self, overrides: Mapping[str, str]) -> None:
+        """Says once of every config of topics what is not supported yet."""
+        keys = topic_keys()
+        silent = sorted(
+            name
+            for name in overrides
+            if name in keys and keys[name].support is Support.NOT_YET and name not in self._said_without_effect
+        )
+        if silent:
+            self._said_without_effect.update(silent)
+            self._logger.warning("Configs of topics that are known but not supported yet: %s", ", ".join(silent))
 
     def _defaults_changed(self, _values: Values) -> None:
         self._defaults = None

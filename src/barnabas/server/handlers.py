@@ -206,7 +206,7 @@ class Handlers:
             CreateTopicsHandler(controller, self.topic_creator, waits, configs),
             DeleteTopicsHandler(
                 controller,
-                TopicDeleter(session, configs, logger),
+                TopicDeleter(session, logger),
                 waits,
                 metadata,
                 is_enabled=rooms.config.values["delete.topic.enable"],

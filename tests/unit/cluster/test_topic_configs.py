@@ -6,6 +6,7 @@ import logging
 
 from barnabas.cluster.topic_configs import TopicConfigs
 from tests.unit.cluster.test_broker_configs import configs as broker_configs
+from tests.unit.network.serving import Lines
 
 
 def made() -> tuple[TopicConfigs, list[tuple[str, int]]]:
@@ -79,3 +80,16 @@ def test_what_cannot_be_read_is_left_out() -> None:
     assert topics.values("t")["retention.ms"] == 2 * HOUR_MS
     assert topics.values("t")["segment.bytes"] == 100
     assert topics.overrides("t") == {"segment.bytes": "100", "nobody.knows": "x"}
+
+
+def test_says_once_what_is_not_supported_yet() -> None:
+    brokers, _ = broker_configs()
+    lines = Lines()
+    logger = logging.getLogger(f"kafka.server.DynamicConfigManager of {id(lines)}")
+    logger.addHandler(lines)
+    topics = TopicConfigs(brokers, logger)
+    for topic in ("t", "u"):
+        topics.set(topic, {"delete.retention.ms": "5", "retention.ms": "5", "nobody.knows": "x"}, 1)
+    assert [line for line in lines.lines if "not supported yet" in line] == [
+        "WARNING Configs of topics that are known but not supported yet: delete.retention.ms"
+    ]

@@ -24,7 +24,6 @@ from barnabas.config.key_table import broker_keys, topic_keys
 from barnabas.config.keys import ConfigKey, ConfigType
 from barnabas.config.topic_config import TopicConfigError, check_topic_configs
 from barnabas.coordination.errors import CoordinationError, NoNodeError
-from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.configs import (
     DEFAULT_ENTITY,
     ConfigChange,
@@ -154,18 +153,14 @@ class ConfigAlterer:
         check = controller_check(controller)
         self._logger.info("Updating %s/%s with new configuration: %s", entity_type.value, name, _shown(changed))
         entity = EntityConfig(changed, extra=before.extra)
-        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
         announced_path = config_change_path()
         write = (
-            Create(path, entity.encode(), default_acl(path, secure=secure))
-            if existing is None
-            else SetData(path, entity.encode(), existing.stat.version)
+            Create(path, entity.encode()) if existing is None else SetData(path, entity.encode(), existing.stat.version)
         )
         announcement = Create(
             announced_path,
             ConfigChange(f"{entity_type.value}/{name}").encode(),
-            default_acl(announced_path, secure=secure),
-            CreateMode.PERSISTENT_SEQUENTIAL,
+            mode=CreateMode.PERSISTENT_SEQUENTIAL,
         )
         [outcome] = await self._store.submit([guarded(check, [write, announcement])])
         return outcome

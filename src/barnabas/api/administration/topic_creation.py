@@ -29,7 +29,6 @@ from barnabas.controller.topic_assignment import (
     topic_names_collide,
 )
 from barnabas.coordination.errors import CoordinationError, NoNodeError
-from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.payload import LayoutError
@@ -237,7 +236,6 @@ class TopicCreator:
 
     def _writes(self, check: Check, topic: PlannedTopic, *, has_config: bool) -> Multi:
         """The configs, and after them the topic, which brokers make logs for."""
-        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
         path = config_path(ConfigEntityType.TOPICS, topic.name)
         configs = EntityConfig(topic.configs).encode()
         partitions = {number: ReplicaAssignment(replicas) for number, replicas in topic.assignment.items()}
@@ -246,8 +244,8 @@ class TopicCreator:
         return guarded(
             check,
             [
-                SetData(path, configs) if has_config else Create(path, configs, default_acl(path, secure=secure)),
-                Create(made_path, assignment.encode(), default_acl(made_path, secure=secure)),
+                SetData(path, configs) if has_config else Create(path, configs),
+                Create(made_path, assignment.encode()),
             ],
         )
 

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from barnabas.api.administration.guarded_writes import answer_of, as_kafka_error
-from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError
-from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.topics import topic_path
 from barnabas.coordination.operations import Create, Exists
@@ -19,9 +17,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 class TopicDeleter:
     """Makes the znodes below `/admin/delete_topics` that ask for deletions."""
 
-    def __init__(self, store: Store, broker_configs: BrokerConfigs, logger: logging.Logger) -> None:
+    def __init__(self, store: Store, logger: logging.Logger) -> None:
         self._store = store
-        self._broker_configs = broker_configs
         self._logger = logger
 
     async def request(self, topics: Sequence[str]) -> dict[str, KafkaError | None]:
@@ -42,9 +39,8 @@ class TopicDeleter:
                 outcomes[topic] = as_kafka_error(error, self._logger, f"Deleting topic {topic}")
             else:
                 existing.append(topic)
-        secure = bool(self._broker_configs.values["zookeeper.set.acl"])
         paths = [delete_topic_path(topic) for topic in existing]
-        creations = [Create(path, None, default_acl(path, secure=secure)) for path in paths]
+        creations = [Create(path, None) for path in paths]
         for topic, outcome in zip(existing, await self._submit_twice(creations), strict=True):
             if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
                 outcomes[topic] = as_kafka_error(outcome, self._logger, f"Deleting topic {topic}")

@@ -70,7 +70,7 @@ class AdminWorld:
         self.broker_configs = BrokerConfigs(config, broker_id=BROKER_ID, logger=self.logger)
         self.waits = TopicWaits(self.metadata, host.loop, self.timers, self.logger)
         self.creator = TopicCreator(host, client, self.metadata, self.broker_configs, self.logger)
-        self.deleter = TopicDeleter(client, self.broker_configs, self.logger)
+        self.deleter = TopicDeleter(client, self.logger)
         self.partitions = PartitionCreator(
             host, client, self.metadata, self.broker_configs, self.controller, self.logger
         )
