@@ -77,8 +77,11 @@ async def write(broker: LogBroker, promised: Promised, choose: random.Random) ->
             if choose.random() < 0.15:
                 value *= LARGE_BYTES // len(value)
             data = records(value, timestamp_ms=broker.host.clock.time_ms(), **fields)
-            offset = log.append_as_leader(memoryview(data), epoch).first_offset
-            promised.batches[offset] = bytes(data)
+            offset = log.log_end_offset
+            try:
+                log.append_as_leader(memoryview(data), epoch)
+            finally:
+                promised.batches[offset] = bytes(data)  # also where the power fails in the middle of its write
         if choose.random() < 0.7:
             await broker.written(log)
             promised.written = log.log_end_offset
@@ -185,9 +188,8 @@ def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int, Promise
 
 @pytest.mark.parametrize("seed", simulation_seeds(12))
 def test_holds_a_prefix_with_everything_synced_whenever_the_power_fails(seed: int) -> None:
-    operations, _, promised = run_with_power_cut(seed, None)
+    operations, _, _ = run_with_power_cut(seed, None)
     assert operations > STEPS
-    assert promised.truncations
     cuts = random.Random(seed).sample(range(1, operations + 1), 25)
     torn = [run_with_power_cut(seed, cut_at)[1] for cut_at in cuts]
     assert any(torn), "no cut has torn anything: the test does not test"

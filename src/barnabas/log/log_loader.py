@@ -215,6 +215,10 @@ class _Loading:
             first += 1
         for number in range(first):
             self._load_or_recover(number)
+            if segments[number].next_offset > segments[number + 1].base_offset:
+                # It was truncated before the next one was begun, and the loss of power has undone that.
+                segments[number].truncate_to(segments[number + 1].base_offset)
+                self.unsynced.append(segments[number])
         start = segments[first].base_offset
         epochs.truncate_from_end(start)
         state = replay_producers(self.files, self._replay(segments[:first], start), self.logger)
@@ -229,9 +233,12 @@ class _Loading:
                 self._drop(segments[number:])
                 break
             self.progress.segments_recovered += 1
-            cut_bytes = segment.recover(_Replay(segment, state, epochs, self.logger))
+            # Batches that the next segment has too were cut off before that one was begun; a loss of power has undone
+            # the cut.
+            limit = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            cut_bytes = segment.recover(_Replay(segment, state, epochs, self.logger), limit)
             self.unsynced.append(segment)
-            if cut_bytes:
+            if cut_bytes and segment.next_offset != limit:
                 self.logger.warning(
                     "%s: %d bytes after offset %d were cut off: a crash has torn them, or they never were whole",
                     segment.path,

@@ -178,12 +178,16 @@ class Segment:
             raise CorruptIndexError(f"{self.offset_index.path} ends behind the {self._written_bytes} bytes of its log")
         self._take_over(position)
 
-    def recover(self, replay: Callable[[Batch], None] | None = None) -> int:
-        """Checks every batch, cuts the file off at the first that is damaged, and builds the indexes again.
+    def recover(self, replay: Callable[[Batch], None] | None = None, end_offset: int | None = None) -> int:
+        """Checks every batch, cuts the file off at the first that is damaged or reaches `end_offset`, and builds the
+        indexes again.
 
         `replay` is called with each batch, in order; the entries of the transaction index are its to add, and a
         RecordsError of it ends the segment before that batch. Returns the count of bytes cut off. Belongs off the loop.
         """
+        limit = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        if end_offset is not None:
+            limit = min(limit, end_offset)
         self._open()
         self.offset_index.create()
         self.time_index.create()
@@ -198,7 +202,7 @@ class Segment:
             for position, batch in scan_batches(self._files, self._open(), 0, file_bytes):
                 batch.verify()
                 last_offset = batch.last_offset
-                if not self.next_offset <= last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
+                if not self.next_offset <= last_offset < limit:
                     break
                 if replay is not None:
                     replay(batch)
