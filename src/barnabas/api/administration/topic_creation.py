@@ -214,14 +214,15 @@ class TopicCreator:
         possible: list[tuple[PlannedTopic, bool]] = []
         for position, topic in enumerate(pending):
             existing, deletion, config_stat = found[2 + 3 * position : 5 + 3 * position]
-            if not isinstance(existing, NoNodeError):
-                if not _is_ours(topic, answer_of(existing)):
-                    outcomes[topic.name] = _exists(topic.name)
+            if not isinstance(existing, NoNodeError) and _is_ours(topic, answer_of(existing)):
                 continue
             if answer_of(deletion) is not None:
                 outcomes[topic.name] = KafkaError(
                     ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
                 )
+                continue
+            if not isinstance(existing, NoNodeError):
+                outcomes[topic.name] = _exists(topic.name)
                 continue
             colliding = sorted(other for other in others if topic_names_collide(topic.name, other))
             if _may_collide(topic.name) and colliding:

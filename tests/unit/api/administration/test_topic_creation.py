@@ -175,8 +175,11 @@ def test_a_topic_that_only_zookeeper_knows_exists() -> None:
     in_world(main)
 
 
-def test_a_topic_that_is_to_be_deleted_cannot_be_made() -> None:
+@pytest.mark.parametrize("is_there_still", [True, False])
+def test_a_topic_that_is_to_be_deleted_cannot_be_made(is_there_still: bool) -> None:
     async def main(world: AdminWorld) -> None:
+        if is_there_still:
+            await world.creator.create([NewTopic("t")])
         await world.client.create(delete_topic_path("t"), None)
         assert refused((await world.creator.create([NewTopic("t")]))["t"]) == (
             "TOPIC_ALREADY_EXISTS",
