@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from barnabas.kernel.host import Files, Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timer, Timers
@@ -16,55 +17,79 @@ from barnabas.kernel.timers import Timer, Timers
 _RETRY_MS = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _DoomedDirectory:
+    path: str
+    due: float
+    """Seconds of the loop's clock."""
+    on_error: Callable[[OSError], object]
+
+
 class Deletions:
-    """The deletions of one broker that are to come."""
+    """The deletions of one broker that are to come: files by timers, whole directories by the task
+    `kafka-delete-logs`.
+    """
 
     def __init__(self, host: Host, timers: Timers, logger: logging.Logger) -> None:
         self._host = host
         self._timers = timers
         self._logger = logger
         self._waiting: dict[int, Timer] = {}
+        self._directories: list[_DoomedDirectory] = []
         self._next_number = 0
 
     def __len__(self) -> int:
         """Deletions that have not begun."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._directories)
 
     def delete_files(self, paths: Sequence[str], delay_ms: int, on_error: Callable[[OSError], object]) -> None:
         """Removes files in so many milliseconds; one that is not there is no error."""
         if paths:
-            self._schedule(delay_ms, tuple(paths), (), on_error)
+            self._schedule(delay_ms, tuple(paths), on_error)
 
     def delete_directory(self, path: str, delay_ms: int, on_error: Callable[[OSError], object]) -> None:
-        """Removes a partition directory and what is in it in so many milliseconds."""
-        self._schedule(delay_ms, (), (path,), on_error)
+        """Removes a partition directory and what is in it, with the first `delete_due_directories` after so many
+        milliseconds.
+        """
+        self._directories.append(_DoomedDirectory(path, self._host.loop.time() + delay_ms / 1000, on_error))
+
+    async def delete_due_directories(self) -> None:
+        """Removes the directories whose time has come."""
+        now = self._host.loop.time()
+        due = [doomed for doomed in self._directories if doomed.due <= now]
+        self._directories = [doomed for doomed in self._directories if doomed.due > now]
+        for doomed in due:
+            try:
+                await self._host.offload(OffloadKind.DISK, remove, self._host.files, (), (doomed.path,))
+            except OSError as error:
+                self._logger.warning("Could not delete %s: %s", doomed.path, error)
+                doomed.on_error(error)
+            except OffloadFullError:
+                self._directories.append(doomed)
+            else:
+                self._logger.info("Deleted log %s", doomed.path)
 
     def close(self) -> None:
         """Begins no further deletion; the next start goes on with what is left."""
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
+        self._directories.clear()
 
-    def _schedule(
-        self,
-        delay_ms: int,
-        files: tuple[str, ...],
-        directories: tuple[str, ...],
-        on_error: Callable[[OSError], object],
-    ) -> None:
+    def _schedule(self, delay_ms: int, paths: tuple[str, ...], on_error: Callable[[OSError], object]) -> None:
         number = self._next_number
         self._next_number += 1
 
         def begin() -> None:
             self._waiting.pop(number, None)
             try:
-                work = self._host.offload(OffloadKind.DISK, remove, self._host.files, files, directories)
+                work = self._host.offload(OffloadKind.DISK, remove, self._host.files, paths)
             except OffloadFullError:
-                self._schedule(_RETRY_MS, files, directories, on_error)
+                self._schedule(_RETRY_MS, paths, on_error)
                 return
             except HostClosedError:
                 return
-            work.add_done_callback(lambda done: self._ended(done, files + directories, on_error))
+            work.add_done_callback(lambda done: self._ended(done, paths, on_error))
 
         self._waiting[number] = self._timers.call_after(delay_ms, begin)
 
@@ -75,7 +100,7 @@ class Deletions:
         if error is None:
             self._logger.info("Deleted %s", ", ".join(paths))
         elif isinstance(error, OSError):
-            self._logger.error("Could not delete %s: %s", ", ".join(paths), error)
+            self._logger.warning("Could not delete %s: %s", ", ".join(paths), error)
             on_error(error)
         else:
             raise error

@@ -287,6 +287,10 @@ class LogManager:
         """Retention of every log; what the task `kafka-log-retention` does."""
         await self._tasks.delete_old_segments()
 
+    async def delete_given_up_logs(self) -> None:
+        """Removes the directories of deleted logs whose time has come; what the task `kafka-delete-logs` does."""
+        await self._deletions.delete_due_directories()
+
     # Checkpoints.
 
     async def checkpoint_recovery_points(self) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PERIOD_MAX_MS: Final = 365 * 24 * 60 * 60 * 1000
 """`log.flush.scheduler.interval.ms` is as good as never by default; timers need not know such numbers."""
+_PERIOD_MIN_MS: Final = 100
 _DELETED_LOGS_PERIOD_MS: Final = 60_000
 
 
@@ -48,6 +49,11 @@ class LogTasks:
                 settings.flush_start_offset_checkpoint_interval_ms,
             ),
             (
+                "kafka-delete-logs",
+                manager.delete_given_up_logs,
+                min(settings.segment_delete_delay_ms, _DELETED_LOGS_PERIOD_MS),
+            ),
+            (
                 "PeriodicProducerExpirationCheck",
                 self.remove_expired_producers,
                 settings.producer_id_expiration_check_interval_ms,
@@ -55,7 +61,7 @@ class LogTasks:
         ):
             self._scheduled.append(
                 self._scheduler.schedule(
-                    name, function, delay_ms=delay_ms, period_ms=max(1, min(period_ms, _PERIOD_MAX_MS))
+                    name, function, delay_ms=delay_ms, period_ms=max(_PERIOD_MIN_MS, min(period_ms, _PERIOD_MAX_MS))
                 )
             )
         if settings.cleaner_enable:
