@@ -22,11 +22,11 @@ class BufferPool:
     A pool that poisons overwrites what is given back, so that a test sees who kept a view of it.
     """
 
-    __slots__ = ("_free", "_large", "_large_kept_bytes", "_lent_max", "_poisons", "_spare", "lent", "spare_view")
+    __slots__ = ("_free", "_large", "_large_kept_bytes", "_lent_max", "_spare", "lent", "poisons", "spare_view")
 
     def __init__(self, *, lent_max: int = 256, poisons: bool = False) -> None:
         self._lent_max = lent_max
-        self._poisons = poisons
+        self.poisons = poisons
         self._free: list[tuple[bytearray, memoryview]] = []
         self._large: dict[int, list[memoryview]] = {}
         self._large_kept_bytes = 0
@@ -49,10 +49,14 @@ class BufferPool:
     def release(self, buffer: bytearray, view: memoryview) -> None:
         """Takes back what `take` gave."""
         self.lent -= 1
-        if self._poisons:
-            view[:] = _POISON * len(view)
+        if self.poisons:
+            self.poison(view)
         if len(self._free) < _SMALL_KEPT_MAX:
             self._free.append((buffer, view))
+
+    def poison(self, view: memoryview) -> None:
+        """Overwrites bytes that nobody may look at any more."""
+        view[:] = _POISON * len(view)
 
     def take_large(self, size_bytes: int) -> memoryview:
         """A writable view of at least so many bytes, whose memory is only used as it is written to."""
@@ -68,8 +72,8 @@ class BufferPool:
         """Takes back what `take_large` gave."""
         self.lent -= 1
         capacity = len(view)
-        if self._poisons:
-            view[:SMALL_BYTES] = _POISON * min(SMALL_BYTES, capacity)
+        if self.poisons:
+            self.poison(view[:SMALL_BYTES])
         if self._large_kept_bytes + capacity <= _LARGE_KEPT_BYTES_MAX:
             self._large_kept_bytes += capacity
             self._large.setdefault(capacity, []).append(view)

@@ -31,8 +31,8 @@ Encode = Callable[[int], list[Buffer]]
 """Given the correlation id, the request's frame."""
 Decode = Callable[[Buffer, int, int], Result]
 """Given the response's bytes (buffer, start at its header, end), whatever the caller wants of it."""
-OnResponse = Callable[[Any], None]
-OnFailure = Callable[[Exception], None]
+OnResponse = Callable[[Any], object]
+OnFailure = Callable[[Exception], object]
 
 
 class _InFlight:
@@ -104,6 +104,13 @@ class ClientConnection(Connection):
         self._in_flight.append(waiting)
         self.active_step = self._idle.step
         self.send(buffers)
+
+    def post(self, message: Any, version: int) -> None:
+        """Sends a request that has no answer (Produce with acks=0). Nothing happens unless the connection is open."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = 0 if correlation_id == _CORRELATION_ID_MAX else correlation_id + 1
+        self.active_step = self._idle.step
+        self.send(encoding(message, version, self._client_id)(correlation_id))
 
     async def learn_api_versions(self, software_name: str, software_version: str, timeout_ms: float) -> None:
         """Asks the broker which versions it speaks, and fills `api_versions`.

@@ -8,8 +8,11 @@ from typing import Final
 
 from barnabas.link.buffers import SMALL_BYTES, BufferPool
 from barnabas.link.errors import FrameSizeError
+from barnabas.wire.primitives import Buffer
 
 SIZE_BYTES: Final = 4
+COPIED_BYTES_MAX: Final = 4096
+"""So few bytes are cheaper copied than kept where they were received."""
 _size_at = struct.Struct(">i").unpack_from
 
 TakeFrame = Callable[[bytearray | memoryview, int, int], bool]
@@ -21,8 +24,9 @@ class FrameReceiver:
     """Cuts a stream into frames: an int32, and as many bytes as it says.
 
     Use: receive into `target()`, tell `received(count)`, and when that says so, `deliver(take)`. Between frames nothing
-    is owned; the beginning of a small frame is kept in as many bytes as have come; a frame that does not fit a small
-    buffer is received exactly to its end, in place.
+    is owned. Few bytes are copied out of the spare buffer at once: all connections receive into the same memory, which
+    stays in the processor's cache, and frames that wait for their turn take no more room than they have bytes. A frame
+    that does not fit a small buffer is received exactly to its end, in place.
     """
 
     __slots__ = ("_buffer", "_carry", "_filled", "_frame_bytes_max", "_limit", "_pool", "_start", "_view", "_wanted")
@@ -30,10 +34,11 @@ class FrameReceiver:
     def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
         self._pool = pool
         self._frame_bytes_max = frame_bytes_max
-        # With a large buffer, `_buffer` and `_view` are the same object; with none, there may be a `_carry`.
+        # With a large buffer, `_buffer` and `_view` are the same object; with none, there may be a `_carry`, which is
+        # what has come and was not delivered.
         self._buffer: bytearray | memoryview | None = None
         self._view: memoryview | None = None
-        self._carry = b""
+        self._carry: bytes | bytearray = b""
         self._start = 0
         self._filled = 0
         self._limit = 0
@@ -64,6 +69,14 @@ class FrameReceiver:
     def received(self, count: int) -> bool:
         """So many bytes are in what `target` gave last; True if `deliver` is worth the call."""
         if self._view is None:
+            carry = self._carry
+            total = len(carry) + count
+            if total <= COPIED_BYTES_MAX:
+                spare = self._pool.spare_view
+                if carry:
+                    spare[: len(carry)] = carry
+                self._carry = bytearray(spare[:total])
+                return total >= self._wanted
             self._take_small()
         self._filled += count
         return self._filled - self._start >= self._wanted
@@ -75,7 +88,11 @@ class FrameReceiver:
         is left to call. `take` may call `release`.
         """
         if self._view is None:
-            if not self._carry:
+            carry = self._carry
+            if isinstance(carry, bytearray):
+                self._deliver_carry(carry, take)
+                return
+            if not carry:
                 return
             self._take_small()
         buffer = self._buffer
@@ -97,6 +114,41 @@ class FrameReceiver:
                 break
         if self._buffer is buffer:
             self._settle()
+
+    def _deliver_carry(self, carry: bytearray, take: TakeFrame) -> None:
+        """As `deliver`, from the copy of few bytes."""
+        filled = len(carry)
+        start = 0
+        while filled - start >= SIZE_BYTES:
+            size = _size_at(carry, start)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                raise FrameSizeError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are allowed")
+            end = start + SIZE_BYTES + size
+            if end > filled:
+                break
+            going_on = take(carry, start + SIZE_BYTES, end)
+            start = end
+            if not going_on:
+                break
+        if self._carry is not carry:
+            return  # released meanwhile
+        if start == filled:
+            self._carry = b""
+            self._wanted = SIZE_BYTES
+        else:
+            if start:
+                self._carry = carry[start:]
+            self._want_rest(self._carry)
+        if start and self._pool.poisons:
+            self._pool.poison(memoryview(carry)[:start])
+
+    def _want_rest(self, rest: bytes | bytearray) -> None:
+        """Few bytes are left: finds how many make a frame, and where to receive them."""
+        wanted = self._bytes_wanted(rest, 0, len(rest))
+        self._wanted = wanted
+        if wanted > SMALL_BYTES:
+            self._carry = b""
+            self._take_large(rest, wanted)
 
     def compact(self) -> None:
         """Gives a small buffer back and keeps a copy of what was not delivered, since it will not be soon."""
@@ -132,23 +184,32 @@ class FrameReceiver:
             self._wanted = SIZE_BYTES
             self._give_back()
             return
-        wanted = SIZE_BYTES
-        if rest >= SIZE_BYTES:
-            size = _size_at(view, start)[0]
-            # A size that is not allowed is found at once by the next delivery.
-            wanted += size if 0 <= size <= self._frame_bytes_max else 0
-        self._wanted = wanted
+        wanted = self._wanted = self._bytes_wanted(view, start, rest)
         if rest >= wanted:
             return  # delivery was stopped
         if wanted > SMALL_BYTES:
-            large = self._pool.take_large(wanted)
-            large[:rest] = view[start : self._filled]
-            self._give_back()
-            self._buffer = self._view = large
-            self._start, self._filled, self._limit = 0, rest, wanted
+            self._take_large(view[start : self._filled], wanted)
         else:
-            self._carry = bytes(view[start : self._filled])
+            carry = view[start : self._filled]
+            self._carry = bytearray(carry) if rest <= COPIED_BYTES_MAX else bytes(carry)
             self._give_back()
+
+    def _bytes_wanted(self, buffer: Buffer, start: int, rest: int) -> int:
+        """How many bytes make the frame that begins at `start`, of which `rest` are there."""
+        if rest < SIZE_BYTES:
+            return SIZE_BYTES
+        size: int = _size_at(buffer, start)[0]
+        # A size that is not allowed is found at once by the next delivery.
+        return SIZE_BYTES + size if 0 <= size <= self._frame_bytes_max else SIZE_BYTES
+
+    def _take_large(self, rest: Buffer, wanted: int) -> None:
+        """Goes on in a buffer that holds all of the frame."""
+        count = len(rest)
+        large = self._pool.take_large(wanted)
+        large[:count] = rest
+        self._give_back()
+        self._buffer = self._view = large
+        self._start, self._filled, self._limit = 0, count, wanted
 
     def _give_back(self) -> None:
         buffer, view = self._buffer, self._view

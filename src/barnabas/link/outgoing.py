@@ -202,6 +202,14 @@ class Outgoing:
         decode = decoding_view(type(message).SCHEMA.api_key, version)
         self._start(encoding(message, version, self._client_id), decode, timeout_ms, on_response, on_failure)
 
+    def post(self, message: Any, version: int) -> bool:
+        """Sends a request that has no answer (Produce with acks=0); False when there is no connection now."""
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            return False
+        connection.post(message, version)
+        return True
+
     def close(self) -> None:
         """Ends the connection at once: what waits or is in flight fails with ConnectionLostError. Twice is no error."""
         if self._closed:

@@ -48,9 +48,11 @@ _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 _OFFSET: Final = struct.Struct(">q")
 _OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhi")
 _CRC_AND_ATTRIBUTES: Final = struct.Struct(">Ih")
 
 
@@ -161,6 +163,12 @@ def verify_checksum(buffer: Buffer, position: int, header: BatchHeader) -> None:
 def set_checksum(batch: bytearray) -> None:
     """Computes the checksum of a batch that fills its buffer, and stores it."""
     _CRC.pack_into(batch, _CRC_AT, crc.crc32c(memoryview(batch)[CHECKSUMMED_FROM:]))
+
+
+def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Sets whose batch it is, in a batch that fills its buffer, and the checksum."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    set_checksum(batch)
 
 
 def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int) -> None:

@@ -302,6 +302,19 @@ def test_start_reports_by_callbacks(run: Run) -> None:
     assert issubclass(EncodeError, ValueError)
 
 
+def test_posts_what_has_no_answer_in_order_with_the_rest(run: Run) -> None:
+    async def body(broker: ScriptedBroker, outgoing: Outgoing) -> None:
+        silent = {1}
+        broker.answer = lambda key, version, number: b"" if number in silent else answer_plainly(key, version, number)
+        assert not outgoing.post(HEARTBEAT, 3), "there is no connection yet"
+        await outgoing.send(HEARTBEAT, 4, 5_000)
+        assert outgoing.post(HEARTBEAT, 3)
+        assert (await outgoing.send(HEARTBEAT, 4, 5_000)).throttle_time_ms == 2
+        assert [version for _, version, _ in broker.asked] == [4, 3, 4]
+
+    scenario(run, body)
+
+
 def test_learns_versions_and_chooses_among_them(run: Run) -> None:
     async def body(broker: ScriptedBroker, outgoing: Outgoing) -> None:
         assert outgoing.api_versions == {}

@@ -1,0 +1,340 @@
+"""The records of one partition on their way to its leader, sans I/O: batches, their order, and their sequences.
+
+An idempotent producer numbers its records per partition; the leader takes only the next number, so that what is sent
+again is written once, and nothing is written out of order (KIP-98). The rules here, which keep that true:
+
+- A batch that was sent and neither acknowledged nor refused for its sequence is *uncertain*: it may be in the log.
+- What is sent again keeps its sequence, goes ahead of everything behind it, and goes alone.
+- The first batch of an epoch goes alone too: a leader that knows nothing of a producer takes any sequence, so it would
+  not notice that the first one was lost on the way.
+- When a sequence can never be written (its batch was given up, or the leader has lost what came before), everything
+  behind it is refused by the leader. Once nothing uncertain is left, the partition goes on under the next producer
+  epoch from sequence 0 (KIP-360), which also fences what may still be on its way. Epochs are counted per partition:
+  leaders keep the state of producers per partition, and only transactions need one epoch for all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.errors import DeliveryTimeoutError
+from barnabas.client.records import RecordMetadata
+from barnabas.wire.record_batch import increment_sequence, set_producer
+from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
+from barnabas.wire.records import NO_TIMESTAMP, read_records
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from barnabas.client.records import TopicPartition
+    from barnabas.client.settings import ProducerSettings
+    from barnabas.wire.records import Header
+
+PRODUCER_EPOCH_MAX: Final = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Whose sequences they are."""
+
+    producer_id: int
+    epoch: int
+
+
+class ProducerBatch:
+    """Records that travel and succeed or fail together."""
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "created_at",
+        "data",
+        "expires_at",
+        "identity",
+        "is_uncertain",
+        "order",
+        "partition",
+        "records",
+        "retry_at",
+        "size_bytes",
+    )
+
+    def __init__(self, partition: TopicPartition, order: tuple[int, ...], now: float, expires_at: float) -> None:
+        self.partition = partition
+        self.order = order
+        """The batch's place among those of its partition."""
+        self.created_at = now
+        self.expires_at = expires_at
+        self.retry_at = 0.0
+        self.attempts = 0
+        self.is_uncertain = False
+        """It was sent, and may be in the log."""
+        self.data: bytearray | None = None
+        """The bytes, once nothing is added any more."""
+        self.identity: ProducerIdentity | None = None
+        self.base_sequence = -1
+        """With `identity`: the sequence of the first record, kept until it can surely never be written."""
+        self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
+        """For each record who waits for it, and its timestamp in ms."""
+        self.size_bytes = 0
+        """What the records take of the producer's buffer."""
+
+    def succeed(self, base_offset: int, append_time_ms: int) -> None:
+        """Tells those who wait; `base_offset` is -1 where it is not known."""
+        for place, (future, timestamp_ms) in enumerate(self.records):
+            if not future.done():
+                offset = base_offset + place if base_offset >= 0 else -1
+                time_ms = timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
+                future.set_result(RecordMetadata(self.partition, offset, time_ms))
+
+    def fail(self, error: Exception) -> None:
+        """Tells those who wait."""
+        for future, _ in self.records:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody has to look: `flush` and `close` report nothing either
+
+
+class PartitionQueue:
+    """The batches of one partition, in order. The caller decides when to send, and says what became of it."""
+
+    def __init__(self, partition: TopicPartition, settings: ProducerSettings) -> None:
+        self.partition = partition
+        self.identity: ProducerIdentity | None = None
+        """Given by the producer when `needs_identity`."""
+        self._settings = settings
+        self._made = 0
+        self._next_sequence = 0
+        self._is_established = False  # the leader has taken a batch of the present identity
+        self._is_broken = False  # a sequence will never be written: those behind it wait for the next epoch
+        self._builder: RecordBatchBuilder | None = None
+        self._queue: deque[ProducerBatch] = deque()
+        self._in_flight: list[ProducerBatch] = []
+
+    # Adding.
+
+    def append(
+        self,
+        record: tuple[int, bytes | None, bytes | None, tuple[Header, ...]],
+        future: asyncio.Future[RecordMetadata],
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        """Adds a record (timestamp, key, value, headers) to the last batch, or to a new one."""
+        builder = self._builder
+        if builder is not None:
+            try:
+                builder.append(*record)
+            except RecordBatchFullError:
+                self._close_last()
+                builder = None
+        if builder is None:
+            settings = self._settings
+            builder = RecordBatchBuilder(compression=settings.compression, limit_bytes=settings.batch_bytes)
+            builder.append(*record)
+            self._builder = builder
+            self._made += 1
+            expires_at = now + settings.delivery_timeout_ms / 1_000
+            self._queue.append(ProducerBatch(self.partition, (self._made,), now, expires_at))
+        batch = self._queue[-1]
+        batch.records.append((future, record[0]))
+        batch.size_bytes += size_bytes
+        if builder.size_bytes >= self._settings.batch_bytes:
+            self._close_last()
+
+    # Sending.
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits, and nothing is in flight."""
+        return not self._queue and not self._in_flight
+
+    @property
+    def last_order(self) -> tuple[int, ...]:
+        """The place of the last batch that was begun."""
+        return (self._made,)
+
+    def is_pending(self, order: tuple[int, ...]) -> bool:
+        """Whether a batch up to that place, halves of it included, waits or is in flight."""
+        return any(batch.order[0] <= order[0] for batch in (*self._in_flight, *self._queue))
+
+    @property
+    def needs_identity(self) -> bool:
+        """An idempotent producer has something to send, and needs a producer id for it."""
+        return self._settings.idempotent and bool(self._queue) and self.identity is None
+
+    def ready_at(self, now: float, *, is_flushing: bool) -> float | None:
+        """From when on `take` gives a batch; None while that depends on something else than time."""
+        if not self._queue or self.needs_identity or len(self._in_flight) >= self._settings.in_flight_max:
+            return None
+        batch = self._next()
+        if batch is None:
+            return None
+        if batch.identity is not None:
+            # What is sent again goes alone, so that no more batches are uncertain than the leader remembers.
+            return None if self._in_flight else batch.retry_at
+        if self._settings.idempotent and not self._is_established and self._in_flight:
+            return None
+        if batch.attempts or batch.data is not None or is_flushing:
+            return batch.retry_at
+        return batch.created_at + self._settings.linger_ms / 1_000 if self._settings.linger_ms else now
+
+    def take(self) -> ProducerBatch:
+        """The next batch, with its bytes made and its sequence set, to be sent now; see `ready_at`."""
+        batch = self._next()
+        if batch is None:
+            raise RuntimeError(f"nothing of {self.partition} may be sent now")
+        if batch.data is None:
+            self._close_last()
+        self._queue.remove(batch)
+        if self._settings.idempotent and batch.identity is None:
+            self._number(batch)
+        batch.attempts += 1
+        self._in_flight.append(batch)
+        return batch
+
+    # What became of it.
+
+    def written(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
+        """The leader has acknowledged a batch in flight."""
+        self._in_flight.remove(batch)
+        if batch.identity == self.identity:
+            self._is_established = True
+        batch.succeed(base_offset, append_time_ms)
+
+    def send_again(self, batch: ProducerBatch, retry_at: float, *, is_uncertain: bool) -> None:
+        """A batch in flight was refused for a reason that passes, or there is no answer: then `is_uncertain`.
+
+        A refusal tells of the last attempt only: what was uncertain before stays so.
+        """
+        self._in_flight.remove(batch)
+        batch.is_uncertain = batch.is_uncertain or is_uncertain
+        batch.retry_at = retry_at
+        self._insert(batch)
+
+    def out_of_sequence(self, batch: ProducerBatch, retry_at: float, *, is_fenced: bool = False) -> None:
+        """The leader has refused the batch's sequence: it is not in the log, nor is what was sent after it.
+
+        If nothing ahead of it is on its way, there is a gap that nothing will fill. With `is_fenced` the leader knows
+        a later epoch of the producer id: a new id is needed.
+        """
+        is_first = all(batch.order <= other.order for other in (*self._in_flight, *self._queue))
+        batch.is_uncertain = False
+        self.send_again(batch, retry_at, is_uncertain=False)
+        if is_first or is_fenced:
+            self._is_broken = True
+        if is_fenced:
+            self.identity = None
+            self._is_established = False
+
+    def give_up(self, batch: ProducerBatch, error: Exception) -> None:
+        """A batch, in flight or waiting, fails for good."""
+        if batch in self._in_flight:
+            self._in_flight.remove(batch)
+        else:
+            self._queue.remove(batch)
+            if batch.data is None:
+                self._builder = None
+        if batch.identity is not None:
+            self._is_broken = True
+        batch.fail(error)
+
+    def split(self, batch: ProducerBatch) -> bool:
+        """A batch in flight was too large for the topic: its halves take its place. False if it has one record only."""
+        count = len(batch.records)
+        if count == 1 or batch.data is None:
+            return False
+        self._in_flight.remove(batch)
+        records = list(read_records(batch.data, verify=False))
+        if batch.identity is not None:
+            self._is_broken = True
+        halves: list[ProducerBatch] = []
+        for part in (slice(0, count // 2), slice(count // 2, count)):
+            half = ProducerBatch(self.partition, (*batch.order, len(halves)), batch.created_at, batch.expires_at)
+            half.records = batch.records[part]
+            half.size_bytes = batch.size_bytes * len(half.records) // count
+            half.attempts = batch.attempts
+            builder = RecordBatchBuilder(compression=self._settings.compression)
+            for record in records[part]:
+                builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+            half.data = builder.build()
+            halves.append(half)
+        halves[1].size_bytes = batch.size_bytes - halves[0].size_bytes
+        for half in halves:
+            self._insert(half)
+        return True
+
+    def expire(self, now: float) -> Iterator[ProducerBatch]:
+        """Gives up what waits for longer than it may, and tells which batches that were."""
+        while self._queue and self._queue[0].expires_at <= now:
+            batch = self._queue[0]
+            self.give_up(
+                batch,
+                DeliveryTimeoutError(
+                    f"{len(batch.records)} records for {self.partition} were not acknowledged within "
+                    f"{self._settings.delivery_timeout_ms} ms (attempts: {batch.attempts})",
+                    may_be_written=batch.is_uncertain,
+                ),
+            )
+            yield batch
+
+    @property
+    def expires_at(self) -> float | None:
+        """When `expire` will have something to do."""
+        return self._queue[0].expires_at if self._queue else None
+
+    def fail_all(self, error: Callable[[], Exception]) -> list[ProducerBatch]:
+        """Everything fails: the producer is closed."""
+        failed = [*self._in_flight, *self._queue]
+        self._in_flight.clear()
+        self._queue.clear()
+        self._builder = None
+        for batch in failed:
+            batch.fail(error())
+        return failed
+
+    # Inside.
+
+    def _insert(self, batch: ProducerBatch) -> None:
+        """Puts a batch into its place."""
+        self._queue.insert(sum(other.order < batch.order for other in self._queue), batch)
+
+    def _close_last(self) -> None:
+        if self._builder is not None:
+            self._queue[-1].data = self._builder.build()
+            self._builder = None
+
+    def _number(self, batch: ProducerBatch) -> None:
+        """Gives a batch the next sequence; a copy of it, since an old connection may still hold the bytes."""
+        identity = self.identity
+        if identity is None or batch.data is None:
+            raise RuntimeError(f"a batch of {self.partition} was taken before it could be numbered")
+        batch.identity = identity
+        batch.base_sequence = self._next_sequence
+        self._next_sequence = increment_sequence(self._next_sequence, len(batch.records))
+        if batch.attempts:
+            batch.data = bytearray(batch.data)
+        set_producer(batch.data, identity.producer_id, identity.epoch, batch.base_sequence)
+
+    def _next(self) -> ProducerBatch | None:
+        """The batch to be sent next. After a gap those come first that are uncertain, since the answer to the same
+        sequence tells what became of them; when there are none left, a new epoch begins.
+        """
+        if self._is_broken:
+            for batch in self._queue:
+                if batch.identity is not None and batch.is_uncertain:
+                    return batch
+                batch.identity = None
+            if self._in_flight:
+                return None
+            self._is_broken = self._is_established = False
+            self._next_sequence = 0
+            if self.identity is not None:
+                producer_id, epoch = self.identity.producer_id, self.identity.epoch
+                self.identity = ProducerIdentity(producer_id, epoch + 1) if epoch < PRODUCER_EPOCH_MAX else None
+                if self.identity is None:
+                    return None
+        return self._queue[0]

@@ -1,0 +1,417 @@
+"""Reads records: of partitions that the user assigns, or that a group gives to it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
+from barnabas.client.fetcher import Fetcher
+from barnabas.client.group_coordinator import GroupCoordinator, Membership
+from barnabas.client.group_member import GroupMember
+from barnabas.client.offset_lookup import OffsetLookup
+from barnabas.client.position_finder import PositionFinder
+from barnabas.client.positions import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    PartitionState,
+    Position,
+    Positions,
+    PositionState,
+)
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.client.settings import ConsumerSettings
+from barnabas.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+
+
+class RebalanceListener(Protocol):
+    """What a user may do when partitions come and go; called within `poll`."""
+
+    async def on_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """These are new."""
+        ...
+
+    async def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """These are given up now; what was read of them can still be committed."""
+        ...
+
+    async def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Others may own these already."""
+        ...
+
+
+class Consumer:
+    """A consumer; use it as a context, or `close` it. One user at a time polls it.
+
+    With a group, `subscribe` and `poll`; or `assign` partitions oneself, with or without a group that keeps offsets.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ConsumerSettings | None = None,
+        *,
+        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], object] | None = None,
+    ) -> None:
+        """`on_committed` is told each commit that succeeded, automatic ones too."""
+        self.settings = settings or ConsumerSettings()
+        self._client = client
+        self._fetch_lane = client.connections.new_lane()
+        self._lane = client.connections.new_lane()
+        self._positions = Positions()
+        self._news = asyncio.Event()
+        self._lookup = OffsetLookup(client, self._lane, self.settings.isolation)
+        self._fetcher = Fetcher(client, self._fetch_lane, self.settings, self._positions, self._news.set)
+        self._coordinator: GroupCoordinator | None = None
+        self._member: GroupMember | None = None
+        if self.settings.group_id is not None:
+            self._coordinator = GroupCoordinator(client, self._lane, self.settings.group_id)
+            self._member = GroupMember(client, self._lane, self._coordinator, self.settings, self)
+        self._finder = PositionFinder(
+            client, self._positions, self._lookup, self._coordinator, self.settings, self._news.set
+        )
+        self._on_committed = on_committed
+        self._topics: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self._listener: RebalanceListener | None = None
+        self._is_assigned_by_user = False
+        self._auto_commit_at = 0.0
+        self._is_polling = False
+        self._closed = False
+        self._stop_using_all: Callable[[], None] | None = None
+        self._stop_listening = client.metadata.add_listener(self._metadata_changed)
+
+    # What to read.
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
+        """Reads what the group gives it of these topics, or of those whose names match; replaces what was before.
+
+        Raises ClientError without a group, or after `assign`.
+        """
+        self._check_open()
+        if self._member is None:
+            raise ClientError("subscribing needs a group: set group_id, or assign partitions")
+        if self._is_assigned_by_user:
+            raise ClientError("partitions were assigned by hand; a consumer either subscribes or assigns")
+        self._listener = listener
+        if isinstance(topics, re.Pattern):
+            self._pattern = topics
+            if self._stop_using_all is None:
+                self._stop_using_all = self._client.metadata.use_all()
+            self._match_pattern()
+        else:
+            self._pattern = None
+            self._topics = tuple(sorted(set(topics)))
+            self._client.metadata.use(*self._topics)
+        self._member.rejoin()
+        self._news.set()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions; those that were assigned before keep their positions."""
+        self._check_open()
+        if self._topics or self._pattern is not None:
+            raise ClientError("the consumer has subscribed; it either subscribes or assigns")
+        self._is_assigned_by_user = True
+        self._set_assignment(tuple(partitions))
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """What is read now."""
+        return self._positions.partitions
+
+    @property
+    def is_stable(self) -> bool:
+        """The group has given this member its assignment, and no rebalance is known to be under way."""
+        return self._member is not None and self._member.is_stable
+
+    @property
+    def rebalances(self) -> int:
+        """How many rebalances this member of a group has come through."""
+        return 0 if self._member is None else self._member.rebalances
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns no records of these until `resume`."""
+        for partition in partitions:
+            self._state(partition).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends what `pause` began."""
+        for partition in partitions:
+            self._state(partition).is_paused = False
+        self._news.set()
+
+    # Reading.
+
+    async def poll(self, timeout_ms: float, records_max: int | None = None) -> list[ConsumerRecord]:
+        """The next records, in order within each partition; none when none came within `timeout_ms`.
+
+        What it returns counts as read: the next automatic commit has it. Raises NoOffsetError, LogTruncationError and
+        KafkaError for what the user has to decide; polling goes on afterwards.
+        """
+        self._check_open()
+        if self._is_polling:
+            raise ClientError("the consumer is being polled already")
+        count = self.settings.poll_records_max if records_max is None else records_max
+        self._is_polling = True
+        if self._member is not None:
+            self._member.turn.set()
+        timer = self._client.timers.call_after(timeout_ms, self._news.set)
+        try:
+            await self._commit_if_due()
+            while True:
+                self._news.clear()
+                records = self._step(count)
+                if records or not timer.active:
+                    return records
+                await self._news.wait()
+                self._check_open()
+        finally:
+            self._is_polling = False
+            if self._member is not None:
+                self._member.turn.clear()
+            timer.cancel()
+
+    def _step(self, count: int) -> list[ConsumerRecord]:
+        """Starts whatever is to be done in the background, and takes what is there."""
+        if self._member is not None and (self._topics or self._pattern is not None):
+            self._member.poll()
+        self._client.metadata.use(*{partition.topic for partition in self._positions.partitions})
+        self._positions.follow(self._client.cluster)
+        self._finder.out_of_range(self._fetcher.out_of_range)
+        self._finder.find()
+        for errors in (self._finder.errors, self._fetcher.errors):
+            if errors:
+                raise errors.pop(0)
+        records = self._fetcher.take(count)
+        self._fetcher.fetch()
+        return records
+
+    # Positions.
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """The next record is the one at `offset`. With the `leader_epoch` of the record before it, this is checked."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative; use seek_to_beginning or seek_to_end")
+        self._state(partition).seek(Position(offset, leader_epoch))
+        self._news.set()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Goes to the first record there is, of all assigned partitions where none is named."""
+        self._seek_to(EARLIEST_TIMESTAMP, partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Goes behind the last record there is, of all assigned partitions where none is named."""
+        self._seek_to(LATEST_TIMESTAMP, partitions)
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record. Waits until it is known; raises ClientTimeoutError, and what `poll` raises."""
+        state = self._state(partition)
+        limit_ms = self._client.settings.api_timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1_000):
+                while state.state in (PositionState.UNKNOWN, PositionState.RESETTING):
+                    self._news.clear()
+                    self._finder.find()
+                    if self._finder.errors:
+                        raise self._finder.errors.pop(0)
+                    await self._news.wait()
+        except TimeoutError:
+            raise ClientTimeoutError(f"the position of {partition} was not known within {limit_ms:g} ms") from None
+        return state.position.offset
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The end of what can be read, as the last fetch told; -1 before."""
+        return self._state(partition).high_watermark
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition its first record that is not older; None where all are older."""
+        found = await self._lookup.offsets_surely(timestamps_ms, timeout_ms)
+        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the first records there are."""
+        found = await self._lookup.offsets_surely(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        return {partition: place.offset for partition, place in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets behind the last records that can be read."""
+        found = await self._lookup.offsets_surely(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        return {partition: place.offset for partition, place in found.items()}
+
+    # Offsets of the group.
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Stores offsets for the group: those given, or how far each partition was read.
+
+        Raises CommitFailedError when the group has moved on, KafkaError (REBALANCE_IN_PROGRESS: poll, and what was
+        taken away is gone), ClientTimeoutError.
+        """
+        self._check_open()
+        if self._coordinator is None:
+            raise ClientError("committing needs a group: set group_id")
+        await self._commit(self._read_positions() if offsets is None else offsets, timeout_ms)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that the group has stored for these partitions; those without one are left out."""
+        if self._coordinator is None:
+            raise ClientError("committed offsets need a group: set group_id")
+        return await self._coordinator.committed(tuple(partitions), timeout_ms)
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """Commits if it does so by itself, leaves the group, and ends."""
+        if self._closed:
+            return
+        self._stop_listening()
+        if self._stop_using_all is not None:
+            self._stop_using_all()
+        if self.settings.auto_commit and self._coordinator is not None and timeout_ms > 0:
+            await self._commit_quietly(self._read_positions(), timeout_ms)
+        self._closed = True
+        self._news.set()
+        if self._member is not None:
+            await self._member.close(timeout_ms)
+        await self._finder.close()
+        await self._fetcher.close()
+        await self._client.connections.close_lane(self._fetch_lane)
+        await self._client.connections.close_lane(self._lane)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # For the member of the group (`group_member.Assignee`).
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What is subscribed to now."""
+        return self._topics
+
+    async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """See `Assignee`."""
+        if self.settings.auto_commit:
+            read = self._read_positions()
+            await self._commit_quietly(
+                {partition: place for partition, place in read.items() if partition in partitions},
+                self._client.settings.request_timeout_ms,
+            )
+        if self._listener is not None:
+            await self._listener.on_revoked(partitions)
+        self._drop(partitions)
+
+    async def lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """See `Assignee`."""
+        self._drop(partitions)
+        if self._listener is not None:
+            await self._listener.on_lost(partitions)
+
+    async def assigned(self, added: tuple[TopicPartition, ...], owned: tuple[TopicPartition, ...]) -> None:
+        """See `Assignee`."""
+        self._set_assignment(owned)
+        if self._listener is not None:
+            await self._listener.on_assigned(added)
+
+    # Inside.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the consumer is closed")
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._positions.get(partition)
+        if state is None:
+            raise ClientError(f"{partition} is not assigned to this consumer now")
+        return state
+
+    def _seek_to(self, timestamp_ms: int, partitions: tuple[TopicPartition, ...]) -> None:
+        for partition in partitions or self._positions.partitions:
+            self._state(partition).reset(timestamp_ms)
+        self._news.set()
+
+    def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:
+        gone = tuple(partition for partition in self._positions.partitions if partition not in partitions)
+        self._fetcher.forget(gone)
+        self._positions.assign(partitions)
+        self._client.metadata.use(*{partition.topic for partition in partitions})
+        self._auto_commit_at = self._client.host.loop.time() + self.settings.auto_commit_interval_ms / 1_000
+        self._news.set()
+
+    def _drop(self, partitions: tuple[TopicPartition, ...]) -> None:
+        self._fetcher.forget(partitions)
+        self._positions.assign([partition for partition in self._positions.partitions if partition not in partitions])
+
+    def _metadata_changed(self) -> None:
+        self._match_pattern()
+        if self._member is not None:
+            self._member.follow_metadata()
+        self._positions.follow(self._client.cluster)
+        self._news.set()
+
+    def _match_pattern(self) -> None:
+        if self._pattern is None or self._member is None:
+            return
+        pattern = self._pattern
+        topics = tuple(
+            sorted(
+                name
+                for name, info in self._client.cluster.topics.items()
+                if info.partitions and not info.is_internal and pattern.fullmatch(name)
+            )
+        )
+        if topics != self._topics:
+            self._topics = topics
+            self._member.rejoin()
+
+    def _read_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            state.partition: OffsetAndMetadata(state.position.offset, state.position.offset_epoch)
+            for state in self._positions
+            if state.state in (PositionState.FETCHING, PositionState.VALIDATING)
+        }
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
+    ) -> None:
+        if self._coordinator is None:
+            return
+        is_member = self._member is not None and not self._is_assigned_by_user
+        membership = self._member.membership if self._member is not None and is_member else Membership()
+        await self._coordinator.commit(offsets, membership, timeout_ms)
+        if self._on_committed is not None and offsets:
+            self._on_committed(offsets)
+
+    async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float) -> None:
+        """An automatic commit: what keeps it from succeeding is logged, and the records are read again by somebody."""
+        try:
+            await self._commit(offsets, timeout_ms)
+        except (KafkaError, ClientTimeoutError, CommitFailedError) as error:
+            self._client.logger.warning("An automatic commit of group %s failed: %s", self.settings.group_id, error)
+
+    async def _commit_if_due(self) -> None:
+        """The automatic commit of what earlier polls have returned."""
+        now = self._client.host.loop.time()
+        if not self.settings.auto_commit or self._coordinator is None or now < self._auto_commit_at:
+            return
+        self._auto_commit_at = now + self.settings.auto_commit_interval_ms / 1_000
+        offsets = self._read_positions()
+        if offsets:
+            await self._commit_quietly(offsets, self._client.settings.request_timeout_ms)

@@ -1,0 +1,69 @@
+"""What can go wrong in a client besides the codes that a broker answers (`wire.errors.KafkaError`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barnabas.client.records import OffsetAndMetadata, TopicPartition
+
+
+class ClientError(Exception):
+    """Base of the errors of this room."""
+
+
+class ClientClosedError(ClientError):
+    """The client, or the producer or consumer, was closed."""
+
+
+class ClientTimeoutError(ClientError, TimeoutError):
+    """What was wanted did not come about in time; the message says what stood in the way last."""
+
+
+class NoBrokerError(ClientError, ConnectionError):
+    """No broker that could be asked can be reached, or the one that must be asked is not known now."""
+
+
+class DeliveryTimeoutError(ClientTimeoutError):
+    """A record was not acknowledged within `delivery_timeout_ms`.
+
+    `may_be_written` is False only when it was never sent: then it surely is not in the log.
+    """
+
+    def __init__(self, message: str, *, may_be_written: bool) -> None:
+        super().__init__(message)
+        self.may_be_written = may_be_written
+
+
+class BufferFullError(ClientTimeoutError):
+    """No room for a record within `max_block_ms`: the brokers take less than is sent."""
+
+
+class NoOffsetError(ClientError):
+    """Partitions without a position: nothing is committed, or it is out of range, and the reset policy is NONE.
+
+    `reasons` says which, by partition.
+    """
+
+    def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
+        places = ", ".join(f"{partition} ({reason})" for partition, reason in reasons.items())
+        super().__init__(f"there is no position for {places}; seek to one, or set an offset reset policy")
+        self.reasons = reasons
+
+
+class LogTruncationError(ClientError):
+    """Records that were read are not in the log any more (KIP-320), and the reset policy is NONE.
+
+    `diverging` has, for each such partition, where its log parts from what was read; reading goes on from there.
+    """
+
+    def __init__(self, diverging: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        places = ", ".join(f"{partition} from offset {place.offset}" for partition, place in diverging.items())
+        super().__init__(f"records that were read are not in the log any more: {places}")
+        self.diverging = diverging
+
+
+class CommitFailedError(ClientError):
+    """The group has moved on without this member: its offsets were not stored, and others own its partitions now."""

@@ -1,0 +1,101 @@
+"""What a fetch brought of one partition, read record by record when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.client.records import ConsumerRecord
+from barnabas.wire.control_records import ControlRecordType, read_control_record_type
+from barnabas.wire.record_batch import read_batch_header
+from barnabas.wire.records import MAGIC_V2, NO_PARTITION_LEADER_EPOCH, batch_at, walk_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from barnabas.client.records import TopicPartition
+    from barnabas.wire.messages import FetchResponse
+    from barnabas.wire.primitives import Buffer
+    from barnabas.wire.records import Batch
+
+
+class FetchedRecords:
+    """The records from `offset` on of one answer. They are decompressed and made batch by batch."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        generation: int,
+        offset: int,
+        records: Buffer,
+        aborted: Sequence[FetchResponse.AbortedTransaction] | None,
+        *,
+        checks_crcs: bool,
+    ) -> None:
+        """With `aborted`, which may be empty, records of aborted transactions are left out."""
+        self.partition = partition
+        self.generation = generation
+        """That of the position when this was asked for."""
+        self.fetch_offset = offset
+        self.next_offset = offset
+        """Behind the last record that `take` gave, or behind what there is nothing to read in."""
+        self.offset_epoch = -1
+        """The leader epoch of the batch before `next_offset`."""
+        self._buffer = records
+        self._checks_crcs = checks_crcs
+        self._aborted = None if aborted is None else sorted(aborted, key=lambda transaction: transaction.first_offset)
+        self._aborting: set[int] = set()
+        self._records = self._read()
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """The next records, fewer than `count` only at the end. Raises RecordsError for what cannot be read."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < count:
+            record = next(self._records, None)
+            if record is None:
+                break
+            taken.append(record)
+            self.next_offset = record.offset + 1
+            self.offset_epoch = record.leader_epoch
+        return taken
+
+    def _read(self) -> Iterator[ConsumerRecord]:
+        for span in walk_batches(self._buffer).spans:
+            batch = batch_at(self._buffer, span)
+            if batch.last_offset < self.next_offset:
+                continue
+            if self._checks_crcs:
+                batch.verify()
+            epoch = NO_PARTITION_LEADER_EPOCH
+            if batch.magic == MAGIC_V2:
+                epoch = read_batch_header(self._buffer, span.position).partition_leader_epoch
+            if not self._is_hidden(batch):
+                timestamp_type = batch.timestamp_type
+                for record in batch.records():
+                    if record.offset >= self.next_offset:
+                        yield ConsumerRecord(
+                            self.partition,
+                            record.offset,
+                            record.timestamp_ms,
+                            record.key,
+                            record.value,
+                            record.headers,
+                            epoch,
+                            timestamp_type,
+                        )
+            # The end of a compacted batch, or all of one that consumers do not see, holds nothing.
+            self.next_offset = max(self.next_offset, batch.last_offset + 1)
+            self.offset_epoch = epoch
+
+    def _is_hidden(self, batch: Batch) -> bool:
+        """Control batches, and what a transaction wrote that was aborted."""
+        if self._aborted is not None:
+            while self._aborted and self._aborted[0].first_offset <= batch.last_offset:
+                self._aborting.add(self._aborted.pop(0).producer_id)
+            if batch.is_control:
+                record = next(iter(batch.records()), None)
+                if record is not None and read_control_record_type(record.key) is ControlRecordType.ABORT:
+                    self._aborting.discard(batch.producer_id)
+            elif batch.is_transactional and batch.producer_id in self._aborting:
+                return True
+        return batch.is_control

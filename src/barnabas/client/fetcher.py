@@ -1,0 +1,269 @@
+"""Reads ahead: one Fetch request per broker on its way, and what it brought until somebody takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.cluster import NO_NODE
+from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
+from barnabas.client.fetched import FetchedRecords
+from barnabas.client.records import TopicPartition
+from barnabas.client.settings import IsolationLevel
+from barnabas.client.versions import VERSIONS
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import FetchRequest
+from barnabas.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+    from barnabas.client.cluster import BrokerNode
+    from barnabas.client.connections import Lane
+    from barnabas.client.positions import PartitionState, Positions
+    from barnabas.client.records import ConsumerRecord
+    from barnabas.client.settings import ConsumerSettings
+
+# The leader is another one, or not known to be one yet: fresh metadata tell.
+_LEADER_CHANGED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+PREFERRED_REPLICA_SECONDS: Final = 300.0
+ERRORS_MAX: Final = 1000
+
+
+class Fetcher:
+    """Fetches what `positions` has to fetch. A partition whose records wait to be taken is not asked for again, so at
+    most `fetch_bytes_max` per broker wait, or one batch per partition where batches are larger.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        lane: Lane,
+        settings: ConsumerSettings,
+        positions: Positions,
+        on_news: Callable[[], object],
+    ) -> None:
+        """`on_news()` is called when there is something to take, or a position needs attention."""
+        self._client = client
+        self._lane = lane
+        self._settings = settings
+        self._positions = positions
+        self._on_news = on_news
+        self._sessions: dict[int, FetchSession] = {}
+        self._fetching: dict[int, asyncio.Task[None]] = {}
+        self._fetched: dict[TopicPartition, FetchedRecords] = {}
+        self._preferred: dict[TopicPartition, tuple[int, float]] = {}
+        self.out_of_range: dict[TopicPartition, int] = {}
+        """Partitions whose position is not in their log, and that position; the owner of the positions decides."""
+        self.errors: list[Exception] = []
+        """What cannot be mended by repeating, to be raised to the user."""
+
+    def fetch(self) -> None:
+        """Sends a request to each broker that has none on its way and something to be asked for."""
+        by_node: dict[int, list[PartitionState]] = {}
+        now = self._client.host.loop.time()
+        cluster = self._client.cluster
+        for state in self._positions:
+            if not state.is_fetchable or state.partition in self._fetched or state.retry_at > now:
+                continue
+            leader = cluster.leader(state.partition)
+            if leader is None:
+                self._client.metadata.request_update()
+                continue
+            by_node.setdefault(self._replica(state.partition, leader[0].node_id, now), []).append(state)
+        for node_id, states in by_node.items():
+            node = cluster.brokers.get(node_id)
+            if node is not None and node_id not in self._fetching:
+                work = self._fetch(node, states)
+                self._fetching[node_id] = self._client.host.loop.create_task(work, name=f"fetch from broker {node_id}")
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Up to `count` records of partitions that are assigned and not paused; moves their positions."""
+        taken: list[ConsumerRecord] = []
+        for partition, fetched in list(self._fetched.items()):
+            state = self._positions.get(partition)
+            if state is None or state.generation != fetched.generation:
+                del self._fetched[partition]
+                continue
+            if not state.is_fetchable:
+                continue
+            if len(taken) >= count:
+                break
+            try:
+                taken += fetched.take(count - len(taken))
+            except ValueError as error:
+                del self._fetched[partition]
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{partition} cannot be read at offset {fetched.next_offset}: {error}; seek past it to go on",
+                ) from error
+            if fetched.next_offset > fetched.fetch_offset:
+                state.consumed(fetched.next_offset, fetched.offset_epoch)
+            if len(taken) < count:
+                del self._fetched[partition]
+        return taken
+
+    @property
+    def has_fetched(self) -> bool:
+        """There may be something to take."""
+        return bool(self._fetched)
+
+    def forget(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """These partitions are not read any more."""
+        for partition in partitions:
+            self._fetched.pop(partition, None)
+            self._preferred.pop(partition, None)
+            self.out_of_range.pop(partition, None)
+
+    async def close(self) -> None:
+        """Fetches no more."""
+        fetching = list(self._fetching.values())
+        for task in fetching:
+            task.cancel()
+        if fetching:
+            await asyncio.wait(fetching)
+
+    # One request.
+
+    def _replica(self, partition: TopicPartition, leader_id: int, now: float) -> int:
+        """Whom to read from: the leader, or for some time the replica that it has named (KIP-392)."""
+        preferred = self._preferred.get(partition)
+        if preferred is None:
+            return leader_id
+        node_id, until = preferred
+        if now < until and node_id in self._client.cluster.brokers:
+            return node_id
+        del self._preferred[partition]
+        return leader_id
+
+    async def _fetch(self, node: BrokerNode, states: list[PartitionState]) -> None:
+        session = self._sessions.setdefault(node.node_id, FetchSession())
+        try:
+            asked = {state.partition: (state.generation, state.position.offset) for state in states}
+            wanted = {state.partition: self._target(state) for state in states}
+            response = await self._ask(node, session, wanted)
+            if session.accept(response):
+                self._take_response(node, asked, response, {w.topic_id: p.topic for p, w in wanted.items()})
+            elif response.error_code not in SESSION_ERRORS:
+                raise KafkaError(response.error_code, f"Fetch to broker {node.node_id}")
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with this broker, another may lead soon
+            session.reset()
+            self._client.logger.info("A fetch from broker %d has failed: %s", node.node_id, error)
+            self._client.metadata.request_update()
+            self._pause(states)
+            for state in states:
+                self._preferred.pop(state.partition, None)
+        finally:
+            del self._fetching[node.node_id]
+        self._on_news()
+
+    def _target(self, state: PartitionState) -> FetchTarget:
+        topic = self._client.cluster.topics.get(state.partition.topic)
+        topic_id = ZERO_UUID if topic is None else topic.topic_id
+        position = state.position
+        return FetchTarget(topic_id, position.offset, position.leader_epoch, self._settings.partition_bytes_max)
+
+    async def _ask(self, node: BrokerNode, session: FetchSession, wanted: dict[TopicPartition, FetchTarget]) -> Any:
+        settings = self._settings
+
+        def build(version: int) -> FetchRequest:
+            request = FetchRequest(
+                replica_id=-1,
+                max_wait_ms=settings.fetch_wait_ms,
+                min_bytes=settings.fetch_bytes_min,
+                max_bytes=settings.fetch_bytes_max,
+                isolation_level=int(settings.isolation),
+                rack_id=settings.rack_id,
+            )
+            session.fill(request, wanted, version)
+            return request
+
+        highest = session.highest_version(wanted, VERSIONS[ApiKey.FETCH][1])
+        timeout_ms = self._client.settings.request_timeout_ms + settings.fetch_wait_ms
+        return await self._client.ask_by_version(node, self._lane, ApiKey.FETCH, build, timeout_ms, highest=highest)
+
+    # Its answer.
+
+    def _take_response(
+        self,
+        node: BrokerNode,
+        asked: dict[TopicPartition, tuple[int, int]],
+        response: Any,
+        topic_names: dict[bytes, str],
+    ) -> None:
+        moved: list[TopicPartition] = []
+        for topic in response.responses:
+            name = topic.topic or topic_names.get(bytes(topic.topic_id), "")
+            for answer in topic.partitions:
+                partition = TopicPartition(name, answer.partition_index)
+                state = self._positions.get(partition)
+                generation, offset = asked.get(partition, (-1, -1))
+                if state is None or state.generation != generation or state.position.offset != offset:
+                    continue  # sought, reset or given away meanwhile
+                self._take_partition(node, state, answer)
+                moved.append(partition)
+        self._positions.rotate(moved)
+
+    def _take_partition(self, node: BrokerNode, state: PartitionState, answer: Any) -> None:
+        code = ErrorCode.for_code(answer.error_code)
+        if code is ErrorCode.NONE:
+            self._take_records(state, answer)
+        elif code in _LEADER_CHANGED:
+            leader = answer.current_leader
+            if leader is not None and leader.leader_id != NO_NODE:
+                self._client.metadata.learn_leader(state.partition, leader.leader_id, leader.leader_epoch)
+            self._preferred.pop(state.partition, None)
+            self._client.metadata.request_update()
+            self._pause([state])
+        elif code is ErrorCode.FENCED_LEADER_EPOCH:
+            state.revalidate()
+            self._client.metadata.request_update()
+            self._pause([state])
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._preferred.pop(state.partition, None) is None:
+                self.out_of_range[state.partition] = state.position.offset
+            # A follower may lag behind: then the leader decides.
+        else:
+            self._pause([state])
+            if len(self.errors) < ERRORS_MAX:
+                self.errors.append(KafkaError(code, f"reading {state.partition} from broker {node.node_id}"))
+
+    def _take_records(self, state: PartitionState, answer: Any) -> None:
+        state.high_watermark = answer.high_watermark
+        state.last_stable_offset = answer.last_stable_offset
+        state.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica != NO_NODE:
+            until = self._client.host.loop.time() + PREFERRED_REPLICA_SECONDS
+            self._preferred[state.partition] = (answer.preferred_read_replica, until)
+        if answer.records is None or not len(answer.records):
+            return
+        is_committed = self._settings.isolation is IsolationLevel.READ_COMMITTED
+        self._fetched[state.partition] = FetchedRecords(
+            state.partition,
+            state.generation,
+            state.position.offset,
+            answer.records,
+            (answer.aborted_transactions or []) if is_committed else None,
+            checks_crcs=self._settings.checks_crcs,
+        )
+
+    def _pause(self, states: list[PartitionState]) -> None:
+        pause_ms = self._client.settings.retry_backoff_ms * self._client.host.random.uniform(0.8, 1.2)
+        until = self._client.host.loop.time() + pause_ms / 1_000
+        for state in states:
+            state.retry_at = until
+        self._client.timers.call_after(pause_ms + 1, self._on_news)

@@ -1,0 +1,182 @@
+"""The broker that coordinates a group: finding it, and the offsets that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.cluster import BrokerNode
+from barnabas.client.errors import CommitFailedError
+from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.subscription_bytes import by_topic
+from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
+from barnabas.wire.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+    from barnabas.client.connections import Lane
+
+NO_GENERATION: Final = -1
+_GROUP: Final = 0
+_COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_MEMBERSHIP_LOST: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """As whom a group is spoken to; the defaults are those of somebody who is no member."""
+
+    generation: int = NO_GENERATION
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class GroupCoordinator:
+    """Requests to whichever broker coordinates one group now."""
+
+    def __init__(self, client: Client, lane: Lane, group_id: str) -> None:
+        self.group_id = group_id
+        self._client = client
+        self._lane = lane
+        self._node: BrokerNode | None = None
+
+    async def ask(self, message: Any, timeout_ms: float | None = None) -> Any:
+        """One request to the coordinator, which is looked for first where it is not known.
+
+        Raises as `Client.ask` does, and KafkaError when nobody coordinates the group now. After a lost connection, and
+        after `moved`, the coordinator is looked for again.
+        """
+        node = self._node
+        if node is None:
+            node = self._node = await self._find()
+        try:
+            return await self._client.ask(node, self._lane, message, timeout_ms)
+        except (ConnectionError, RequestTimeoutError):
+            self.moved()
+            raise
+
+    def moved(self) -> None:
+        """The coordinator is another broker now, or cannot be reached."""
+        self._node = None
+
+    def check(self, code: int, what: str) -> None:
+        """Raises KafkaError for a code of an answer, and looks for the coordinator again where the code says so."""
+        if code in _COORDINATOR_MOVED:
+            self.moved()
+        raise_for_code(code, f"{what} of group {self.group_id}")
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        membership: Membership,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Stores offsets. Raises CommitFailedError when the member is none any more, KafkaError, ClientTimeoutError.
+
+        REBALANCE_IN_PROGRESS comes as KafkaError: the member has to join again before it can commit.
+        """
+        if not offsets:
+            return
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.group_instance_id,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        _offset_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(offsets).items()
+            ],
+        )
+        retry = self._client.retry(f"committing offsets of group {self.group_id}", timeout_ms)
+        while True:
+            try:
+                response = await self.ask(request)
+                for topic in response.topics:
+                    for answer in topic.partitions:
+                        self._check_commit(TopicPartition(topic.name, answer.partition_index), answer.error_code)
+            except KafkaError as error:
+                if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                    raise
+                await retry.again(error)
+            except (ConnectionError, RequestTimeoutError) as error:
+                await retry.again(error)
+            else:
+                return
+
+    async def committed(
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        timeout_ms: float | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets stored for these partitions, or for all with None; those without one are left out.
+
+        With `require_stable`, waits for open transactions that commit offsets. Raises KafkaError, ClientTimeoutError.
+        """
+        topics = None
+        if partitions is not None:
+            topics = [
+                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(partitions).items()
+            ]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
+        request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        retry = self._client.retry(f"fetching offsets of group {self.group_id}", timeout_ms)
+        while True:
+            try:
+                return self._read_committed(await self.ask(request))
+            except (KafkaError, ConnectionError, RequestTimeoutError) as error:
+                await retry.again(error)
+
+    # Inside.
+
+    def _read_committed(self, response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for group in response.groups:
+            self.check(group.error_code, "offsets")
+            for topic in group.topics:
+                for answer in topic.partitions:
+                    partition = TopicPartition(topic.name, answer.partition_index)
+                    self.check(answer.error_code, f"offset of {partition}")
+                    if answer.committed_offset >= 0:
+                        found[partition] = OffsetAndMetadata(
+                            answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+                        )
+        return found
+
+    def _check_commit(self, partition: TopicPartition, code: int) -> None:
+        if code in _MEMBERSHIP_LOST:
+            raise CommitFailedError(
+                f"group {self.group_id} does not take offsets from this member any more "
+                f"({ErrorCode.for_code(code).name}): its partitions belong to others; poll more often, or process less "
+                "between two polls"
+            )
+        self.check(code, f"commit of {partition}")
+
+    async def _find(self) -> BrokerNode:
+        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self.group_id])
+        response = await self._client.ask(self._client.any_node(), self._lane, request)
+        for answer in response.coordinators:
+            if answer.key == self.group_id:
+                raise_for_code(answer.error_code, f"coordinator of group {self.group_id}")
+                return BrokerNode(answer.node_id, answer.host, answer.port)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody answers for group {self.group_id}")
+
+
+def _offset_to_commit(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequest.OffsetCommitRequestPartition:
+    return OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )

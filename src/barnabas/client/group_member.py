@@ -1,0 +1,400 @@
+"""A member of a consumer group, by the classic protocol: join, sync, heartbeat, leave (KIP-429, KIP-345).
+
+What belongs to the user's own time (giving partitions up, taking new ones) happens only while the user polls: `turn`
+says when that is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from barnabas.client.assignors import MemberSubscription
+from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, Membership
+from barnabas.client.subscription_bytes import (
+    PROTOCOL_TYPE,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from barnabas.kernel.transitions import TransitionTable
+from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+if TYPE_CHECKING:
+    from barnabas.client.assignors import Assignor
+    from barnabas.client.client import Client
+    from barnabas.client.connections import Lane
+    from barnabas.client.records import TopicPartition
+    from barnabas.client.settings import ConsumerSettings
+
+_JOIN_MARGIN_MS: Final = 5_000
+_MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_JOIN_AGAIN: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}) | _MEMBERSHIP_LOST
+
+
+class MemberState(enum.Enum):
+    """Where a member stands."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    STABLE = "stable"
+    LEFT = "left"
+
+
+class MemberEvent(enum.Enum):
+    """What happens to a member."""
+
+    JOIN = "join"
+    ASSIGNED = "assigned"
+    LOST = "lost"
+    LEAVE = "leave"
+
+
+_S = MemberState
+_E = MemberEvent
+MEMBER = TransitionTable(
+    "group member",
+    start=MemberState.UNJOINED,
+    transitions={
+        (_S.UNJOINED, _E.JOIN): _S.JOINING,
+        (_S.UNJOINED, _E.LOST): _S.UNJOINED,
+        (_S.UNJOINED, _E.LEAVE): _S.LEFT,
+        (_S.JOINING, _E.JOIN): _S.JOINING,
+        (_S.JOINING, _E.ASSIGNED): _S.STABLE,
+        (_S.JOINING, _E.LOST): _S.JOINING,
+        (_S.JOINING, _E.LEAVE): _S.LEFT,
+        (_S.STABLE, _E.JOIN): _S.JOINING,
+        (_S.STABLE, _E.LOST): _S.UNJOINED,
+        (_S.STABLE, _E.LEAVE): _S.LEFT,
+    },
+    final=[MemberState.LEFT],
+)
+
+
+class Assignee(Protocol):
+    """Who is given partitions, and gives them up; called while the user polls."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What is subscribed to now."""
+        ...
+
+    async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """To be given up; what was read of them can still be committed."""
+        ...
+
+    async def lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Others may own these already; nothing can be committed."""
+        ...
+
+    async def assigned(self, added: tuple[TopicPartition, ...], owned: tuple[TopicPartition, ...]) -> None:
+        """Owned is now exactly `owned`, of which `added` is new."""
+        ...
+
+
+class GroupMember:
+    """One member. `poll` is to be called at least every `poll_interval_ms_max`, and whenever `on_news` was called."""
+
+    def __init__(
+        self, client: Client, lane: Lane, coordinator: GroupCoordinator, settings: ConsumerSettings, assignee: Assignee
+    ) -> None:
+        self.coordinator = coordinator
+        self.state = MemberState.UNJOINED
+        self.owned: tuple[TopicPartition, ...] = ()
+        """What this member may read."""
+        self.turn = asyncio.Event()
+        """Set while the user polls."""
+        self.rebalances = 0
+        """How many rebalances this member has come through."""
+        self._client = client
+        self._lane = lane
+        self._settings = settings
+        self._assignee = assignee
+        self._assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in settings.assignors}
+        self._is_cooperative = settings.assignors[0].is_cooperative
+        self._member_id = ""
+        self._generation = NO_GENERATION
+        self._was_lost = False
+        self._must_join = True
+        self._may_beat = False
+        self._joining: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._polled_at = client.host.loop.time()
+        self._assigned_counts: dict[str, int] = {}
+        self._group_topics: tuple[str, ...] = ()
+        self._error: Exception | None = None
+
+    @property
+    def membership(self) -> Membership:
+        """As whom offsets are committed."""
+        return Membership(self._generation, self._member_id, self._settings.group_instance_id)
+
+    @property
+    def is_stable(self) -> bool:
+        """The member has its assignment, and knows of no reason to join again."""
+        return self.state is MemberState.STABLE and not self._must_join
+
+    def poll(self) -> None:
+        """The user is there: begins to join where that is due. Raises what keeps the member from joining for good."""
+        self._polled_at = self._client.host.loop.time()
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._must_join = True
+            raise error
+        if self._must_join and self._joining is None and self._assignee.topics:
+            self._joining = self._client.host.loop.create_task(self._join_surely(), name="group member joins")
+
+    def rejoin(self) -> None:
+        """The subscription has changed."""
+        self._must_join = True
+
+    def follow_metadata(self) -> None:
+        """The image of the cluster has changed: the leader assigns anew when topics have grown or are gone."""
+        if self._assigned_counts and self._partition_counts(self._group_topics) != self._assigned_counts:
+            self._assigned_counts = {}
+            self._must_join = True
+
+    async def close(self, timeout_ms: float) -> None:
+        """Leaves the group; a static member stays in it until its session expires. The assignee hears nothing."""
+        for task in (self._joining, self._beating):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        is_static = self._settings.group_instance_id is not None
+        if self._member_id and self.state is not MemberState.LEFT and not is_static:
+            await self._leave(timeout_ms, "the consumer was closed")
+        self._advance(MemberEvent.LEAVE)
+
+    # Joining.
+
+    async def _join_surely(self) -> None:
+        """Joins, again and again, until there is an assignment."""
+        backoff = self._client.backoff()
+        try:
+            await self.turn.wait()
+            await self._prepare()
+            while True:
+                try:
+                    if self._was_lost:
+                        await self.turn.wait()
+                        await self._prepare()
+                    await self._join_once()
+                except KafkaError as error:
+                    if error.code in _JOIN_AGAIN:
+                        continue
+                    if not error.retriable:
+                        self._error = error
+                        return
+                    await self._client.timers.sleep(backoff.next_ms())
+                except (ConnectionError, RequestTimeoutError) as error:
+                    self._client.logger.info("Joining group %s failed: %s", self.coordinator.group_id, error)
+                    await self._client.timers.sleep(backoff.next_ms())
+                else:
+                    return
+        except Exception as error:  # noqa: BLE001 - the user's own callbacks, or an answer that makes no sense
+            self._error = error
+        finally:
+            self._joining = None
+
+    async def _prepare(self) -> None:
+        """What the user owns is given up first, unless the assignors let members keep it (or it is lost already)."""
+        self._advance(MemberEvent.JOIN)
+        if self._was_lost:
+            self._was_lost = False
+            lost, self.owned = self.owned, ()
+            if lost:
+                await self._assignee.lost(lost)
+        elif not self._is_cooperative and self.owned:
+            await self._assignee.revoked(self.owned)
+            self.owned = ()
+
+    async def _join_once(self) -> None:
+        self._must_join = False
+        subscription = MemberSubscription(
+            self._assignee.topics,
+            self._settings.group_instance_id,
+            self.owned if self._is_cooperative else (),
+            self._generation,
+        )
+        metadata = write_subscription(subscription, self._settings.rack_id or None)
+        request = JoinGroupRequest(
+            group_id=self.coordinator.group_id,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.poll_interval_ms_max,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in self._assignors
+            ],
+        )
+        self._may_beat = False
+        response = await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = response.member_id
+        self._check(response.error_code, "join")
+        self._member_id = response.member_id
+        self._generation = response.generation_id
+        self._may_beat = True
+        self._beat()
+        await self._sync(response)
+
+    async def _sync(self, joined: Any) -> None:
+        assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
+        self._assigned_counts = {}
+        if joined.leader == joined.member_id:
+            assignments = await self._assign(joined)
+        request = SyncGroupRequest(
+            group_id=self.coordinator.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        response = await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS)
+        self._check(response.error_code, "sync")
+        await self._take(read_assignment(response.assignment))
+
+    async def _assign(self, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+        """As the leader: who reads what."""
+        members = {
+            member.member_id: read_subscription(member.metadata, member.group_instance_id) for member in joined.members
+        }
+        self._group_topics = tuple(sorted({topic for member in members.values() for topic in member.topics}))
+        metadata = self._client.metadata
+        if any(topic not in metadata.cluster.topics for topic in self._group_topics):
+            metadata.use(*self._group_topics)
+            retry = self._client.retry("finding the group's topics")
+            while any(topic not in metadata.cluster.topics for topic in self._group_topics):
+                await metadata.refreshed(retry, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        self._assigned_counts = self._partition_counts(self._group_topics)
+        if joined.skip_assignment:
+            return []
+        assigned = self._assignors[joined.protocol_name].assign(self._assigned_counts, members)
+        return [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=write_assignment(partitions))
+            for member_id, partitions in assigned.items()
+        ]
+
+    def _partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
+        self._client.metadata.use(*topics)
+        return {topic: self._client.cluster.partition_count(topic) for topic in topics}
+
+    async def _take(self, assignment: tuple[TopicPartition, ...]) -> None:
+        """The assignment is there: when the user polls, what is no longer ours goes, and what is new comes."""
+        await self.turn.wait()
+        if self._was_lost:
+            # The session ended while the user did something else: what was assigned is void.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership was lost meanwhile")
+        gone = tuple(partition for partition in self.owned if partition not in assignment)
+        if gone:
+            await self._assignee.revoked(gone)
+        added = tuple(partition for partition in assignment if partition not in self.owned)
+        self.owned = assignment
+        self.rebalances += 1
+        self._advance(MemberEvent.ASSIGNED)
+        if gone:
+            self._must_join = True  # what was given up can be assigned to others now
+        await self._assignee.assigned(added, assignment)
+
+    def _check(self, code: int, what: str) -> None:
+        """Raises for the error code of an answer, after whatever it means for the membership."""
+        if code in _MEMBERSHIP_LOST:
+            self._forget_membership()
+        self.coordinator.check(code, what)
+
+    def _forget_membership(self) -> None:
+        if self._settings.group_instance_id is None:
+            self._member_id = ""
+        self._generation = NO_GENERATION
+        self._was_lost = True
+        self._must_join = True
+
+    # Heartbeats.
+
+    def _beat(self) -> None:
+        if self._beating is None:
+            self._beating = self._client.host.loop.create_task(self._heartbeats(), name="group member's heartbeats")
+
+    async def _heartbeats(self) -> None:
+        """Says that the member is alive, until it is none any more or the user does not poll."""
+        try:
+            while self._generation != NO_GENERATION:
+                await self._client.timers.sleep(self._settings.heartbeat_interval_ms)
+                silent_ms = (self._client.host.loop.time() - self._polled_at) * 1_000
+                if silent_ms > self._settings.poll_interval_ms_max:
+                    await self._stop_membership(silent_ms)
+                    return
+                if self._may_beat:
+                    await self._heartbeat()
+        finally:
+            self._beating = None
+
+    async def _heartbeat(self) -> None:
+        request = HeartbeatRequest(
+            group_id=self.coordinator.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+        )
+        generation = self._generation
+        try:
+            response = await self.coordinator.ask(request, self._settings.session_timeout_ms)
+            if generation != self._generation:
+                return
+            if response.error_code in _MEMBERSHIP_LOST:
+                self._forget_membership()
+                self._advance(MemberEvent.LOST)
+            self.coordinator.check(response.error_code, "heartbeat")
+        except KafkaError as error:
+            if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._must_join = True
+            elif error.code is ErrorCode.FENCED_INSTANCE_ID:
+                self._error = error
+                self._generation = NO_GENERATION
+            elif not error.retriable and error.code not in _MEMBERSHIP_LOST:
+                self._error = error
+        except (ConnectionError, RequestTimeoutError) as error:
+            self._client.logger.info("A heartbeat to group %s failed: %s", self.coordinator.group_id, error)
+
+    async def _stop_membership(self, silent_ms: float) -> None:
+        """The user has not polled for too long: others shall read meanwhile."""
+        self._client.logger.warning(
+            "The consumer leaves group %s, since it was not polled for %d ms; raise poll_interval_ms_max (%d), or "
+            "lower poll_records_max",
+            self.coordinator.group_id,
+            silent_ms,
+            self._settings.poll_interval_ms_max,
+        )
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
+        await self._leave(self._settings.session_timeout_ms, "it was not polled")
+        self._forget_membership()
+        self._advance(MemberEvent.LOST)
+
+    async def _leave(self, timeout_ms: float, reason: str) -> None:
+        member = LeaveGroupRequest.MemberIdentity(
+            member_id=self._member_id, group_instance_id=self._settings.group_instance_id, reason=reason
+        )
+        try:
+            await self.coordinator.ask(
+                LeaveGroupRequest(group_id=self.coordinator.group_id, members=[member]), timeout_ms
+            )
+        except (KafkaError, ConnectionError, RequestTimeoutError) as error:
+            self._client.logger.info("Leaving group %s failed: %s", self.coordinator.group_id, error)
+
+    def _advance(self, event: MemberEvent) -> None:
+        self.state = MEMBER.advance(self._member_id or "a new member", self.state, event)

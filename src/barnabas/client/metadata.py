@@ -1,0 +1,222 @@
+"""Keeps a client's image of the cluster fresh."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connections import METADATA_LANE
+from barnabas.client.errors import ClientClosedError, NoBrokerError
+from barnabas.client.retrying import Backoff
+from barnabas.client.settings import split_address
+from barnabas.client.versions import VERSIONS
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import MetadataRequest
+
+if TYPE_CHECKING:
+    import logging
+
+    from barnabas.client.cluster import TopicInfo
+    from barnabas.client.connections import Connections
+    from barnabas.client.records import TopicPartition
+    from barnabas.client.retrying import Retry
+    from barnabas.client.settings import ClientSettings
+    from barnabas.kernel.host import Host
+    from barnabas.kernel.timers import Timers
+    from barnabas.link.outgoing import Outgoing
+
+_ATTEMPTS_PER_REFRESH_MAX: Final = 10
+
+
+class Metadata:
+    """Refreshes `cluster` when it is old or somebody has found it wrong; one request at a time, with pauses between."""
+
+    def __init__(
+        self, host: Host, timers: Timers, connections: Connections, settings: ClientSettings, logger: logging.Logger
+    ) -> None:
+        self.cluster = Cluster()
+        """The image; replaced by each refresh."""
+        self.last_error: Exception | None = None
+        """Why the last refresh failed; None after one that worked."""
+        self._host = host
+        self._timers = timers
+        self._connections = connections
+        self._settings = settings
+        self._logger = logger
+        self._topics: dict[str, float] = {}
+        self._everything_wanted = 0
+        self._wanted = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._listeners: list[Callable[[], object]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to refresh, at once."""
+        if self._task is None:
+            self._wanted.set()
+            self._task = self._host.loop.create_task(self._run(), name="metadata")
+
+    async def close(self) -> None:
+        """Ends the refreshing; who waits for it gets ClientClosedError."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._tell_waiting(ClientClosedError("the client is closed"))
+
+    def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Calls `listener()` after each refresh; returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def use(self, *topics: str) -> None:
+        """These topics are to be known for a while; asks for what is not."""
+        now = self._host.loop.time()
+        for topic in topics:
+            if topic not in self._topics and not self._everything_wanted:
+                self._wanted.set()
+            self._topics[topic] = now
+
+    def use_all(self) -> Callable[[], None]:
+        """All topics are to be known, until what this returns is called."""
+        self._everything_wanted += 1
+        self._wanted.set()
+        return self._stop_using_all
+
+    def request_update(self) -> None:
+        """What is known was found wrong: refreshes soon."""
+        self._wanted.set()
+
+    async def update(self) -> None:
+        """Returns after a refresh that began after this call. Bound it with a time limit: a cluster that is not there
+        is asked for ever.
+        """
+        if self._task is None or self._task.done():
+            raise ClientClosedError("the client is not started, or closed")
+        future = self._host.loop.create_future()
+        self._waiting.append(future)
+        self._wanted.set()
+        await future
+
+    async def topic(self, name: str, retry: Retry) -> TopicInfo:
+        """What is known of a topic, once that is something. Raises KafkaError for a topic that cannot be had, and
+        ClientTimeoutError.
+        """
+        while True:
+            self.use(name)
+            info = self.cluster.topics.get(name)
+            if info is not None and info.partitions:
+                return info
+            if info is not None and not info.error.retriable and info.error is not ErrorCode.NONE:
+                raise KafkaError(info.error, f"topic {name}")
+            error = info.error if info is not None and info.error is not ErrorCode.NONE else None
+            await self.refreshed(retry, KafkaError(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}"))
+
+    async def refreshed(self, retry: Retry, reason: Exception) -> None:
+        """Waits for a refresh within what is left of `retry`; `reason` is what a time-out tells."""
+        try:
+            async with asyncio.timeout(retry.left_ms / 1_000):
+                await self.update()
+        except TimeoutError:
+            await retry.again(self.last_error or reason)
+        if retry.left_ms <= 0:
+            await retry.again(reason)
+
+    def learn_leader(self, partition: TopicPartition, leader_id: int, leader_epoch: int) -> None:
+        """A broker told in its answer who leads a partition now."""
+        changed = self.cluster.with_leader(partition, leader_id, leader_epoch)
+        if changed is not self.cluster:
+            self._replace(changed)
+
+    # The loop.
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._host.random, self._settings.retry_backoff_ms, self._settings.retry_backoff_ms_max)
+        while True:
+            await self._due()
+            self._wanted.clear()
+            waiting, self._waiting = self._waiting, []
+            try:
+                await self._refresh()
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one broker's answer, the next may do better
+                if self.last_error is None or str(self.last_error) != str(error):
+                    self._logger.warning("The cluster's metadata cannot be had: %s", error)
+                self.last_error = error
+                self._waiting = waiting + self._waiting
+                self._wanted.set()
+                await self._timers.sleep(backoff.next_ms())
+                continue
+            self.last_error = None
+            backoff.reset()
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+            await self._timers.sleep(self._settings.retry_backoff_ms)
+
+    async def _due(self) -> None:
+        """Returns when somebody wants a refresh, or what is known has become old."""
+        timer = self._timers.call_after(self._settings.metadata_max_age_ms, self._wanted.set)
+        try:
+            await self._wanted.wait()
+        finally:
+            timer.cancel()
+
+    async def _refresh(self) -> None:
+        self._forget_idle_topics()
+        errors: list[Exception] = []
+        for outgoing in self._candidates()[:_ATTEMPTS_PER_REFRESH_MAX]:
+            try:
+                await self._ask(outgoing)
+            except Exception as error:  # noqa: BLE001 - told if nobody does better
+                errors.append(error)
+            else:
+                return
+        raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(map(str, errors)))}")
+
+    def _candidates(self) -> list[Outgoing]:
+        """Whom to ask, the best first: connected, then those that nothing speaks against, at last the bootstrap."""
+        known = [self._connections.to_node(METADATA_LANE, node) for node in self.cluster.brokers.values()]
+        self._host.random.shuffle(known)
+        known.sort(key=lambda outgoing: (not outgoing.is_connected, outgoing.backs_off_ms > 0))
+        bootstrap = [
+            self._connections.to_address(METADATA_LANE, *split_address(server))
+            for server in self._settings.bootstrap_servers
+        ]
+        self._host.random.shuffle(bootstrap)
+        return list(dict.fromkeys(known + bootstrap))
+
+    async def _ask(self, outgoing: Outgoing) -> None:
+        timeout_ms = self._settings.request_timeout_ms
+        await outgoing.ready(timeout_ms)
+        version = outgoing.version_of(ApiKey.METADATA, *VERSIONS[ApiKey.METADATA])
+        topics: list[Any] | None = None
+        if not self._everything_wanted:
+            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in self._topics]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._settings.creates_topics)
+        response = await outgoing.send(request, version, timeout_ms)
+        if not response.brokers:
+            raise NoBrokerError(f"{outgoing.peer} knows of no broker yet")
+        if any(topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE for topic in response.topics):
+            self._wanted.set()
+        self._replace(self.cluster.updated(response))
+
+    def _replace(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        for listener in list(self._listeners):
+            listener()
+
+    def _forget_idle_topics(self) -> None:
+        oldest = self._host.loop.time() - self._settings.metadata_idle_ms_max / 1_000
+        self._topics = {topic: used_at for topic, used_at in self._topics.items() if used_at >= oldest}
+
+    def _stop_using_all(self) -> None:
+        self._everything_wanted -= 1
+
+    def _tell_waiting(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited may be gone

@@ -1,0 +1,54 @@
+"""Which partition a record goes to when nobody said: by its key, as the Java client, or sticky (KIP-794)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import random
+
+_MASK: Final = 0xFFFFFFFF
+_SEED: Final = 0x9747B28C
+_MULTIPLIER: Final = 0x5BD1E995
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit MurmurHash2 of the Java client, as an unsigned number."""
+    length = len(data)
+    value = _SEED ^ length
+    whole = length & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * _MULTIPLIER & _MASK
+        word = (word ^ word >> 24) * _MULTIPLIER & _MASK
+        value = (value * _MULTIPLIER & _MASK) ^ word
+    if length > whole:
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
+    value = (value ^ value >> 13) * _MULTIPLIER & _MASK
+    return value ^ value >> 15
+
+
+def partition_of_key(key: bytes, partition_count: int) -> int:
+    """The partition that every record of that key goes to, as long as the topic does not grow."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyPartitioner:
+    """Keeps to one partition of a topic until about a batch has gone there, then chooses another one."""
+
+    __slots__ = ("_bytes", "_current", "_random", "_switch_bytes")
+
+    def __init__(self, random: random.Random, switch_bytes: int) -> None:
+        self._random = random
+        self._switch_bytes = switch_bytes
+        self._current: int | None = None
+        self._bytes = 0
+
+    def choose(self, available: Sequence[int], size_bytes: int) -> int:
+        """A partition among those that have a leader now (or among all, if none has), for a record of that size."""
+        if self._current is None or self._bytes >= self._switch_bytes or self._current not in available:
+            others = [number for number in available if number != self._current]
+            self._current = self._random.choice(others or list(available))
+            self._bytes = 0
+        self._bytes += size_bytes
+        return self._current

@@ -1,0 +1,309 @@
+"""Sends records: batches them by partition, finds the leaders, and repeats what may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from barnabas.client.batches import PartitionQueue, ProducerIdentity
+from barnabas.client.errors import BufferFullError, ClientClosedError
+from barnabas.client.partitioners import StickyPartitioner, partition_of_key
+from barnabas.client.producer_sender import NodeSender
+from barnabas.client.records import TopicPartition
+from barnabas.client.settings import ProducerSettings
+from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
+from barnabas.wire.messages import InitProducerIdRequest
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+    from barnabas.client.cluster import TopicInfo
+    from barnabas.client.records import ProducerRecord, RecordMetadata
+    from barnabas.kernel.timers import Timer
+
+_RECORD_OVERHEAD_BYTES: Final = 21
+_BATCH_OVERHEAD_BYTES: Final = 61
+_INT32_MAX: Final = 2**31 - 1
+
+
+class Producer:
+    """A producer; use it as a context, or `close` it. The order of the calls of `send` holds within a partition."""
+
+    def __init__(self, client: Client, settings: ProducerSettings | None = None) -> None:
+        self.settings = settings or ProducerSettings()
+        self.retries = 0
+        """How many batches were sent again."""
+        self._client = client
+        self._lane = client.connections.new_lane()
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._senders: dict[int, NodeSender] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._buffered_bytes = 0
+        self._waiting_for_room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._expiry: Timer | None = None
+        self._identifying: asyncio.Task[None] | None = None
+        self._flushing = 0
+        self._progress = asyncio.Event()
+        self._closed = False
+        self._stop_listening = client.metadata.add_listener(self.dispatch)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits to be sent or acknowledged."""
+        return self._buffered_bytes
+
+    async def send(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata]:
+        """Takes a record, and returns a future of where it is once it is acknowledged.
+
+        Waits for room in the buffer and for a new topic to be known, `max_block_ms` at most: then it raises
+        BufferFullError or ClientTimeoutError. Raises KafkaError for a topic that cannot be had, a partition that does
+        not exist, or a record that is too large. The future raises DeliveryTimeoutError or KafkaError. Cancelling the
+        future takes nothing back.
+        """
+        self._check_open()
+        size_bytes = _size_of(record)
+        if size_bytes + _BATCH_OVERHEAD_BYTES > min(self.settings.request_bytes_max, self.settings.buffer_bytes_max):
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size_bytes} bytes is larger than request_bytes_max ({self.settings.request_bytes_max}) "
+                f"or buffer_bytes_max ({self.settings.buffer_bytes_max}) allows",
+            )
+        topic = await self._topic(record)
+        if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
+            await self._wait_for_room(size_bytes)
+            self._check_open()
+        return self._enqueue(record, topic, size_bytes)
+
+    async def send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
+        """Sends a record and returns where it is once it is acknowledged; raises what `send` and its future raise."""
+        return await (await self.send(record))
+
+    async def flush(self) -> None:
+        """Returns when everything that was sent before is acknowledged, or has failed."""
+        marks = [(queue, queue.last_order) for queue in self._queues.values() if not queue.is_empty]
+        self._flushing += 1
+        try:
+            self.dispatch()
+            while any(queue.is_pending(order) for queue, order in marks):
+                self._progress.clear()
+                await self._progress.wait()
+        finally:
+            self._flushing -= 1
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Sends what is left, for `timeout_ms` at most (`delivery_timeout_ms` where not given), and fails the rest."""
+        if self._closed:
+            return
+        limit_ms = self.settings.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            if limit_ms > 0:
+                async with asyncio.timeout(limit_ms / 1_000):
+                    await self.flush()
+        except TimeoutError:
+            self._client.logger.warning("A producer was closed before everything it had was acknowledged")
+        finally:
+            await self._end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(timeout_ms=None if kind is None else 0)
+
+    # Taking records.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the producer is closed")
+
+    async def _topic(self, record: ProducerRecord) -> TopicInfo:
+        metadata = self._client.metadata
+        metadata.use(record.topic)
+        info = metadata.cluster.topics.get(record.topic)
+        if info is None or not info.partitions:
+            retry = self._client.retry(f"finding topic {record.topic}", self.settings.max_block_ms)
+            info = await metadata.topic(record.topic, retry)
+            self._check_open()
+        if record.partition is not None and record.partition not in info.partitions:
+            metadata.request_update()
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{record.topic} has partitions 0 to {len(info.partitions) - 1}, and no {record.partition}",
+            )
+        return info
+
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        future: asyncio.Future[None] = self._client.host.loop.create_future()
+        entry = (size_bytes, future)
+        self._waiting_for_room.append(entry)
+        try:
+            async with asyncio.timeout(self.settings.max_block_ms / 1_000):
+                await future
+        except TimeoutError:
+            raise BufferFullError(
+                f"no room for a record within {self.settings.max_block_ms} ms: {self._buffered_bytes} bytes of "
+                f"{self.settings.buffer_bytes_max} wait to be acknowledged"
+            ) from None
+        finally:
+            if entry in self._waiting_for_room:
+                self._waiting_for_room.remove(entry)
+
+    def _enqueue(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:
+        now = self._client.host.loop.time()
+        partition = TopicPartition(record.topic, self._choose(record, topic, size_bytes))
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition, self.settings)
+        future: asyncio.Future[RecordMetadata] = self._client.host.loop.create_future()
+        timestamp_ms = self._client.host.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
+        queue.append((timestamp_ms, record.key, record.value, record.headers), future, size_bytes, now)
+        self._buffered_bytes += size_bytes
+        if self._expiry is None:
+            self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
+        self._dispatch(queue)
+        return future
+
+    def _choose(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> int:
+        if record.partition is not None:
+            return record.partition
+        if record.key is not None:
+            return partition_of_key(record.key, len(topic.partitions))
+        sticky = self._sticky.get(record.topic)
+        if sticky is None:
+            sticky = StickyPartitioner(self._client.host.random, self.settings.batch_bytes)
+            self._sticky[record.topic] = sticky
+        brokers = self._client.cluster.brokers
+        led = [number for number, info in topic.partitions.items() if info.leader_id in brokers]
+        return sticky.choose(led or list(topic.partitions), size_bytes)
+
+    # For the senders.
+
+    def dispatch(self) -> None:
+        """Wakes the senders of all partitions that have something to send; called when leaders may have changed."""
+        for queue in list(self._queues.values()):
+            if not queue.is_empty:
+                self._dispatch(queue)
+
+    def queues_led_by(self, node_id: int) -> list[PartitionQueue]:
+        """The partitions that a broker leads now."""
+        cluster = self._client.cluster
+        found = []
+        for queue in self._queues.values():
+            leader = cluster.leader(queue.partition)
+            if leader is not None and leader[0].node_id == node_id and not queue.is_empty:
+                found.append(queue)
+        return found
+
+    @property
+    def is_flushing(self) -> bool:
+        """What waits is to be sent without lingering."""
+        return self._flushing > 0
+
+    def released(self, size_bytes: int) -> None:
+        """So much of the buffer is free again: a batch has succeeded or failed."""
+        self._buffered_bytes -= size_bytes
+        self._progress.set()
+        room = self.settings.buffer_bytes_max - self._buffered_bytes
+        while self._waiting_for_room and self._waiting_for_room[0][0] <= room:
+            wanted, future = self._waiting_for_room.popleft()
+            if not future.done():
+                room -= wanted
+                future.set_result(None)
+
+    # Inside.
+
+    def _dispatch(self, queue: PartitionQueue) -> None:
+        if self._closed:
+            return
+        self._client.metadata.use(queue.partition.topic)
+        if queue.needs_identity:
+            self._identify()
+            return
+        leader = self._client.cluster.leader(queue.partition)
+        if leader is None:
+            self._client.metadata.request_update()
+            return
+        node_id = leader[0].node_id
+        sender = self._senders.get(node_id)
+        if sender is None:
+            sender = self._senders[node_id] = NodeSender(self, self._client, self._lane, node_id)
+        sender.wake()
+
+    def _identify(self) -> None:
+        if self._identifying is None:
+            self._identifying = self._client.host.loop.create_task(self._get_identity(), name="producer id")
+
+    async def _get_identity(self) -> None:
+        """Asks for a producer id, for as long as it takes, and gives it to all partitions that need one."""
+        backoff = self._client.backoff()
+        try:
+            while True:
+                try:
+                    node = self._client.any_node()
+                    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT32_MAX)
+                    response = await self._client.ask(node, self._lane, request)
+                    raise_for_code(response.error_code, "InitProducerId")
+                except Exception as error:  # noqa: BLE001 - records expire if this lasts
+                    self._client.logger.info("No producer id yet: %s", error)
+                    await self._client.timers.sleep(backoff.next_ms())
+                    continue
+                identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+                for queue in self._queues.values():
+                    if queue.identity is None:
+                        queue.identity = identity
+                return
+        finally:
+            self._identifying = None
+            if not self._closed:
+                self._client.host.loop.call_soon(self.dispatch)
+
+    def _expire_at(self, when: float) -> None:
+        self._expiry = self._client.timers.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        """Gives up what is too old, and comes again for what is next."""
+        self._expiry = None
+        now = self._client.host.loop.time()
+        following: list[float] = []
+        for queue in self._queues.values():
+            for batch in queue.expire(now):
+                self.released(batch.size_bytes)
+            if queue.expires_at is not None:
+                following.append(queue.expires_at)
+        if following or self._buffered_bytes:
+            soonest = min(following, default=now + self.settings.delivery_timeout_ms / 1_000)
+            self._expire_at(max(soonest, now + 0.001))
+        self.dispatch()
+
+    async def _end(self) -> None:
+        self._closed = True
+        self._stop_listening()
+        for sender in self._senders.values():
+            await sender.close()
+        if self._identifying is not None:
+            self._identifying.cancel()
+            await asyncio.wait([self._identifying])
+        if self._expiry is not None:
+            self._expiry.cancel()
+        # What is in flight fails here, by the senders' callbacks, and is given up below.
+        await self._client.connections.close_lane(self._lane)
+        for queue in self._queues.values():
+            for batch in queue.fail_all(
+                lambda: ClientClosedError("the producer was closed before this was acknowledged")
+            ):
+                self._buffered_bytes -= batch.size_bytes
+        while self._waiting_for_room:
+            _, future = self._waiting_for_room.popleft()
+            if not future.done():
+                future.set_result(None)  # finds the producer closed
+
+
+def _size_of(record: ProducerRecord) -> int:
+    """About what a record takes in a batch, and not less."""
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size_bytes += 10 + len(name) + len(value or b"")
+    return size_bytes
