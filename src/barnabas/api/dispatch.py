@@ -11,10 +11,10 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from barnabas.api.context import RequestContext, Responder
-from barnabas.api.registry import FrameHandler, Handler, Registry
+from barnabas.api.registry import Handler, Registry, ShortWayHandler
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
 from barnabas.api.response_errors import errors_of
 from barnabas.kernel.host import Host
@@ -48,7 +48,7 @@ class _Route:
         "is_from_controller",
         "metrics",
         "requests",
-        "take_frame",
+        "short_way",
     )
 
     def __init__(self, handler: Handler, api_version: int, metrics: RequestMetrics) -> None:
@@ -62,7 +62,7 @@ class _Route:
         self.is_from_controller = key in _CONTROLLER_APIS
         self.metrics = metrics
         self.requests = metrics.meter(api_version)
-        self.take_frame = handler.take_frame if isinstance(handler, FrameHandler) else None
+        self.short_way = handler.short_way if isinstance(handler, ShortWayHandler) else None
 
 
 class Dispatcher:
@@ -102,24 +102,30 @@ class Dispatcher:
     ) -> list[Buffer] | None:
         if end - start < _HEADER_BYTES:
             raise ProtocolError(f"a request of {end - start} bytes, which has no room for a header")
+        short_way = connection.short_way
+        if short_way is not None:
+            response: list[Buffer] | Literal[False] | None = short_way.take(connection, buffer, start, end)
+            if response is not False:
+                return response
         key_and_version, correlation_id, length = _HEADER.unpack_from(buffer, start)
         route = self._routes.get(key_and_version)
         if route is None:
             route = self._new_route(key_and_version)
             if route is None:
                 return self._unsupported_api_versions(correlation_id)
-        take_frame = route.take_frame
-        if take_frame is not None:
+        if route.short_way is not None:
             position = start + _HEADER_BYTES + max(0, length)
             has_tags = False
             if route.header_version == _FLEXIBLE_HEADER:
                 has_tags = position >= end or buffer[position] != 0
                 position += 1
             if not has_tags:
-                response = take_frame(connection, buffer, position, end, route.api_version, correlation_id)
-                if response is not False:
-                    route.requests.count += 1
-                    return response
+                short_way = route.short_way(buffer, start, position, end, key_and_version)
+                if short_way is not None:
+                    connection.short_way = short_way
+                    response = short_way.take(connection, buffer, start, end)
+                    if response is not False:
+                        return response
         return self._decode_and_handle(connection, route, buffer, start, end)
 
     # The contexts' calls.
@@ -176,7 +182,7 @@ class Dispatcher:
         handler = self._registry.handlers.get(api_key)
         if handler is not None and handler.versions[0] <= api_version <= handler.versions[1]:
             metrics = self._metrics.of(handler.api_key.api_name)
-            if isinstance(handler, FrameHandler):
+            if isinstance(handler, ShortWayHandler):
                 handler.count_by(metrics)
             route = self._routes[key_and_version] = _Route(handler, api_version, metrics)
             return route

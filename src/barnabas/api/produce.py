@@ -8,30 +8,28 @@ a transactional id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, LocalPartitions, current_leader
-from barnabas.api.produce_frames import OLDEST_VERSION, ResponseForm, read_frame, read_key
+from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
+from barnabas.api.produce_short_way import AppendTarget, ShortWay
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.produce import ACKS_ALL, VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
-from barnabas.replication.topic_metrics import BrokerTopicMetrics, TopicMetrics
+from barnabas.replication.produce import VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
+from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceRequest, ProduceResponse
-from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import check_produce_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.log.partition_log import PartitionLog
     from barnabas.log.write_queue import WriteQueue
     from barnabas.replication.partition import Partition
 
@@ -40,8 +38,8 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 _LEADER_SINCE: Final = 10
 _TRANSACTIONAL: Final = 0x10
 _ATTRIBUTES_AT: Final = 22
-_LONG_MAX: Final = (1 << 63) - 1
-_TARGETS_MAX: Final = 20_000
+_HEADER_BYTES: Final = 8
+_WAYS_MAX: Final = 20_000
 
 
 class ReplicaLookup(LocalPartitions, Protocol):
@@ -60,7 +58,7 @@ class MetadataSource(Protocol):
 
 
 class ProduceHandler:
-    """Requests of one batch for one partition take a short way (`take_frame`), all others the general one."""
+    """Requests of one batch for one partition take a short way, all others the general one."""
 
     api_key = ApiKey.PRODUCE
     versions = (0, 11)
@@ -83,7 +81,7 @@ class ProduceHandler:
         self._write_queue = write_queue
         self._topic_metrics = topic_metrics
         self._now = now
-        self._targets: dict[bytes, _Target] = {}
+        self._ways: dict[tuple[int, bytes], ShortWay] = {}
         self._request_metrics: RequestMetrics | None = None
 
     # The general way.
@@ -175,174 +173,51 @@ class ProduceHandler:
     def count_by(self, metrics: RequestMetrics) -> None:
         self._request_metrics = metrics
 
-    def take_frame(
+    def short_way(
         self,
-        connection: ServerConnection,
         buffer: bytearray | memoryview,
+        start: int,
         position: int,
         end: int,
-        api_version: int,
-        correlation_id: int,
-    ) -> list[Buffer] | Literal[False] | None:
-        if api_version < OLDEST_VERSION:
-            return False
-        frame = read_frame(buffer, position, end, api_version)
-        if frame is None:
-            return False
-        key, acks, timeout_ms, start, records_end = frame
-        target = self._targets.get(key)
-        if target is None:
-            target = self._new_target(key, api_version)
+        key_and_version: int,
+    ) -> ShortWay | None:
+        version = key_and_version & 0xFFFF
+        frame = read_frame(buffer, position, version) if version >= OLDEST_VERSION else None
+        if frame is None or frame.size_at >= end or frame.acks not in VALID_ACKS:
+            return None
+        partition = self._replicas.find_partition(frame.topic_partition)
+        if partition is None:
+            return None
+        prefix = bytes(buffer[start + _HEADER_BYTES : frame.size_at])
+        way = self._ways.get((key_and_version, prefix))
+        if way is None or way.partition is not partition:
+            target = self._target(partition, version)
             if target is None:
-                return False
-        partition = target.partition
-        log = partition.log
-        if log is None or acks not in VALID_ACKS or log.config.flush_messages != _LONG_MAX:
-            # Where a sync comes before the answer, that is not within this tick.
-            return False
-        try:
-            result = partition.append(
-                memoryview(buffer)[start:records_end], required_acks=acks, produce_version=api_version
-            )
-        except KafkaError:
-            # Nothing was appended. The general way comes to the same refusal, and says it with all that belongs to it.
-            self._targets.pop(key, None)
-            return False
-        metrics = target.metrics
-        metrics.produce_requests.count += 1
-        metrics.bytes_in.count += records_end - start
-        metrics.messages_in.count += result.record_count
-        if result.converted_count:
-            metrics.produce_conversions.count += result.converted_count
-        if acks == 0:
-            if self._write_queue.needs_wait(log):
-                self._acknowledgements.when_written(partition, log, _Silence(connection))
-            return None
-        form = target.form(api_version)
-        response = form.frame(correlation_id, result.first_offset, result.log_append_time_ms, result.log_start_offset)
-        return self._answer(connection, target, log, form, response, acks, timeout_ms, result.last_offset + 1)
-
-    def _answer(
-        self,
-        connection: ServerConnection,
-        target: _Target,
-        log: PartitionLog,
-        form: ResponseForm,
-        response: bytearray,
-        acks: int,
-        timeout_ms: int,
-        required_offset: int,
-    ) -> list[Buffer] | None:
-        """Gives the response in this tick where it can be true by its end, or when the replicas have the records.
-
-        The tick writes before it sends. So the response may take its place now, and says otherwise if that write fails.
-        """
-        partition = target.partition
-        if acks == ACKS_ALL:
-            code = partition.is_replicated(required_offset)
-            if code is None:
-                parked = _Parked(self, connection.park(), form, response)
-                self._acknowledgements.when_replicated(partition, log, required_offset, timeout_ms, parked)
                 return None
-            if code:
-                form.set_error(response, code)
-                self.count(None, code)
-        if self._write_queue.needs_wait(log):
-            self._acknowledgements.when_written(partition, log, _Given(self, form, response))
-        if self._request_metrics is not None:
-            self._request_metrics.answered_at_once += 1
-        return [response]
+            if len(self._ways) >= _WAYS_MAX:
+                self._ways.clear()
+            way = ShortWay(target, key_and_version, prefix, frame.acks, frame.timeout_ms)
+            self._ways[key_and_version, prefix] = way
+        return way
 
-    def count(self, received: float | None, code: ErrorCode) -> None:
-        """For answers: counts the error of one, and its time if it was given later."""
-        metrics = self._request_metrics
-        if metrics is None:
-            return
-        if received is not None:
-            metrics.answered_later(int((self._now() - received) * 1000), is_queued=False)
-        metrics.count_error(code)
-
-    def now(self) -> float:
-        return self._now()
-
-    def _new_target(self, key: bytes, api_version: int) -> _Target | None:
-        """Looks the partition up; None if there is something to say about it that only the general way can."""
-        topic_partition = read_key(key, api_version)
-        if topic_partition is None or is_internal(topic_partition.topic):
+    def _target(self, partition: Partition, api_version: int) -> AppendTarget | None:
+        """The partition, if there is nothing to say about it that only the general way can."""
+        topic_partition = partition.topic_partition
+        if (
+            self._request_metrics is None
+            or is_internal(topic_partition.topic)
+            or self._metadata.image.partition(topic_partition) is None
+        ):
             return None
-        partition = self._replicas.find_partition(topic_partition)
-        if partition is None or self._metadata.image.partition(topic_partition) is None:
-            return None
-        if len(self._targets) >= _TARGETS_MAX:
-            self._targets.clear()
-        target = self._targets[key] = _Target(topic_partition, partition, self._topic_metrics.of(topic_partition.topic))
-        return target
-
-
-class _Target:
-    """A partition that is produced to, found by the bytes that name it in a frame."""
-
-    __slots__ = ("_forms", "metrics", "partition", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition, partition: Partition, metrics: TopicMetrics) -> None:
-        self.topic_partition = topic_partition
-        self.partition = partition
-        self.metrics = metrics
-        self._forms: dict[int, ResponseForm] = {}
-
-    def form(self, api_version: int) -> ResponseForm:
-        found = self._forms.get(api_version)
-        if found is None:
-            found = self._forms[api_version] = ResponseForm.of(self.topic_partition, api_version)
-        return found
-
-
-class _Given:
-    """A response that has taken its place before the write that makes it true."""
-
-    __slots__ = ("_form", "_handler", "_response")
-
-    def __init__(self, handler: ProduceHandler, form: ResponseForm, response: bytearray) -> None:
-        self._handler = handler
-        self._form = form
-        self._response = response
-
-    def give(self, code: ErrorCode) -> None:
-        if code:
-            self._form.set_error(self._response, code)
-            self._handler.count(None, code)
-
-
-class _Parked:
-    """A response that waits for the replicas."""
-
-    __slots__ = ("_form", "_handler", "_received", "_response", "_slot")
-
-    def __init__(self, handler: ProduceHandler, slot: Slot, form: ResponseForm, response: bytearray) -> None:
-        self._handler = handler
-        self._slot = slot
-        self._form = form
-        self._response = response
-        self._received = handler.now()
-
-    def give(self, code: ErrorCode) -> None:
-        if code:
-            self._form.set_error(self._response, code)
-        self._handler.count(self._received, code)
-        self._slot.complete([self._response])
-
-
-class _Silence:
-    """A producer that wants no answer."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-
-    def give(self, code: ErrorCode) -> None:
-        if code:
-            self._connection.fail(f"a produce request with acks 0 failed ({code.name})")
+        return AppendTarget(
+            partition,
+            api_version,
+            self._acknowledgements,
+            self._write_queue,
+            self._topic_metrics.of(topic_partition.topic),
+            self._request_metrics,
+            self._now,
+        )
 
 
 class _RequestAnswer:

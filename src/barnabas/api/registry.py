@@ -36,27 +36,34 @@ class Handler(Protocol):
         ...
 
 
-@runtime_checkable
-class FrameHandler(Protocol):
-    """A handler that reads its most frequent requests from the frame, because decoding would cost more than handling
-    them."""
+class ShortWay(Protocol):
+    """Handles the requests of one connection that are like one that came before, from the frame: where requests are
+    very frequent, decoding them would cost more than handling them."""
 
-    def count_by(self, metrics: RequestMetrics) -> None:
-        """Where to count the requests that are taken: their answers, durations and errors."""
+    def take(
+        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+    ) -> list[Buffer] | Literal[False] | None:
+        """Handles the frame `buffer[start:end]`, header first; False if it is another request, and untouched.
+
+        The rest is as for `network.ports.RequestHandler.handle`. It counts what it handles.
+        """
         ...
 
-    def take_frame(
-        self,
-        connection: ServerConnection,
-        buffer: bytearray | memoryview,
-        position: int,
-        end: int,
-        api_version: int,
-        correlation_id: int,
-    ) -> list[Buffer] | Literal[False] | None:
-        """Handles the request whose body is `buffer[position:end]`; False if it is not one of those, and untouched.
 
-        The rest is as for `network.ports.RequestHandler.handle`.
+@runtime_checkable
+class ShortWayHandler(Protocol):
+    """A handler that has a short way for its most frequent requests."""
+
+    def count_by(self, metrics: RequestMetrics) -> None:
+        """Where short ways count their requests: answers, durations and errors. Called first."""
+        ...
+
+    def short_way(
+        self, buffer: bytearray | memoryview, start: int, position: int, end: int, key_and_version: int
+    ) -> ShortWay | None:
+        """A short way for requests like `buffer[start:end]`, whose body is at `position`; None if it has none.
+
+        `key_and_version` is what the header begins with, as an int32.
         """
         ...
 

@@ -84,7 +84,17 @@ class Owner(Protocol):
 class ServerConnection(Connection):
     """One connection of a listener."""
 
-    __slots__ = ("_announced", "_draining", "_handle", "_held_back_bytes", "_owner", "_slots", "address", "listener")
+    __slots__ = (
+        "_announced",
+        "_draining",
+        "_handle",
+        "_held_back_bytes",
+        "_owner",
+        "_slots",
+        "address",
+        "listener",
+        "short_way",
+    )
 
     def __init__(self, context: LinkContext, owner: Owner, listener: ListenerConfig) -> None:
         super().__init__(context)
@@ -98,6 +108,8 @@ class ServerConnection(Connection):
         """The listener that the client came in by."""
         self.address = ""
         """The client's IP address."""
+        self.short_way: Any = None
+        """For the handler: what it has learnt of this connection's requests."""
         self.is_control = listener.is_control_plane
 
     @property
