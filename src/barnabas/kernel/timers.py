@@ -121,7 +121,7 @@ class Timers:
     async def sleep(self, delay_ms: float) -> None:
         """Returns in so many milliseconds."""
         awake: asyncio.Future[None] = self._loop.create_future()
-        timer = self.call_after(delay_ms, awake.set_result, None)
+        timer = self.call_after(delay_ms, _wake, awake)
         try:
             await awake
         finally:
@@ -203,3 +203,9 @@ class Timers:
             else:
                 self._due.extend(bucket)
         self._earliest_new_tick = max(self._earliest_new_tick, now_tick + 1)
+
+
+def _wake(awake: asyncio.Future[None]) -> None:
+    # Who sleeps may have been cancelled in this turn of the loop, and not yet have come to cancel the timer.
+    if not awake.done():
+        awake.set_result(None)

@@ -217,6 +217,26 @@ def test_sleep_takes_the_time_and_leaves_nothing_when_it_is_cancelled() -> None:
     run_virtually(scenario())
 
 
+def test_who_is_cancelled_in_the_turn_in_which_he_would_awake_breaks_nothing() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _loop, complaint: complaints.append(complaint))
+        timers = Timers(loop)
+        sleeper: asyncio.Task[None] | None = None
+
+        def cancel() -> None:
+            if sleeper is not None:
+                sleeper.cancel()
+
+        timers.call_after(10, cancel)
+        sleeper = loop.create_task(timers.sleep(10))
+        await asyncio.wait([sleeper])
+        assert (sleeper.cancelled(), complaints) == (True, [])
+
+    run_virtually(scenario())
+
+
 def test_fires_on_real_loops_in_order_and_not_early(run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
