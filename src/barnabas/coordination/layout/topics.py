@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -137,6 +138,12 @@ class PartitionState:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> PartitionState:
+        # A failover reads those of all partitions, nearly all of which are just as Kafka and we write them.
+        plain = None if data is None else _PLAIN_STATE(data)
+        if plain is not None:
+            controller_epoch, leader, leader_epoch, isr = plain.groups()
+            members = tuple(map(int, isr.split(b","))) if isr else ()
+            return cls(int(leader), int(leader_epoch), members, int(controller_epoch))
         fields = Fields.decode(data, path)
         number = fields.integer("leader_recovery_state", 0)
         if number not in _RECOVERY_STATES:
@@ -152,4 +159,9 @@ class PartitionState:
         )
 
 
+# At most nine digits, so that every number is an int32, and none with a zero ahead, which JSON does not have.
+_PLAIN_STATE = re.compile(
+    rb'\{"controller_epoch":(0|[1-9]\d{0,8}),"leader":(-1|0|[1-9]\d{0,8}),"version":1,'
+    rb'"leader_epoch":(0|[1-9]\d{0,8}),"isr":\[((?:0|[1-9]\d{0,8})(?:,(?:0|[1-9]\d{0,8}))*|)\]\}'
+).fullmatch
 _RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}
