@@ -60,7 +60,7 @@ class RequestBatch:
         self._listener_name = inter_broker_listener_name
         self._leader_and_isr: dict[int, dict[TopicPartition, _PartitionLeadership]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
-        self._update_metadata_partitions: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
+        self._update_metadata_partitions: dict[TopicPartition, None] = {}
         self._is_full_metadata = False
         self._stop_replica: dict[int, dict[TopicPartition, _Stop]] = {}
 
@@ -79,12 +79,13 @@ class RequestBatch:
         self.add_update_metadata(self._context.live_or_shutting_down_brokers, [partition])
 
     def add_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Tells the brokers of all live brokers, and of those of the partitions that ever had a leader."""
+        """Tells the brokers of all live brokers, and of those of the partitions that ever had a leader, as they are
+        when the batch is sent.
+        """
         self._update_metadata_brokers.update((broker_id, None) for broker_id in broker_ids if broker_id >= 0)
         for partition in partitions:
-            known = self._context.leadership(partition)
-            if known is not None:
-                self._update_metadata_partitions[partition] = self._metadata_of(partition, known)
+            if self._context.leadership(partition) is not None:
+                self._update_metadata_partitions[partition] = None
 
     def add_full_metadata(self, broker_ids: Iterable[int]) -> None:
         """Tells the brokers of all live brokers, and of every partition that ever had a leader; whatever else a broker
@@ -190,13 +191,16 @@ class RequestBatch:
 
     def _update_metadata_requests(self) -> Iterator[BrokerRequest]:
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-        for partition, state in self._update_metadata_partitions.items():
+        for partition in self._update_metadata_partitions:
+            known = self._context.leadership(partition)
+            if known is None:
+                continue
             topic = topics.get(partition.topic)
             if topic is None:
                 topic = topics[partition.topic] = UpdateMetadataRequest.UpdateMetadataTopicState(
                     topic_name=partition.topic, topic_id=self._context.topic_id(partition.topic) or ZERO_UUID
                 )
-            topic.partition_states.append(state)
+            topic.partition_states.append(self._metadata_of(partition, known))
         topic_states = list(topics.values())
         live_brokers = [_broker(broker) for broker in self._live(self._context.live_or_shutting_down_brokers)]
         for broker in self._live(self._update_metadata_brokers):

@@ -150,6 +150,16 @@ class Controller:
         return self._term
 
     @property
+    def state(self) -> ControllerState:
+        """What it is doing."""
+        event = self._queue.processing
+        return ControllerState.IDLE if event is None else event.state
+
+    async def idle(self) -> None:
+        """Returns when no event waits and none is in processing."""
+        await self._queue.idle()
+
+    @property
     def channel_queue_size(self) -> int:
         """How many requests wait to be sent, to all brokers."""
         return 0 if self._channels is None else self._channels.queue_size
@@ -396,7 +406,9 @@ class Controller:
         self._logger.info("Elected controller of epoch %d (epoch version %d)", office.epoch, office.epoch_version)
         self._incumbent = Incumbent(self._settings.broker_id, self._registration.encode())
         self._watches = ControllerWatches(self._put)
-        self._term = ControllerTerm(office, self._settings, self._watches, self._new_topic_id, self._logger)
+        self._term = ControllerTerm(
+            office, self._settings, self._watches, self._new_topic_id, self._logger, self._state_change_logger
+        )
         self._open_channels(office.epoch)
         try:
             await self._run(self._term.take_over())

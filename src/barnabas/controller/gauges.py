@@ -41,6 +41,9 @@ class ControllerStatus(Protocol):
     @property
     def channel_queue_size(self) -> int: ...
 
+    @property
+    def state(self) -> ControllerState: ...
+
 
 class ControllerGauges:
     """Registers them in the broker's registry; those of the cluster are 0 while this broker is not the controller."""
@@ -51,7 +54,7 @@ class ControllerGauges:
         self._metrics = metrics
         self._names: list[MetricName] = []
         self._gauge("KafkaController", "ActiveControllerCount", lambda: int(controller.is_active))
-        self._gauge("KafkaController", "ControllerState", lambda: _state(queue).value)
+        self._gauge("KafkaController", "ControllerState", lambda: controller.state.value)
         self._gauge("KafkaController", "ZkMigrationState", lambda: ZK_MIGRATION_STATE)
         # Brokers are fenced in KRaft only.
         self._gauge("KafkaController", "FencedBrokerCount", lambda: 0)
@@ -79,11 +82,6 @@ class ControllerGauges:
         """Takes all of them out of the registry."""
         for name in self._names:
             self._metrics.remove(name)
-
-
-def _state(queue: EventQueue[ControllerEvent]) -> ControllerState:
-    event = queue.processing
-    return ControllerState.IDLE if event is None else event.state
 
 
 def _count(controller: ControllerStatus, count: Callable[[ControllerCounts], int]) -> Callable[[], float]:

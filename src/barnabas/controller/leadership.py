@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,18 +70,30 @@ class LeaderAndIsr:
         self, leader: int, isr: tuple[int, ...], leader_recovery_state: LeaderRecoveryState | None = None
     ) -> LeaderAndIsr:
         """The same partition in its next leader epoch; the recovery state stays unless it is given."""
-        return dataclasses.replace(
-            self,
-            leader=leader,
-            isr=isr,
-            leader_epoch=self.leader_epoch + 1,
-            leader_recovery_state=self.leader_recovery_state
-            if leader_recovery_state is None
-            else leader_recovery_state,
-        )
+        state = self.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
+        epoch = self.leader_epoch + 1
+        return LeaderAndIsr(leader, epoch, isr, self.controller_epoch, state, self.partition_epoch, self.extra)
+
+    # These are made for every partition of a failover, where `dataclasses.replace` would cost most of the time.
 
     def by_controller(self, controller_epoch: int) -> LeaderAndIsr:
-        return dataclasses.replace(self, controller_epoch=controller_epoch)
+        return LeaderAndIsr(
+            self.leader,
+            self.leader_epoch,
+            self.isr,
+            controller_epoch,
+            self.leader_recovery_state,
+            self.partition_epoch,
+            self.extra,
+        )
 
     def at_version(self, partition_epoch: int) -> LeaderAndIsr:
-        return dataclasses.replace(self, partition_epoch=partition_epoch)
+        return LeaderAndIsr(
+            self.leader,
+            self.leader_epoch,
+            self.isr,
+            self.controller_epoch,
+            self.leader_recovery_state,
+            partition_epoch,
+            self.extra,
+        )

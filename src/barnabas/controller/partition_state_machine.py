@@ -6,7 +6,7 @@ A call moves many. What the table refuses, and what fails, is reported partition
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.controller.broker_requests import RequestBatch
@@ -31,7 +31,7 @@ from barnabas.controller.partition_znodes import (
     read_leadership,
     write_leadership,
 )
-from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.payload import LayoutError
@@ -58,9 +58,17 @@ class PartitionStateMachine:
     which nothing more is sent.
     """
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        *,
+        is_debug_logged: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_debug_logged` says whether lines for moves to OFFLINE and NON_EXISTENT are worth making."""
         self._context = context
         self._settings = settings
+        self._is_debug_logged = is_debug_logged
 
     def reconfigure(self, settings: ControllerSettings) -> None:
         """From now on elections follow these settings."""
@@ -91,7 +99,15 @@ class PartitionStateMachine:
             for partition in self._context.partitions_in(PartitionState.OFFLINE, PartitionState.NEW)
             if topic in {None, partition.topic} and not self._context.is_queued_for_deletion(partition.topic)
         ]
-        return (yield from self.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE))
+        all_moves = PartitionMoves()
+        for start in range(0, len(partitions), PARTITIONS_PER_BATCH):
+            batch = partitions[start : start + PARTITIONS_PER_BATCH]
+            moves = yield from self.move(batch, PartitionState.ONLINE, ElectionStrategy.OFFLINE)
+            all_moves.elected |= moves.elected
+            all_moves.unclean += moves.unclean
+            all_moves.refused |= moves.refused
+            all_moves.failed |= moves.failed
+        return all_moves
 
     def move(
         self, partitions: Iterable[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None = None
@@ -159,6 +175,8 @@ class PartitionStateMachine:
     ) -> Steps[None]:
         """Elects, and decides anew wherever the leader changed the znode in between."""
         remaining = tuple(partitions)
+        if strategy in {ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN}:
+            remaining = self._electable(remaining, moves)
         for _ in range(ATTEMPTS_MAX):
             if not remaining:
                 return
@@ -167,6 +185,19 @@ class PartitionStateMachine:
             moves.failed[partition] = StateChangeFailedError(
                 f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
             )
+
+    def _electable(self, partitions: Iterable[TopicPartition], moves: PartitionMoves) -> tuple[TopicPartition, ...]:
+        """The partitions with a live replica. No state need be read to know that no other one can be led."""
+        electable = []
+        for partition in partitions:
+            if self._context.online_replicas(partition):
+                electable.append(partition)
+            else:
+                replicas = list(self._context.assignment(partition).replicas)
+                moves.failed[partition] = StateChangeFailedError(
+                    f"no leader is found: none of the replicas {replicas} is alive"
+                )
+        return tuple(electable)
 
     def _elect_once(
         self,
@@ -276,9 +307,14 @@ class PartitionStateMachine:
         """One line per partition, with the epochs."""
         head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: partition"
         lines: list[StateChange] = []
+        quiet = target in {PartitionState.OFFLINE, PartitionState.NON_EXISTENT}
+        level = logging.DEBUG if quiet else logging.INFO
+        is_logged = not quiet or self._is_debug_logged()
         for partition, state in before.items():
-            change = f"{head} {partition.topic}-{partition.partition} from {state.name} to {target.name}"
             fault = moves.refused.get(partition) or moves.failed.get(partition)
+            if fault is None and not is_logged:
+                continue
+            change = f"{head} {partition.topic}-{partition.partition} from {state.name} to {target.name}"
             if fault is not None:
                 lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}"))
                 continue
@@ -289,6 +325,5 @@ class PartitionStateMachine:
                 else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}, "
                 f"partition epoch {known.partition_epoch}"
             )
-            quiet = target in {PartitionState.OFFLINE, PartitionState.NON_EXISTENT}
-            lines.append(StateChange(logging.DEBUG if quiet else logging.INFO, f"{change}{leads}"))
+            lines.append(StateChange(level, f"{change}{leads}"))
         return lines

@@ -1,6 +1,6 @@
 """Moves replicas between their states: takes the dead out of the ISR, and tells the brokers.
 
-A call moves many, broker by broker. What the table refuses, and what fails, is reported replica by replica; the rest
+A call moves many. What the table refuses, and what fails, is reported replica by replica; the rest
 goes on.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
@@ -22,7 +23,7 @@ from barnabas.controller.partition_znodes import (
     write_leadership,
 )
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
-from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
 
@@ -38,7 +39,7 @@ class ReplicaMoves:
 
 @dataclass(slots=True)
 class _Removals:
-    """The leadership of partitions after a replica has left their ISRs; None where there is nothing to leave."""
+    """The leadership of partitions after replicas have left their ISRs; None where there is nothing to leave."""
 
     leadership: dict[TopicPartition, LeaderAndIsr | None] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)
@@ -47,9 +48,19 @@ class _Removals:
 class ReplicaStateMachine:
     """Every method is a part of an event and may raise `ControllerMovedError`, after which nothing more is sent."""
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        *,
+        is_debug_logged: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_debug_logged` says whether lines for moves as they should be are worth making; there is one for every
+        replica.
+        """
         self._context = context
         self._settings = settings
+        self._is_debug_logged = is_debug_logged
 
     def start_up(self) -> Steps[ReplicaMoves]:
         """For a controller that has just loaded its context: tells live replicas who leads them, and takes those of
@@ -57,10 +68,17 @@ class ReplicaStateMachine:
 
         These begin as ineligible for deletion, since their broker must come back for it.
         """
+        moves = ReplicaMoves()
+        partitions = iter(self._context.partitions)
+        while batch := list(islice(partitions, PARTITIONS_PER_BATCH)):
+            yield from self._start_up(batch, moves)
+        return moves
+
+    def _start_up(self, partitions: list[TopicPartition], all_moves: ReplicaMoves) -> Steps[None]:
         context = self._context
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        for partition in context.partitions:
+        for partition in partitions:
             for broker_id in context.assignment(partition).replicas:
                 replica = PartitionReplica(partition, broker_id)
                 if context.is_replica_online(broker_id, partition):
@@ -69,11 +87,11 @@ class ReplicaStateMachine:
                 else:
                     context.set_replica_state(replica, ReplicaState.DELETION_INELIGIBLE)
                     offline.append(replica)
-        moves = yield from self.move(online, ReplicaState.ONLINE)
-        others = yield from self.move(offline, ReplicaState.OFFLINE)
-        return ReplicaMoves(
-            [*moves.moved, *others.moved], {**moves.refused, **others.refused}, {**moves.failed, **others.failed}
-        )
+        for replicas, target in ((online, ReplicaState.ONLINE), (offline, ReplicaState.OFFLINE)):
+            moves = yield from self.move(replicas, target)
+            all_moves.moved += moves.moved
+            all_moves.refused |= moves.refused
+            all_moves.failed |= moves.failed
 
     def move(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> Steps[ReplicaMoves]:
         """Moves replicas to `target`."""
@@ -82,15 +100,11 @@ class ReplicaStateMachine:
         advanced = REPLICA_TRANSITIONS.advance_all(before.items(), target)
         moves = ReplicaMoves(refused=dict(advanced.refusals))
         batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
-        by_broker: dict[int, list[PartitionReplica]] = {}
-        for replica in advanced.states:
-            by_broker.setdefault(replica.broker_id, []).append(replica)
-        for broker_id, on_broker in by_broker.items():
-            if target is ReplicaState.OFFLINE:
-                yield from self._take_offline(broker_id, on_broker, moves, batch)
-            else:
-                for replica in on_broker:
-                    self._move_one(replica, before[replica], target, moves, batch)
+        if target is ReplicaState.OFFLINE:
+            yield from self._take_offline(advanced.states, moves, batch)
+        else:
+            for replica in advanced.states:
+                self._move_one(replica, before[replica], target, moves, batch)
         for replica in moves.moved:
             context.set_replica_state(replica, target)
         effects = (*self._lines(before, target, moves), *batch.effects())
@@ -134,52 +148,54 @@ class ReplicaStateMachine:
             self._context.set_assignment(replica.partition, extended)
 
     def _take_offline(
-        self, broker_id: int, replicas: Iterable[PartitionReplica], moves: ReplicaMoves, batch: RequestBatch
+        self, replicas: Iterable[PartitionReplica], moves: ReplicaMoves, batch: RequestBatch
     ) -> Steps[None]:
-        """Stops the replicas of one broker, takes them out of their ISRs, and tells the other replicas."""
+        """Stops replicas, takes them out of their ISRs, and tells the other replicas."""
         context = self._context
-        led: list[TopicPartition] = []
+        leaving: dict[TopicPartition, list[int]] = {}
         for replica in replicas:
-            partition = replica.partition
+            partition, broker_id = replica
             batch.add_stop_replica([broker_id], partition, delete=False)
             if context.leadership(partition) is not None:
-                led.append(partition)
+                leaving.setdefault(partition, []).append(broker_id)
             else:
                 batch.add_update_metadata(context.live_or_shutting_down_brokers, [partition])
                 moves.moved.append(replica)
-        removals = yield from self._remove_from_isr(broker_id, led)
+        removals = yield from self._remove_from_isrs(leaving)
         for partition, error in removals.failed.items():
-            moves.failed[PartitionReplica(partition, broker_id)] = error
+            moves.failed.update((PartitionReplica(partition, broker_id), error) for broker_id in leaving[partition])
         for partition, known in removals.leadership.items():
-            moves.moved.append(PartitionReplica(partition, broker_id))
+            gone = leaving[partition]
+            moves.moved.extend(PartitionReplica(partition, broker_id) for broker_id in gone)
             if known is not None and not context.is_queued_for_deletion(partition.topic):
-                others = [replica for replica in context.assignment(partition).replicas if replica != broker_id]
+                others = [replica for replica in context.assignment(partition).replicas if replica not in gone]
                 batch.add_leader_and_isr(others, partition, known, is_new=False)
 
-    def _remove_from_isr(self, broker_id: int, partitions: Iterable[TopicPartition]) -> Steps[_Removals]:
+    def _remove_from_isrs(self, leaving: Mapping[TopicPartition, list[int]]) -> Steps[_Removals]:
         removals = _Removals()
-        remaining = tuple(partitions)
+        remaining = tuple(leaving)
         for _ in range(ATTEMPTS_MAX):
             if not remaining:
                 return removals
-            remaining = yield from self._remove_from_isr_once(broker_id, remaining, removals)
+            remaining = yield from self._remove_from_isrs_once({key: leaving[key] for key in remaining}, removals)
         for partition in remaining:
             removals.failed[partition] = StateChangeFailedError(
                 f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
             )
         return removals
 
-    def _remove_from_isr_once(
-        self, broker_id: int, partitions: Iterable[TopicPartition], removals: _Removals
+    def _remove_from_isrs_once(
+        self, leaving: Mapping[TopicPartition, list[int]], removals: _Removals
     ) -> Steps[tuple[TopicPartition, ...]]:
         context = self._context
-        found = yield from read_leadership(context, partitions)
+        found = yield from read_leadership(context, leaving)
         settled: dict[TopicPartition, LeaderAndIsr] = {}
         changes: dict[TopicPartition, LeaderAndIsr] = {}
         for partition, known in found.items():
             if isinstance(known, LeaderAndIsr):
-                if broker_id in known.isr:
-                    changes[partition] = _without_replica(known, broker_id).by_controller(context.epoch)
+                change = _without_replicas(known, leaving[partition]).by_controller(context.epoch)
+                if (change.leader, change.isr) != (known.leader, known.isr):
+                    changes[partition] = change
                 else:
                     settled[partition] = known.by_controller(context.epoch)
             elif known is not None:
@@ -201,9 +217,14 @@ class ReplicaStateMachine:
         """One line per replica, with the epochs."""
         head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: replica"
         lines: list[StateChange] = []
+        is_debug_logged = self._is_debug_logged()
+        if not (is_debug_logged or moves.refused or moves.failed):
+            return lines
         for replica, state in before.items():
-            change = f"{head} {replica} from {state.name} to {target.name}"
             fault = moves.refused.get(replica) or moves.failed.get(replica)
+            if fault is None and not is_debug_logged:
+                continue
+            change = f"{head} {replica} from {state.name} to {target.name}"
             if fault is not None:
                 lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}"))
                 continue
@@ -217,11 +238,13 @@ class ReplicaStateMachine:
         return lines
 
 
-def _without_replica(known: LeaderAndIsr, broker_id: int) -> LeaderAndIsr:
-    """The next epoch without the replica. The last of an ISR stays in it: it alone has every record."""
-    leader = NO_LEADER if known.leader == broker_id else known.leader
-    isr = known.isr if len(known.isr) == 1 else tuple(replica for replica in known.isr if replica != broker_id)
-    return known.elect(leader, isr)
+def _without_replicas(known: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
+    """The next epoch without the replicas. The last of an ISR stay in it, several when they go together: each of them
+    has every record that was committed, and nobody else need have.
+    """
+    leader = NO_LEADER if known.leader in gone and known.leader in known.isr else known.leader
+    isr = tuple(replica for replica in known.isr if replica not in gone)
+    return known.elect(leader, isr or known.isr)
 
 
 def _without(assignment: ReplicaAssignment, broker_id: int) -> ReplicaAssignment:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PARTITIONS_PER_BATCH = 5_000
+"""How many partitions a controller that takes over handles at a time. Between two such batches the loop of the broker
+does everything else, so that a cluster of many partitions does not cost the controller its session.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from barnabas.controller.alter_partition import IsrChanges
 from barnabas.controller.broker_changes import BrokerChanges
@@ -22,7 +23,7 @@ from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
-from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
@@ -55,13 +56,19 @@ class ControllerTerm:
         watches: ControllerWatches,
         new_topic_id: Callable[[], Uuid],
         logger: logging.Logger,
+        state_change_logger: logging.Logger,
     ) -> None:
+        """`state_change_logger` is only asked what it logs."""
         self.context = context = ControllerContext(office.epoch, office.epoch_version)
         self._settings = settings
         self._watches = watches
         self._logger = logger
-        self._partitions = PartitionStateMachine(context, settings)
-        self._replicas = ReplicaStateMachine(context, settings)
+
+        def is_debug_logged() -> bool:
+            return state_change_logger.isEnabledFor(logging.DEBUG)
+
+        self._partitions = PartitionStateMachine(context, settings, is_debug_logged=is_debug_logged)
+        self._replicas = ReplicaStateMachine(context, settings, is_debug_logged=is_debug_logged)
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
         self._brokers = BrokerChanges(context, settings, self._partitions, self._replicas, self._deletion, logger)
         self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
@@ -120,14 +127,16 @@ class ControllerTerm:
 
     def _refresh(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
         """Reads who leads the partitions; returns those that have or had a leader. What cannot be used is logged."""
-        found = yield from read_leadership(self.context, partitions)
         refreshed = []
-        for partition, known in found.items():
-            if isinstance(known, LeaderAndIsr):
-                self.context.set_leadership(partition, known)
-                refreshed.append(partition)
-            elif known is not None:
-                self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
+        wanted = iter(list(partitions))
+        while batch := list(islice(wanted, PARTITIONS_PER_BATCH)):
+            found = yield from read_leadership(self.context, batch)
+            for partition, known in found.items():
+                if isinstance(known, LeaderAndIsr):
+                    self.context.set_leadership(partition, known)
+                    refreshed.append(partition)
+                elif known is not None:
+                    self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
         return refreshed
 
     def _say_what_is_not_carried_out(self) -> Steps[None]:

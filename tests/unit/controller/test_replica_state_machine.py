@@ -96,11 +96,25 @@ def test_the_last_in_sync_stays_in_the_isr(cluster: Cluster) -> None:
     assert cluster.store.leadership(A0) == LeaderAndIsr(-1, 10, (1,), EPOCH, partition_epoch=5)
 
 
-def test_all_replicas_of_a_partition_can_go_in_one_call(cluster: Cluster) -> None:
+def test_all_replicas_of_a_partition_can_go_in_one_call_and_each_may_lead_again(cluster: Cluster) -> None:
     replicas = [put(cluster, A0, broker, ReplicaState.ONLINE) for broker in (1, 2, 3)]
     moves = cluster.shell.run(machine_of(cluster).move(replicas, ReplicaState.OFFLINE))
     assert moves.moved == replicas
-    assert cluster.store.leadership(A0) == LeaderAndIsr(-1, 9, (3,), EPOCH, partition_epoch=6)
+    assert cluster.store.leadership(A0) == LeaderAndIsr(-1, 7, (1, 2, 3), EPOCH, partition_epoch=4)
+
+
+def test_several_replicas_go_in_one_epoch(cluster: Cluster) -> None:
+    replicas = [put(cluster, A0, broker, ReplicaState.ONLINE) for broker in (1, 2)]
+    cluster.shell.run(machine_of(cluster).move(replicas, ReplicaState.OFFLINE))
+    assert cluster.store.leadership(A0) == LeaderAndIsr(-1, 7, (3,), EPOCH, partition_epoch=4)
+    assert set(cluster.shell.sent("LEADER_AND_ISR")) == {3}
+
+
+def test_what_is_offline_already_is_not_written_again(cluster: Cluster) -> None:
+    known = cluster.lead(A0, -1, 1, 2)
+    replicas = [put(cluster, A0, broker, ReplicaState.OFFLINE) for broker in (1, 2)]
+    moves = cluster.shell.run(machine_of(cluster).move(replicas, ReplicaState.OFFLINE))
+    assert (moves.moved, cluster.store.leadership(A0)) == (replicas, known)
 
 
 def test_a_replica_out_of_sync_changes_no_epoch(cluster: Cluster) -> None:
