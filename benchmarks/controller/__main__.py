@@ -1,0 +1,217 @@
+"""How long the controller takes to fail over, and to make a topic.
+
+    PYTHONPATH=. python -m benchmarks.controller [--partitions N] [--topics N] [--created N] [--json FILE]
+
+Failover: partitions with three replicas are in a coordinator of its own process, all on brokers that are dead, as when
+Apache Kafka was measured; one live broker, with nothing on it, becomes the controller. Creation: a topic of 1,000
+partitions with three replicas on three live brokers, whose connections answer at once, from the write of the topic's
+znode to the last request to the brokers. "Longest stall" is the longest time that the loop did nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from barnabas.controller.controller import Controller
+from barnabas.controller.ports import ControllerPorts
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.states import ControllerState
+from barnabas.coordination.client import Client
+from barnabas.coordination.layout.access import PERSISTENT_PATHS
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.topics import (
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+    partition_path,
+    partition_state_path,
+    partitions_path,
+    topic_path,
+)
+from barnabas.coordination.operations import Create, Operation
+from barnabas.coordination.protocol import CreateMode
+from barnabas.coordination.session import ClientSettings
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.real_host import RealHost, fastest_loop_factory, run
+from barnabas.kernel.timers import Timers
+from barnabas.wire import codec
+from barnabas.wire.classes import Message
+from barnabas.wire.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from tests.support.embedded_coordinator import embedded_coordinator
+
+LISTENER = "PLAINTEXT"
+DEAD = (1, 2, 3)
+LIVE = (4, 5, 6)
+STALL_PROBE_SECONDS = 0.002
+
+
+@dataclass(slots=True)
+class Figures:
+    """Seconds, bytes and counts of one run."""
+
+    partitions: int
+    failover_seconds: float = 0.0
+    failover_longest_stall_seconds: float = 0.0
+    memory_bytes: int = 0
+    created_partitions: int = 0
+    creation_seconds: float = 0.0
+    creation_longest_stall_seconds: float = 0.0
+    control_requests: int = 0
+
+
+class Connection:
+    """A broker that encodes what it is sent, and answers at once."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
+        codec.encode(message, version)
+        self._figures.control_requests += 1
+        if isinstance(message, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse()
+        return UpdateMetadataResponse() if isinstance(message, UpdateMetadataRequest) else StopReplicaResponse()
+
+    def close(self) -> None:
+        pass
+
+
+class Ports:
+    """All three ports of the controller."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    async def register(self) -> int:
+        raise NotImplementedError("one session is enough here")
+
+    def connect(self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str) -> Connection:
+        return Connection(self._figures)
+
+    async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
+        return
+
+
+class StallWatch:
+    """Finds the longest time between two turns of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.longest_seconds = 0.0
+        self._last = time.perf_counter()
+        self._probe()
+
+    def _probe(self) -> None:
+        now = time.perf_counter()
+        self.longest_seconds = max(self.longest_seconds, now - self._last - STALL_PROBE_SECONDS)
+        self._last = now
+        self._loop.call_later(STALL_PROBE_SECONDS, self._probe)
+
+    def take(self) -> float:
+        longest, self.longest_seconds = self.longest_seconds, 0.0
+        return longest
+
+
+async def write_partitions(client: Client, host: RealHost, topics: int, partitions: int) -> None:
+    """Topics whose replicas are all on dead brokers."""
+    operations: list[Operation[object]] = []
+    for topic in (f"topic-{number:05}" for number in range(topics)):
+        assigned = {
+            number: ReplicaAssignment(tuple(DEAD[(number + offset) % 3] for offset in range(3)))
+            for number in range(partitions // topics)
+        }
+        assignment = TopicAssignment(assigned, Uuid.generate(host.entropy))
+        operations.append(Create(topic_path(topic), assignment.encode()))  # type: ignore[arg-type]
+        operations.append(Create(partitions_path(topic), None))  # type: ignore[arg-type]
+        for number, replicas in assigned.items():
+            state = PartitionState(replicas.replicas[0], 0, replicas.replicas, 1)
+            operations.append(Create(partition_path(topic, number), None))  # type: ignore[arg-type]
+            operations.append(Create(partition_state_path(topic, number), state.encode()))  # type: ignore[arg-type]
+    outcomes = await client.submit(operations)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if failed:
+        raise failed[0]
+
+
+async def measure(host: RealHost, address: str, partitions: int, topics: int, created: int) -> Figures:
+    figures = Figures(partitions, created_partitions=created)
+    client = Client(host, ClientSettings(address, session_timeout_ms=30_000))
+    await client.connect()
+    for path in PERSISTENT_PATHS:
+        await client.ensure_path(path)
+    await write_partitions(client, host, topics, partitions)
+    for broker_id in LIVE:
+        registration = BrokerRegistration((BrokerEndpoint(LISTENER, "localhost", 9092, LISTENER),), 0)
+        await client.create(broker_id_path(broker_id), registration.encode(), mode=CreateMode.EPHEMERAL)
+    timers, ports = Timers(host.loop), Ports(figures)
+    logs = Logs("benchmark", host.clock, logging.StreamHandler(sys.stderr), levels={"state.change.logger": "FATAL"})
+    metrics = MetricsRegistry(host.loop.time)
+    controller = Controller(
+        host,
+        ControllerSettings(LIVE[0], LISTENER),
+        ControllerPorts(ports, ports, ports),
+        timers=timers,
+        logs=logs,
+        metrics=metrics,
+    )
+    stalls = StallWatch(host.loop)
+    began = time.perf_counter()
+    controller.start(client)
+    await controller.idle()
+    figures.failover_seconds = time.perf_counter() - began
+    figures.failover_longest_stall_seconds = stalls.take()
+    figures.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assigned = {number: ReplicaAssignment(tuple(LIVE[(number + i) % 3] for i in range(3))) for number in range(created)}
+    began = time.perf_counter()
+    await client.create(topic_path("created"), TopicAssignment(assigned, Uuid.generate(host.entropy)).encode())
+    term = controller.term
+    if term is None:
+        raise RuntimeError("the benchmark's controller is not active")
+    while not term.context.has_topic("created") or controller.state is not ControllerState.IDLE:
+        await timers.sleep(1)
+    figures.creation_seconds = time.perf_counter() - began
+    figures.creation_longest_stall_seconds = stalls.take()
+    await controller.stop()
+    await client.close()
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Time the controller's failover, and the creation of a topic.")
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--topics", type=int, default=1_000)
+    parser.add_argument("--created", type=int, default=1_000)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory, embedded_coordinator(Path(directory)) as coordinator:
+        figures = run(
+            lambda host: measure(host, coordinator.address, given.partitions, given.topics, given.created),
+            loop_factory=fastest_loop_factory(),
+        )
+    text = json.dumps(asdict(figures), indent=2)
+    if given.json is not None:
+        given.json.write_text(text + "\n")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
