@@ -124,6 +124,8 @@ class ScriptedReplicas:
         self.topic_ids: dict[str, bytes] = {}
         self.live_brokers: dict[int, tuple[str, int]] = {}
         self.metadata: dict[TopicPartition, int] = {}
+        # A request that was sent twice may come, the first time, after what was sent behind the second one.
+        self._deleted: dict[tuple[TopicPartition, bytes], None] = {}
 
     def answer(self, request: Message) -> Message:
         match request:
@@ -169,7 +171,7 @@ class ScriptedReplicas:
     ) -> ErrorCode:
         if self.disk.replicas.get(partition, topic_id) != topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if state.leader_epoch <= self.leader_epochs.get(partition, -1):
+        if state.leader_epoch <= self.leader_epochs.get(partition, -1) or (partition, topic_id) in self._deleted:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if state.leader >= 0:
             self._seen.see_leader(partition, topic_id, state.leader_epoch, state.leader)
@@ -217,7 +219,9 @@ class ScriptedReplicas:
                     self.led.pop(partition, None)
                     if state.delete_partition:
                         self._seen.count("deleted replicas", int(partition in self.disk.replicas))
-                        self.disk.replicas.pop(partition, None)
+                        topic_id = self.disk.replicas.pop(partition, None)
+                        if topic_id is not None:
+                            self._deleted[partition, topic_id] = None
                         self.leader_epochs.pop(partition, None)
                 response.partition_errors.append(
                     StopReplicaResponse.StopReplicaPartitionError(
@@ -308,6 +312,8 @@ class ScriptedBroker:
         self.replicas = ScriptedReplicas(broker_id, disk, seen, lambda: self.registration.broker_epoch)
         self._to_controller: tuple[int, Outgoing] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
+        # What was proposed and not answered yet: it is proposed again until it is, as the answer may have been lost.
+        self._proposed: dict[TopicPartition, tuple[int, list[int]]] = {}
         self.stops = False
         self.on_stopped: Callable[[], None] = lambda: None
 
@@ -411,8 +417,12 @@ class ScriptedBroker:
         topics: dict[str, AlterPartitionRequest.TopicData] = {}
         for partition, state in replicas.led.items():
             wanted = [replica for replica in state.replicas if replica in replicas.live_brokers]
-            if self.broker_id not in wanted or set(wanted) == set(state.isr):
+            epoch, proposed = self._proposed.get(partition, (-1, []))
+            if epoch == state.leader_epoch:
+                wanted = proposed
+            elif self.broker_id not in wanted or set(wanted) == set(state.isr):
                 continue
+            self._proposed[partition] = (state.leader_epoch, wanted)
             topic = topics.setdefault(
                 partition.topic,
                 AlterPartitionRequest.TopicData(
@@ -429,8 +439,9 @@ class ScriptedBroker:
             )
         if not topics:
             return
-        epoch = self.registration.broker_epoch
-        request = AlterPartitionRequest(broker_id=self.broker_id, broker_epoch=epoch, topics=list(topics.values()))
+        request = AlterPartitionRequest(
+            broker_id=self.broker_id, broker_epoch=self.registration.broker_epoch, topics=list(topics.values())
+        )
         try:
             response = await self.send_to_controller(request, 3)
         except (ConnectionError, TimeoutError):
@@ -443,6 +454,8 @@ class ScriptedBroker:
             for data in answered.partitions:
                 partition = TopicPartition(names.get(answered.topic_id, ""), data.partition_index)
                 led = replicas.led.get(partition)
+                if data.error_code != ErrorCode.NOT_CONTROLLER:
+                    self._proposed.pop(partition, None)
                 if data.error_code:
                     self._seen.count(f"ISR: {ErrorCode.for_code(data.error_code).name}")
                 elif led is not None and led.leader_epoch == data.leader_epoch:
