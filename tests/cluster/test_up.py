@@ -1,0 +1,267 @@
+"""`barnabas up`: processes that real clients use, that stop in bounded time and come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import kafka
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.support.processes import tail
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import leaders, metadata
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+READY_SECONDS = 60.0
+STOP_SECONDS = 45.0
+RECORDS = 300
+TOPIC = "flights"
+
+
+class Up:
+    """One `barnabas up --json`."""
+
+    def __init__(self, directory: Path, brokers: int, *arguments: str) -> None:
+        self.directory = directory
+        self._errors = directory.parent / f"{directory.name}.err"
+        with self._errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "barnabas.cli", "up", "--json"),
+                    *("--brokers", str(brokers), "--data", str(directory), "--port", "0"),
+                    *arguments,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(SOURCE)},
+                start_new_session=True,
+            )
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], READY_SECONDS)
+        line = self.process.stdout.readline() if readable else ""
+        if not line:
+            self.kill()
+            raise AssertionError(f"not ready: {tail(self._errors)}")
+        self.said: dict[str, Any] = json.loads(line)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.said["bootstrap_servers"])
+
+    @property
+    def ports(self) -> list[int]:
+        return [int(address.rpartition(":")[2]) for address in self.bootstrap_servers.split(",")]
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the coordinator and the brokers."""
+        return [self.said["coordinator"]["process_id"], *(broker["process_id"] for broker in self.said["brokers"])]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_SECONDS)
+        finally:
+            self._close()
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor alone: its processes must end by themselves."""
+        self.process.kill()
+        self.process.wait(10)
+        self._close()
+
+    def _close(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def errors(self) -> str:
+        return tail(self._errors)
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def produce(bootstrap_servers: str) -> None:
+    """By confluent-kafka, idempotent, acks of all."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, b"%d" % number, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failures == []
+
+
+def consume_by_confluent(bootstrap_servers: str, group: str) -> list[int]:
+    """In a group, until everything is there; commits."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    consumer.subscribe([TOPIC])
+    found: list[int] = []
+    deadline = time.monotonic() + 30
+    while len(found) < RECORDS and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(int(message.value() or b"-1"))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def consume_by_kafka_python(bootstrap_servers: str, group: str) -> list[int]:
+    consumer = kafka.KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=bootstrap_servers.split(","),
+        group_id=group,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=15_000,
+    )
+    found: list[int] = []
+    for message in consumer:
+        found.append(int(message.value))
+        if len(found) == RECORDS:
+            break
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_clients_produce_and_consume_in_groups_as_soon_as_it_is_ready(tmp_path: Path, brokers: int) -> None:
+    up = Up(tmp_path / "data", brokers, "--metrics-port", "0")
+    try:
+        assert len(up.said["brokers"]) == brokers
+        for port in up.ports:
+            assert len(metadata(port).brokers) == brokers
+        produce(up.bootstrap_servers)
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
+        assert consume_by_kafka_python(up.bootstrap_servers, "two") == list(range(RECORDS))
+        assert all(metrics_of(broker["metrics_port"]) for broker in up.said["brokers"])
+    finally:
+        status = up.stop()
+    assert status == 0
+    assert up.errors() == ""
+    assert not any(is_running(process_id) for process_id in up.process_ids)
+    for broker in up.said["brokers"]:
+        log = Path(broker["log"]).read_text()
+        assert "Controlled shutdown completed" in log or brokers == broker["id"]
+        assert " ERROR " not in log
+
+
+def metrics_of(port: int) -> bool:
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return "kafka_server_kafkaserver_brokerstate 3.0" in text and "kafka_controller_kafkacontroller_" in text
+
+
+def test_what_was_written_is_there_after_a_stop_and_a_start_on_the_same_ports(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 3)
+    try:
+        produce(up.bootstrap_servers)
+    finally:
+        assert up.stop(signal.SIGINT) == 0
+    again = Up(tmp_path / "data", 3)
+    try:
+        assert consume_by_confluent(again.bootstrap_servers, "one") == list(range(RECORDS))
+    finally:
+        assert again.stop() == 0
+
+
+def test_a_killed_supervisor_takes_its_processes_along(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 2)
+    up.kill()
+    wait_until(
+        lambda: not any(is_running(process_id) for process_id in up.process_ids), "all processes end", STOP_SECONDS
+    )
+
+
+def test_a_broker_that_ends_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 3)
+    try:
+        produce(up.bootstrap_servers)
+        # The first group makes __consumer_offsets, on three brokers.
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
+        os.kill(up.said["brokers"][2]["process_id"], signal.SIGKILL)
+        wait_until(lambda: "broker-3 ended with status -9" in up.errors(), "the end is reported")
+        others = up.ports[:2]
+        wait_until(lambda: all(len(metadata(port).brokers) == 2 for port in others), "the others know")
+        wait_until(lambda: set(leaders(others[0], TOPIC).values()) <= {1, 2}, "the others lead")
+        servers = ",".join(f"127.0.0.1:{port}" for port in others)
+        produce(servers)
+        # The group goes on where it was.
+        assert consume_by_confluent(servers, "one") == list(range(RECORDS))
+    finally:
+        assert up.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--override", "no-equals-sign"], "KEY=VALUE"),
+        (["--brokers", "3", "--port", "65534"], "go beyond 65535"),
+        (["--override", "log.retention.hours=soon", "--port", "0"], "log.retention.hours"),
+    ],
+)
+def test_says_what_is_wrong_and_leaves_nothing_running(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas.cli", "up", "--data", str(tmp_path / "data"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=READY_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
+    assert done.returncode in {1, 2}
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def broker_command(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "barnabas.cli", "broker", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=READY_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
+
+
+def test_a_second_broker_with_the_same_id_is_refused_and_the_first_stays(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, "--override", "zookeeper.session.timeout.ms=4000")
+    try:
+        file = tmp_path / "data" / "broker-1" / "server.properties"
+        elsewhere = ["--override", f"log.dirs={tmp_path / 'other'}", "--override", "listeners=PLAINTEXT://127.0.0.1:0"]
+        logs = ["--override", f"barnabas.logs.directory={tmp_path / 'other-logs'}"]
+        done = broker_command([str(file), *elsewhere, *logs])
+        assert done.returncode == 1
+        assert "Another broker with the id 1 is alive" in done.stderr
+        assert "waiting for that" in (tmp_path / "other-logs" / "server.log").read_text()
+        assert len(metadata(up.ports[0]).brokers) == 1
+        # Nor may another id take the directories over.
+        refused = broker_command([str(file), "--override", "broker.id=2", *logs])
+        assert refused.returncode == 1
+        assert "in use by another broker" in refused.stderr
+    finally:
+        assert up.stop() == 0
+    without = broker_command(
+        [str(file), "--override", "zookeeper.connect=127.0.0.1:1", "--override", "listeners=SSL://:0"]
+    )
+    assert without.returncode == 1
+    assert "listeners" in without.stderr
