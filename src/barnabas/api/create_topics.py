@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from barnabas.api.administration.ports import ControllerStatus
@@ -27,6 +28,7 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 _TOLD_SINCE: Final = 5
 
 Result = CreateTopicsResponse.CreatableTopicResult
+Config = CreateTopicsResponse.CreatableTopicConfigs
 
 
 class CreateTopicsHandler:
@@ -67,41 +69,30 @@ class CreateTopicsHandler:
         outcomes = await self._creator.create(
             [_new_topic(topic) for topic in asked], validate_only=request.validate_only
         )
-        late: Sequence[str] = ()
+        late: AbstractSet[str] = frozenset()
         if not request.validate_only:
             counts = {name: len(made.assignment) for name, made in outcomes.items() if isinstance(made, PlannedTopic)}
-            late = await self._waits.until_led(counts, request.timeout_ms) if request.timeout_ms > 0 else tuple(counts)
-        results = [
-            self._result(
-                topic.name,
-                refused.get(topic.name) or outcomes[topic.name],
-                is_late=topic.name in late,
-                is_made=not request.validate_only,
-                are_told=are_told,
-            )
-            for topic in request.topics
-        ]
+            is_waited_for = request.timeout_ms > 0
+            late = set(await self._waits.until_led(counts, request.timeout_ms)) if is_waited_for else counts.keys()
+        results = []
+        told: dict[tuple[tuple[str, str], ...], list[Config]] = {}
+        for topic in request.topics:
+            outcome = refused.get(topic.name) or outcomes[topic.name]
+            result = _result(topic.name, outcome, is_late=topic.name in late, is_made=not request.validate_only)
+            if are_told and isinstance(outcome, PlannedTopic) and not result.error_code:
+                result.num_partitions = len(outcome.assignment)
+                result.replication_factor = outcome.replication_factor
+                same = tuple(sorted(outcome.configs.items()))
+                if same not in told:
+                    told[same] = self._configs(outcome.configs)
+                result.configs = told[same]
+            results.append(result)
         return CreateTopicsResponse(topics=results)
 
-    def _result(self, name: str, outcome: Outcome, *, is_late: bool, is_made: bool, are_told: bool) -> Result:
-        if isinstance(outcome, KafkaError):
-            return Result(name=name, error_code=outcome.code, error_message=outcome.detail, configs=[])
-        topic_id = outcome.topic_id if is_made and outcome.topic_id is not None else ZERO_UUID
-        if is_late:
-            return Result(
-                name=name, topic_id=topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None, configs=[]
-            )
-        result = Result(name=name, topic_id=topic_id, error_message=None, configs=[])
-        if are_told:
-            result.num_partitions = len(outcome.assignment)
-            result.replication_factor = outcome.replication_factor
-            result.configs = self._configs(outcome.configs)
-        return result
-
-    def _configs(self, overrides: Mapping[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    def _configs(self, overrides: Mapping[str, str]) -> list[Config]:
         described = describe_topic(overrides, self._broker_configs.values, self._broker_configs.layers)
         return [
-            CreateTopicsResponse.CreatableTopicConfigs(
+            Config(
                 name=each.name,
                 value=each.value,
                 read_only=each.read_only,
@@ -110,6 +101,15 @@ class CreateTopicsHandler:
             )
             for each in described
         ]
+
+
+def _result(name: str, outcome: Outcome, *, is_late: bool, is_made: bool) -> Result:
+    """Without what is told only of topics that were made."""
+    if isinstance(outcome, KafkaError):
+        return Result(name=name, error_code=outcome.code, error_message=outcome.detail, configs=[])
+    topic_id = outcome.topic_id if is_made and outcome.topic_id is not None else ZERO_UUID
+    code = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NONE
+    return Result(name=name, topic_id=topic_id, error_code=code, error_message=None, configs=[])
 
 
 def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> dict[str, KafkaError]:

@@ -5,30 +5,48 @@ from __future__ import annotations
 import abc
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from barnabas.cluster.image import NO_LEADER, TopicMetadata
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.timers import Timers
 
 
 class TopicOperation(DelayedOperation):
-    """Ends when no topic is missing any more; `missing` and the names are those of Kafka's DelayedCreatePartitions and
-    DelayedDeleteTopics.
+    """Ends when all topics are as they shall be.
+
+    A topic that was so once is not looked at again until the end: of a thousand topics in one request, each change of
+    the metadata costs what it changes.
     """
 
-    def __init__(self, metadata: MetadataCache, timeout_ms: float, ended: asyncio.Future[None]) -> None:
+    def __init__(
+        self, metadata: MetadataCache, timeout_ms: float, ended: asyncio.Future[None], topics: Iterable[str]
+    ) -> None:
         super().__init__(timeout_ms)
-        self._metadata = metadata
         self.ended = ended
         """Done when the operation has ended, by whatever."""
+        self._metadata = metadata
+        self._topics = tuple(topics)
+        self._pending = dict.fromkeys(self._topics)
 
     @abc.abstractmethod
+    def is_as_it_shall_be(self, topic: str, known: TopicMetadata | None) -> bool:
+        """Whether nothing is to be waited for; `known` is what the metadata says of the topic."""
+
     def missing(self) -> list[str]:
-        """The topics that are not yet as they shall be."""
+        """The topics that are not as they shall be now."""
+        known = self._metadata.image.topics
+        return [topic for topic in self._topics if not self.is_as_it_shall_be(topic, known.get(topic))]
 
     def try_complete(self) -> bool:
-        return not self.missing() and self.force_complete()
+        known = self._metadata.image.topics
+        while self._pending:
+            topic = next(iter(self._pending))
+            if not self.is_as_it_shall_be(topic, known.get(topic)):
+                return False
+            del self._pending[topic]
+        return self.force_complete()
 
     def on_complete(self) -> None:
         if not self.ended.done():
@@ -36,7 +54,7 @@ class TopicOperation(DelayedOperation):
 
 
 class _UntilLed(TopicOperation):
-    """Waits until so many partitions of each topic have leaders."""
+    """Waits until so many partitions of each topic have leaders (Kafka's DelayedCreatePartitions)."""
 
     def __init__(
         self,
@@ -45,31 +63,20 @@ class _UntilLed(TopicOperation):
         ended: asyncio.Future[None],
         partition_counts: Mapping[str, int],
     ) -> None:
-        super().__init__(metadata, timeout_ms, ended)
+        super().__init__(metadata, timeout_ms, ended, partition_counts)
         self._partition_counts = partition_counts
 
-    def missing(self) -> list[str]:
-        return [topic for topic, count in self._partition_counts.items() if not self._is_led(topic, count)]
-
-    def _is_led(self, topic: str, partition_count: int) -> bool:
-        known = self._metadata.image.topics.get(topic)
-        if known is None or len(known.partitions) < partition_count:
+    def is_as_it_shall_be(self, topic: str, known: TopicMetadata | None) -> bool:
+        if known is None or len(known.partitions) < self._partition_counts[topic]:
             return False
-        return all(partition.leader >= 0 for partition in known.partitions.values())
+        return all(partition.leader != NO_LEADER for partition in known.partitions.values())
 
 
 class _UntilGone(TopicOperation):
-    """Waits until the topics are no longer there."""
+    """Waits until the topics are no longer there (Kafka's DelayedDeleteTopics)."""
 
-    def __init__(
-        self, metadata: MetadataCache, timeout_ms: float, ended: asyncio.Future[None], topics: Sequence[str]
-    ) -> None:
-        super().__init__(metadata, timeout_ms, ended)
-        self._topics = topics
-
-    def missing(self) -> list[str]:
-        topics = self._metadata.image.topics
-        return [topic for topic in self._topics if topic in topics]
+    def is_as_it_shall_be(self, _topic: str, known: TopicMetadata | None) -> bool:
+        return known is None
 
 
 class TopicWaits:

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from barnabas.api.administration import topic_waits
+from barnabas.cluster.image import TopicMetadata
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
 
 
@@ -72,3 +74,25 @@ def test_who_gives_up_leaves_nothing_behind() -> None:
         assert world.waits.purgatory.delayed == 0
 
     in_world(main)
+
+
+def test_a_thousand_topics_are_not_looked_at_a_thousand_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    look = topic_waits._UntilLed.is_as_it_shall_be
+
+    def counted(waiting: topic_waits._UntilLed, topic: str, known: TopicMetadata | None) -> bool:
+        looks.append(topic)
+        return look(waiting, topic, known)
+
+    monkeypatch.setattr(topic_waits._UntilLed, "is_as_it_shall_be", counted)
+    topics = [f"t{number}" for number in range(1000)]
+
+    async def main(world: AdminWorld) -> None:
+        waiting = asyncio.create_task(world.waits.until_led(dict.fromkeys(topics, 1), 60_000))
+        await asyncio.sleep(1)
+        for topic in topics:
+            world.show({topic: [1]})
+        assert await waiting == []
+
+    in_world(main)
+    assert len(looks) < 5 * len(topics)
