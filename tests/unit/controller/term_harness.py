@@ -1,0 +1,228 @@
+"""A term of the controller on a store in memory, with brokers that answer as they should, for tests of its events."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from barnabas.controller.controller_election import Office
+from barnabas.controller.effects import BrokerRequest, Effect, Steps, ZnodeOperations
+from barnabas.controller.events import (
+    BrokerChange,
+    BrokerModifications,
+    ControllerEvent,
+    IsrChangeNotification,
+    PartitionModifications,
+    TopicChange,
+    TopicDeletion,
+)
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.term import ControllerTerm
+from barnabas.controller.watches import ControllerWatches
+from barnabas.coordination.layout.access import PERSISTENT_PATHS
+from barnabas.coordination.layout.admin import delete_topic_path
+from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.operations import GetChildren, GetData, Operation, SetData, Watcher
+from barnabas.coordination.protocol import EventType, KeeperState, Stat, WatcherEvent
+from barnabas.kernel.ids import Uuid
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
+from tests.unit.controller.memory_store import LISTENER, MemoryStore, Shell
+
+Result = TypeVar("Result")
+CONTROLLER = 1
+
+
+class CrashError(Exception):
+    """The controller's process is gone."""
+
+
+class WatchedStore(MemoryStore):
+    """Fires watches, and gives the znodes of brokers their epochs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.czxids: dict[str, int] = {}
+        self._zxids = itertools.count(100)
+        self._watchers: dict[tuple[str, bool], dict[Watcher, None]] = {}
+
+    def put_data(self, path: str, data: bytes | None) -> None:
+        """As another client writes: makes the znode, or replaces its data."""
+        if path in self.znodes:
+            self.znodes[path] = (data, self.znodes[path][1] + 1)
+            self._fire(path, False, EventType.NODE_DATA_CHANGED)
+        else:
+            self.znodes[path] = (data, 0)
+            self.czxids[path] = next(self._zxids)
+            self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
+
+    def remove(self, path: str) -> None:
+        """As another client, or an expiry, deletes."""
+        del self.znodes[path]
+        self._fire(path, False, EventType.NODE_DELETED)
+        self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
+
+    def submit(self, operations: tuple[Operation[Any], ...]) -> list[Any]:
+        before = dict(self.znodes)
+        outcomes = super().submit(operations)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            if isinstance(outcome, Exception) or not isinstance(operation, GetData | GetChildren):
+                continue
+            if operation.watcher is not None:
+                kind = isinstance(operation, GetChildren)
+                self._watchers.setdefault((operation.path, kind), {})[operation.watcher] = None
+            if isinstance(operation, GetData) and operation.path in self.czxids:
+                outcome_stat: Stat = outcome.stat._replace(czxid=self.czxids[operation.path])
+                outcomes[operations.index(operation)] = outcome._replace(stat=outcome_stat)
+        for path in [*before, *self.znodes]:
+            if path in before and path not in self.znodes:
+                self._fire(path, False, EventType.NODE_DELETED)
+                self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
+            elif path not in before:
+                self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
+            elif before[path] != self.znodes[path]:
+                self._fire(path, False, EventType.NODE_DATA_CHANGED)
+        return outcomes
+
+    def _fire(self, path: str, is_children: bool, event_type: EventType) -> None:
+        for watcher in self._watchers.pop((path, is_children), {}):
+            watcher(WatcherEvent(event_type, KeeperState.SYNC_CONNECTED, path))
+
+
+class CrashingShell(Shell):
+    """Crashes instead of carrying out the effect of this number; a multi may have happened or not."""
+
+    def __init__(self, store: MemoryStore, crash_at: int | None = None) -> None:
+        super().__init__(store)
+        self.crash_at = crash_at
+        self.carried_out = 0
+
+    def carry_out(self, effect: Effect) -> Any:
+        self.carried_out += 1
+        if self.carried_out == self.crash_at:
+            if isinstance(effect, ZnodeOperations):
+                # The first half has reached the server.
+                self.store.submit(effect.operations[: len(effect.operations) // 2 + 1])
+            raise CrashError
+        return super().carry_out(effect)
+
+
+class Terms:
+    """A store, and one term after the other on it."""
+
+    def __init__(self, *broker_ids: int, settings: ControllerSettings | None = None) -> None:
+        self.store = WatchedStore()
+        self.settings = settings or ControllerSettings(CONTROLLER, LISTENER)
+        for path in (*PERSISTENT_PATHS, "/admin", "/brokers", "/config"):
+            self.store.znodes[path] = (None, 0)
+        self.store.znodes[CONTROLLER_EPOCH_PATH] = (encode_controller_epoch(0), 0)
+        self.epoch = 0
+        self._ids = itertools.count(1)
+        self.events: list[ControllerEvent] = []
+        self.shell = CrashingShell(self.store)
+        self.watches = ControllerWatches(self.events.append)
+        self.answers: Callable[[BrokerRequest, TopicPartition], ErrorCode] = lambda _request, _partition: ErrorCode.NONE
+        self._answered = 0
+        for broker_id in broker_ids:
+            self.start_broker(broker_id)
+
+    # Znodes as others write them.
+
+    def start_broker(self, broker_id: int, port: int = 9092) -> None:
+        endpoint = BrokerEndpoint(LISTENER, f"host-{broker_id}", port, LISTENER)
+        self.store.put_data(broker_id_path(broker_id), BrokerRegistration((endpoint,), 0).encode())
+
+    def stop_broker(self, broker_id: int) -> None:
+        self.store.remove(broker_id_path(broker_id))
+
+    def create(self, topic: str, *replicas: tuple[int, ...], topic_id: bool = True) -> None:
+        assigned = {number: ReplicaAssignment(each) for number, each in enumerate(replicas)}
+        assignment = TopicAssignment(assigned, self.new_topic_id() if topic_id else None)
+        self.store.put_data(topic_path(topic), assignment.encode())
+
+    def delete(self, topic: str) -> None:
+        self.store.put_data(delete_topic_path(topic), None)
+
+    def new_topic_id(self) -> Uuid:
+        return Uuid(next(self._ids).to_bytes(16, "big"))
+
+    # Terms.
+
+    def elect(self, crash_at: int | None = None) -> ControllerTerm:
+        """A new term on a shell of its own, which has taken over. The former one, if any, is gone."""
+        self.watches.end()
+        self.epoch += 1
+        self.events.clear()
+        self.store.submit((SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(self.epoch), self.epoch - 1),))
+        self.shell = CrashingShell(self.store, crash_at)
+        self._answered = 0
+        self.watches = ControllerWatches(self.events.append)
+        logger = logging.getLogger("test")
+        self.term = ControllerTerm(
+            Office(self.epoch, self.epoch), self.settings, self.watches, self.new_topic_id, logger, logger
+        )
+        self.run(self.term.take_over())
+        return self.term
+
+    def run(self, steps: Steps[Result]) -> Result:
+        return self.shell.run(steps)
+
+    def settle(self) -> None:
+        """Processes events, and answers requests that delete replicas, until nothing is left."""
+        while self.events or self._answered < len(self.shell.requests):
+            while self.events:
+                self.run(self._steps(self.events.pop(0)))
+            requests = self.shell.requests[self._answered :]
+            self._answered = len(self.shell.requests)
+            for request in requests:
+                if isinstance(request.message, StopReplicaRequest):
+                    response = self.stop_replica_response(request)
+                    self.run(self.term.replicas_deleted(request.broker_id, request.message, response))
+
+    def stop_replica_response(self, request: BrokerRequest) -> StopReplicaResponse:
+        message = request.message
+        if not isinstance(message, StopReplicaRequest):
+            raise TypeError(f"{message} is no StopReplica")
+        return StopReplicaResponse(
+            partition_errors=[
+                StopReplicaResponse.StopReplicaPartitionError(
+                    topic_name=topic.topic_name,
+                    partition_index=state.partition_index,
+                    error_code=self.answers(request, TopicPartition(topic.topic_name, state.partition_index)),
+                )
+                for topic in message.topic_states
+                for state in topic.partition_states
+            ]
+        )
+
+    def _steps(self, event: ControllerEvent) -> Steps[None]:
+        match event:
+            case BrokerChange():
+                return self.term.brokers_changed()
+            case BrokerModifications():
+                return self.term.broker_modified(event.broker_id)
+            case TopicChange():
+                return self.term.topics_changed()
+            case PartitionModifications():
+                return self.term.topic_modified(event.topic)
+            case TopicDeletion():
+                return self.term.deletions_changed()
+            case IsrChangeNotification():
+                return self.term.isr_changes_announced()
+        raise TypeError(f"no test needs {event}")
+
+    # What has become of it.
+
+    def state(self, topic: str, partition: int = 0) -> LeaderAndIsr | None:
+        return self.store.leadership(TopicPartition(topic, partition))
+
+    def refusals(self) -> list[str]:
+        return [line.message for line in self.shell.lines if "is not allowed in state" in line.message]
+
+    def sent(self, api: str) -> list[BrokerRequest]:
+        return [request for request in self.shell.requests if request.api_key.name == api]
