@@ -5,14 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from barnabas.cluster.topic_configs import TopicConfigs
+from barnabas.coordination.client import Client
 from barnabas.coordination.errors import ConnectionLossError
+from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.protocol import CreateMode
+from barnabas.coordination.session import ClientSettings
+from barnabas.kernel.host import Host
 from barnabas.server.dynamic_configs import ANNOUNCEMENT_KEPT_MS, DynamicConfigs
+from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
+from tests.unit.server.coordinated import (
+    COORDINATOR,
+    PORT,
+    TIMEOUT_MS,
+    Lines,
+    pause,
+    session_on,
+    start_coordinator,
+    until,
+)
 
 
 class Following:
@@ -245,3 +262,57 @@ def test_nothing_is_heard_after_the_end() -> None:
         assert not broker.topics.knows("t")
 
     following(main)
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(5))
+def test_an_expired_session_loses_no_change(seed: int) -> None:
+    """A broker sleeps past its session; meanwhile a topic is changed, and the announcement is gone again."""
+    lines = Lines()
+
+    async def follow(host: Host) -> None:
+        session = session_on(host, lines)
+        await session.connect()
+        world = AdminWorld(host, cast("Client", session), {1: None}, {})
+        broker = Following(world)
+        session.add_session_listener(broker.dynamic)
+        await broker.dynamic.start()
+        first = session.session_id
+        await until(lambda: broker.retention("t") == 5)
+        await until(lambda: broker.retention("t") == 6)
+        assert session.session_id != first
+        await until(lambda: broker.retention("t") == 7)
+        await broker.dynamic.stop()
+        world.timers.close()
+        await session.close()
+
+    async def write(host: Host) -> None:
+        client = Client(host, ClientSettings(f"{COORDINATOR}:{PORT}"))
+        await client.connect()
+        for path in PERSISTENT_PATHS:
+            await client.ensure_path(path)
+        writer = Following(AdminWorld(host, client, {1: None}, {}))
+        await pause(2.0)
+        await writer.put("topics/t", retention_ms="5")
+        await writer.announce("topics/t")
+        await pause(4.0)  # the broker sleeps now
+        await writer.put("topics/t", retention_ms="6")
+        await client.delete(await writer.announce("topics/t"))
+        await pause(2.5 * TIMEOUT_MS / 1000)
+        await writer.put("topics/t", retention_ms="7")
+        await writer.announce("topics/t")
+        await client.close()
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        writer = simulation.machine("writer").start(write)
+        simulation.run_for(1.0)
+        machine = simulation.machine("broker")
+        process = machine.start(follow)
+        simulation.run_for(3.0)
+        machine.pause()
+        simulation.run_for(2 * TIMEOUT_MS / 1000)
+        machine.resume()
+        simulation.run_until(lambda: process.ended and writer.ended)
+        process.result()
+        writer.result()
+    assert "is over (expired); making a new one" in lines
