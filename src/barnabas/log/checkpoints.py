@@ -89,6 +89,8 @@ def _format(lines: list[str]) -> bytes:
 
 
 def _parse(data: bytes, path: str, parse_line: Callable[[list[str]], Entry]) -> list[Entry]:
+    if not data:
+        return []  # Apache Kafka makes an empty file at first
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError:

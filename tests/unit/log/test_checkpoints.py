@@ -44,7 +44,7 @@ def test_epochs_are_read_back(entries: list[EpochEntry]) -> None:
 def test_a_file_cut_anywhere_is_corrupt_or_complete(offsets: dict[TopicPartition, int], data: st.DataObject) -> None:
     # The last line may lose its end of line; digits of the last offset are then all there still.
     text = format_offsets(offsets)
-    length = data.draw(st.integers(0, text.rindex(b" ")))
+    length = data.draw(st.integers(1, text.rindex(b" ")))
     with pytest.raises(CorruptCheckpointError):
         parse_offsets(text[:length], "file")
 
@@ -57,7 +57,7 @@ def test_the_text_is_that_of_kafka() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "version ''"),
+        (b"\n", "version ''"),
         (b"1\n0\n", "only version 0"),
         (b"0\n", "how many entries"),
         (b"0\nx\n", "how many entries"),
@@ -72,6 +72,11 @@ def test_the_text_is_that_of_kafka() -> None:
 def test_says_what_is_wrong_with_a_file(text: bytes, message: str) -> None:
     with pytest.raises(CorruptCheckpointError, match=message):
         parse_offsets(text, "file")
+
+
+def test_an_empty_file_has_no_entries() -> None:
+    """As Apache Kafka makes it, before it has anything to write."""
+    assert parse_offsets(b"", "file") == {}
 
 
 def test_writes_replace_the_file(tmp_path: Path) -> None:
