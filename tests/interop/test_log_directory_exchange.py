@@ -105,8 +105,13 @@ def produce(kafka: ApacheKafkaBroker, values: list[bytes]) -> None:
         {"bootstrap.servers": kafka.address, "enable.idempotence": True, "acks": "all", "batch.size": 2000}
     )
     failures: list[Any] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
     for value in values:
-        producer.produce("flights", value, on_delivery=lambda error, _: error and failures.append(error))
+        producer.produce("flights", value, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(60.0) == 0
     assert not failures
