@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _header_at: Final = struct.Struct(">ii").unpack_from
 _HEADER_BYTES: Final = 8
-_LONG_MAX: Final = (1 << 63) - 1
 
 
 class AppendTarget:
@@ -81,12 +80,19 @@ class AppendTarget:
         if self._write_queue.needs_wait(log):
             self._acknowledgements.when_written(self.partition, log, _Silence(connection))
 
+    def park_until_written(self, log: PartitionLog, slot: Slot, response: bytearray) -> None:
+        """The response leaves when the records are synced."""
+        self._acknowledgements.when_written(self.partition, log, self._parked(slot, response))
+
     def park(self, log: PartitionLog, slot: Slot, response: bytearray, required_offset: int, timeout_ms: int) -> None:
         """The response leaves when the replicas have the records."""
+        parked = self._parked(slot, response)
+        self._acknowledgements.when_replicated(self.partition, log, required_offset, timeout_ms, parked)
+
+    def _parked(self, slot: Slot, response: bytearray) -> _Parked:
         self._requests.count += 1
         self.metrics.produce_requests.count += 1
-        parked = _Parked(slot, self.form, response, self.request_metrics, self._now)
-        self._acknowledgements.when_replicated(self.partition, log, required_offset, timeout_ms, parked)
+        return _Parked(slot, self.form, response, self.request_metrics, self._now)
 
     def _count(self, requests: int = 1) -> None:
         self._requests.count += requests
@@ -153,8 +159,7 @@ class ShortWay:
         target = self._target
         partition = target.partition
         log = partition.log
-        # Where a sync comes before the answer, that is not within this tick.
-        if records_start is None or log is None or log.config.flush_messages != _LONG_MAX:
+        if records_start is None or log is None:
             return False
         records_end = end if self._api_version < FLEXIBLE_SINCE else end - 3
         acks = self._acks
@@ -183,6 +188,10 @@ class ShortWay:
             if code:
                 target.form.set_error(response, code)
                 target.request_metrics.count_error(code)
+        if log.must_sync or log.written.is_syncing:
+            # That is not within this tick.
+            target.park_until_written(log, connection.park(is_queued=True), response)
+            return None
         target.give(log, response)
         return [response]
 
@@ -206,7 +215,7 @@ class _Parked:
         if code:
             self._form.set_error(self._response, code)
             self._metrics.count_error(code)
-        self._metrics.answered_later(int((self._now() - self._received) * 1000), is_queued=False)
+        self._metrics.answered_later(int((self._now() - self._received) * 1000), is_queued=self._slot.is_queued)
         self._slot.complete([self._response])
 
 

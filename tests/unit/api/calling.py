@@ -109,10 +109,16 @@ class Caller:
         self._expected: list[tuple[int, int, int]] = []
 
     def send_bytes(self, data: bytes) -> None:
-        """What the loop would receive in one poll; up to 64 KiB."""
-        target = self.connection.get_buffer(-1)
-        target[: len(data)] = data
-        self.connection.buffer_updated(len(data))
+        """What the loop would receive in one poll; what is more than a buffer holds comes in several."""
+        rest = memoryview(data)
+        while rest:
+            target = self.connection.get_buffer(-1)
+            count = min(len(target), len(rest))
+            target[:count] = rest[:count]
+            rest = rest[count:]
+            self.connection.buffer_updated(count)
+            if rest:
+                self.connection.deliver()
 
     def send(self, message: Any, version: int, *, answered: bool = True) -> None:
         key = message.SCHEMA.api_key
@@ -136,6 +142,22 @@ class Caller:
             assert end == len(frame)
             found.append(message)
         return found
+
+    async def responses(self, count: int) -> list[Any]:
+        """So many responses, once they have come; more must not have."""
+        while self._frames_written() < count and not self.transport.closed:
+            await asyncio.sleep(0)
+        found = self.received()
+        assert len(found) == count
+        return found
+
+    def _frames_written(self) -> int:
+        written = self.transport.written
+        count = position = 0
+        while position < len(written):
+            position += 4 + int.from_bytes(written[position : position + 4], "big")
+            count += 1
+        return count
 
     async def call(self, message: Any, version: int) -> Any:
         """The response to a request, once it has come; only for one request at a time."""

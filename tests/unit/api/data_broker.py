@@ -1,0 +1,328 @@
+"""The data side of a broker, with real logs and replicas; controller, leaders and followers are the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from barnabas.api.api_versions import ApiVersionsHandler
+from barnabas.api.delete_records import DeleteRecordsHandler
+from barnabas.api.describe_cluster import DescribeClusterHandler
+from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
+from barnabas.api.describe_producers import DescribeProducersHandler
+from barnabas.api.fetch import FetchHandler
+from barnabas.api.list_offsets import ListOffsetsHandler
+from barnabas.api.metadata import MetadataHandler
+from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from barnabas.api.produce import ProduceHandler
+from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.host import Host
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.log.log_config import LogConfig, LogSettings
+from barnabas.log.log_manager import LogManager
+from barnabas.replication.acknowledgements import Acknowledgements
+from barnabas.replication.delete_records import RecordDeletions
+from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch_reads import FetchReader
+from barnabas.replication.fetch_sessions import FetchSessionCache
+from barnabas.replication.partition import Partition
+from barnabas.replication.produce import RecordAppends
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.settings import ReplicaSettings
+from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import (
+    LeaderAndIsrRequest,
+    ProduceRequest,
+    ProduceResponse,
+    UpdateMetadataRequest,
+)
+from barnabas.wire.record_builder import RecordBatchBuilder
+from tests.unit.api.calling import Caller, Calls
+
+BROKER = 1
+CLUSTER_ID = "a-cluster-of-tests"
+PORTS = {1: 9092, 2: 9093, 3: 9094}
+
+
+class Nowhere:
+    """The controller and the leaders of other partitions: they never answer."""
+
+    async def send(self, *_: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    def connect(self, *_: Any) -> Nowhere:
+        return self
+
+    def start(self, *_: Any) -> None:
+        """Nobody answers."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Creation:
+    """Makes no topics, but notes who was to be made."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.enabled = True
+
+    async def create_topics(self, names: Any) -> Mapping[str, ErrorCode]:
+        self.asked += names
+        return dict.fromkeys(self.asked, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+class DataBroker:
+    """Broker 1 of a cluster of three."""
+
+    def __init__(self, host: Host, directories: Sequence[str]) -> None:
+        self.calls = calls = Calls(host)
+        logs = Logs("broker-1", host.clock, logging.NullHandler())
+        self.scheduler = Scheduler(host.loop, calls.timers, calls.logger)
+        self.configs: dict[str, LogConfig] = {}
+        self.metadata = MetadataCache(BROKER, calls.logger)
+        self.log_manager = LogManager(
+            host,
+            LogSettings(),
+            directories=directories,
+            timers=calls.timers,
+            scheduler=self.scheduler,
+            tick=calls.tick,
+            metrics=calls.metrics,
+            logs=logs,
+        )
+        nowhere = Nowhere()
+        self.replicas = ReplicaManager(
+            BROKER,
+            host,
+            timers=calls.timers,
+            scheduler=self.scheduler,
+            tick=calls.tick,
+            metrics=calls.metrics,
+            logs=logs,
+            settings=ReplicaSettings(),
+            log_manager=self.log_manager,
+            log_config=lambda topic: self.configs.get(topic, LogConfig()),
+            metadata_cache=self.metadata,
+            inter_broker_listener_name="PLAINTEXT",
+            alter_partition=nowhere,
+            connections=nowhere,
+            broker_epoch=lambda: 1,
+        )
+        self.log_manager.on_directory_offline = self.replicas.log_directory_failed
+        self.creation = Creation()
+        self.topic_metrics = BrokerTopicMetrics(calls.metrics)
+        self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
+        self._add_handlers(host)
+
+    def _add_handlers(self, host: Host) -> None:
+        calls, replicas, metadata, metrics = self.calls, self.replicas, self.metadata, self.topic_metrics
+        write_queue = self.log_manager.write_queue
+        now = host.loop.time
+        produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
+        reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
+        self.fetches = Fetches(reader, fetches, calls.tick, calls.metrics)
+        appends = RecordAppends(replicas, write_queue, produces, metrics, calls.logger)
+        deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
+        acknowledgements = Acknowledgements(write_queue, produces)
+        for handler in (
+            ApiVersionsHandler(calls.registry),
+            ProduceHandler(appends, acknowledgements, replicas, metadata, write_queue, metrics, now),
+            FetchHandler(
+                host,
+                self.fetches,
+                self.sessions,
+                self.log_manager.reader,
+                replicas,
+                metadata,
+                metrics,
+                calls.logger,
+                fetch_bytes_max=55 * 1024 * 1024,
+            ),
+            ListOffsetsHandler(replicas, host.files, host.clock, calls.logger),
+            OffsetForLeaderEpochHandler(replicas),
+            MetadataHandler(metadata, CLUSTER_ID, self.creation, lambda: self.creation.enabled),
+            DescribeClusterHandler(metadata, CLUSTER_ID),
+            DeleteRecordsHandler(deletions, metadata),
+            DescribeProducersHandler(replicas, metadata),
+            DescribeLogDirsHandler(self.log_manager, replicas, host.files, calls.logger),
+        ):
+            calls.registry.add(handler)
+
+    async def start(self) -> None:
+        self.log_manager.open_directories()
+        await self.log_manager.load(lambda _: LogConfig())
+        self.tell_metadata({})
+
+    async def stop(self) -> None:
+        await self.calls.dispatcher.close()
+        await self.replicas.stop()
+        await self.log_manager.close()
+        await self.scheduler.stop(1000)
+        self.calls.timers.close()
+
+    # The controller's part.
+
+    def tell_metadata(
+        self,
+        partitions: Mapping[TopicPartition, tuple[int, int, Sequence[int], Sequence[int]]],
+        topic_ids: Mapping[str, bytes] | None = None,
+        alive: Sequence[int] = (1, 2, 3),
+    ) -> None:
+        """`partitions`: leader, leader epoch, ISR, replicas."""
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        for (topic, number), (leader, leader_epoch, isr, replicas) in partitions.items():
+            state = topics.setdefault(
+                topic,
+                UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=topic, topic_id=(topic_ids or {}).get(topic, topic_id(topic)), partition_states=[]
+                ),
+            )
+            state.partition_states.append(
+                UpdateMetadataRequest.UpdateMetadataPartitionState(
+                    partition_index=number,
+                    controller_epoch=1,
+                    leader=leader,
+                    leader_epoch=leader_epoch,
+                    isr=list(isr),
+                    zk_version=leader_epoch,
+                    replicas=list(replicas),
+                )
+            )
+        self.replicas.update_metadata(
+            UpdateMetadataRequest(
+                controller_id=2,
+                controller_epoch=1,
+                broker_epoch=1,
+                topic_states=list(topics.values()),
+                live_brokers=[
+                    UpdateMetadataRequest.UpdateMetadataBroker(
+                        id=broker,
+                        endpoints=[
+                            UpdateMetadataRequest.UpdateMetadataEndpoint(
+                                port=PORTS[broker], host=f"host-{broker}", listener="PLAINTEXT", security_protocol=0
+                            )
+                        ],
+                        rack=f"rack-{broker}",
+                    )
+                    for broker in alive
+                ],
+            )
+        )
+
+    def lead(
+        self,
+        topic: str,
+        number: int = 0,
+        *,
+        leader: int = BROKER,
+        leader_epoch: int = 0,
+        isr: Sequence[int] = (BROKER,),
+        replicas: Sequence[int] = (BROKER,),
+        config: LogConfig | None = None,
+    ) -> Partition:
+        """The controller makes `leader` lead a partition; this broker has a replica."""
+        if config is not None:
+            self.configs[topic] = config
+        partition = TopicPartition(topic, number)
+        self.tell_metadata({partition: (leader, leader_epoch, isr, replicas)})
+        response = self.replicas.become_leader_or_follower(
+            LeaderAndIsrRequest(
+                controller_id=2,
+                controller_epoch=1,
+                broker_epoch=1,
+                type=1,
+                topic_states=[
+                    LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                        topic_name=topic,
+                        topic_id=topic_id(topic),
+                        partition_states=[
+                            LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                                partition_index=number,
+                                controller_epoch=1,
+                                leader=leader,
+                                leader_epoch=leader_epoch,
+                                isr=list(isr),
+                                partition_epoch=leader_epoch,
+                                replicas=list(replicas),
+                                is_new=leader_epoch == 0,
+                            )
+                        ],
+                    )
+                ],
+                live_leaders=[
+                    LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                        broker_id=broker, host_name=f"host-{broker}", port=PORTS[broker]
+                    )
+                    for broker in PORTS
+                ],
+            ),
+            7,
+        )
+        codes = [state.error_code for topic_state in response.topics for state in topic_state.partition_errors]
+        assert (response.error_code, codes) == (0, [0])
+        return self.replicas.get_partition(partition)
+
+    # A client's part.
+
+    def connect(self, client_id: str | None = "tests") -> Caller:
+        return self.calls.connect(client_id=client_id)
+
+    async def produce(self, topic: str, *values: bytes, number: int = 0, acks: int = 1, **options: Any) -> int:
+        """Appends one batch; returns its first offset."""
+        response = await self.connect().call(produce_request(topic, batch(*values, **options), number, acks), 9)
+        return produced(response).base_offset
+
+
+@asynccontextmanager
+async def data_broker(host: Host, *directories: str) -> AsyncIterator[DataBroker]:
+    """Runs until the block ends."""
+    broker = DataBroker(host, directories)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def topic_id(topic: str) -> bytes:
+    """Every topic has an id that follows from its name."""
+    return topic.encode().ljust(16, b"\x01")[:16]
+
+
+def batch(
+    *values: bytes,
+    timestamp_ms: int = 1_700_000_000_000,
+    compression: CompressionType = CompressionType.NONE,
+    **options: Any,
+) -> bytes:
+    """One batch as a producer sends it."""
+    builder = RecordBatchBuilder(compression=Compression(compression), **options)
+    for value in values:
+        builder.append(timestamp_ms, None, value)
+    return bytes(builder.build())
+
+
+def produce_request(
+    topic: str, records: bytes | None, number: int = 0, acks: int = 1, timeout_ms: int = 30_000
+) -> ProduceRequest:
+    """A request for one partition."""
+    data = ProduceRequest.PartitionProduceData(index=number, records=records)
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def produced(response: ProduceResponse) -> ProduceResponse.PartitionProduceResponse:
+    """The only partition of a response."""
+    ((partition,),) = ([*topic.partition_responses] for topic in response.responses)
+    return partition
