@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from barnabas.api.administration.config_alteration import ConfigAlterer, Keys
 from barnabas.api.config_resources import (
     ResourceType,
+    alter_each,
     check_config_names,
     null_values,
-    repeated,
-    repeated_resource,
     unknown_type,
 )
 from barnabas.api.context import RequestContext
@@ -35,18 +34,11 @@ class AlterConfigsHandler:
         self._alterer = alterer
 
     async def handle(self, _context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-        twice = repeated(request.resources)
-        results = []
-        for resource in request.resources:
-            error: KafkaError | None = None
-            try:
-                if (resource.resource_type, resource.resource_name) in twice:
-                    raise repeated_resource()
-                await self._alter(resource, validate_only=request.validate_only)
-            except KafkaError as refusal:
-                error = refusal
-            results.append(_result(resource, error))
-        return AlterConfigsResponse(responses=results)
+        async def alter(resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+            await self._alter(resource, validate_only=request.validate_only)
+
+        outcomes = await alter_each(request.resources, alter)
+        return AlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: AlterConfigsRequest, error: KafkaError

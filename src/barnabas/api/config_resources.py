@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -37,20 +37,30 @@ class NamedResource(Protocol):
 Resource = TypeVar("Resource", bound=NamedResource)
 
 
-def repeated(resources: Iterable[Resource]) -> frozenset[tuple[int, str]]:
-    """Type and name of the resources that come more than once."""
+async def alter_each(
+    resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]]
+) -> list[tuple[Resource, KafkaError | None]]:
+    """Alters one resource after another; returns each with what refused it, or None. One that comes more than once is
+    refused each time.
+    """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    return frozenset(key for key, count in counts.items() if count > 1)
+    outcomes: list[tuple[Resource, KafkaError | None]] = []
+    for resource in resources:
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(resource)
+        except KafkaError as error:
+            outcomes.append((resource, error))
+        else:
+            outcomes.append((resource, None))
+    return outcomes
 
 
 def check_config_names(configs: Sequence[NamedConfig]) -> None:
     """Raises `KafkaError` (INVALID_REQUEST) when a config comes twice."""
     if len({config.name for config in configs}) < len(configs):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-
-
-def repeated_resource() -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def null_values(names: Iterable[str]) -> KafkaError:

@@ -13,10 +13,9 @@ from barnabas.api.administration.config_alteration import ConfigAlterer, ConfigE
 from barnabas.api.administration.logger_levels import LoggerLevels
 from barnabas.api.config_resources import (
     ResourceType,
+    alter_each,
     check_config_names,
     null_values,
-    repeated,
-    repeated_resource,
     unknown_type,
 )
 from barnabas.api.context import RequestContext
@@ -41,18 +40,11 @@ class IncrementalAlterConfigsHandler:
     async def handle(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
-        twice = repeated(request.resources)
-        results = []
-        for resource in request.resources:
-            error: KafkaError | None = None
-            try:
-                if (resource.resource_type, resource.resource_name) in twice:
-                    raise repeated_resource()
-                await self._alter(resource, validate_only=request.validate_only)
-            except KafkaError as refusal:
-                error = refusal
-            results.append(_result(resource, error))
-        return IncrementalAlterConfigsResponse(responses=results)
+        async def alter(resource: Resource) -> None:
+            await self._alter(resource, validate_only=request.validate_only)
+
+        outcomes = await alter_each(request.resources, alter)
+        return IncrementalAlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
