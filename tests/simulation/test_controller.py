@@ -23,83 +23,16 @@ from barnabas.coordination.layout.topics import (
     partition_state_path,
     topic_path,
 )
-from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
-from barnabas.testing.simulated_host import Main, SimulatedMachine
+from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, SimulationLimitError, simulation_seeds
-from tests.simulation.scripted_broker import (
-    COORDINATOR_PORT,
-    SESSION_TIMEOUT_MS,
-    Disk,
-    Observations,
-    ScriptedBroker,
-    broker_main,
-    coordinator_main,
-)
+from tests.simulation.controller_cluster import BROKERS, Cluster
 
-BROKERS = (1, 2, 3)
 TOPICS = tuple(f"topic-{number}" for number in range(6))
 HEAL_SECONDS = 90.0
-
-
-@dataclass(slots=True)
-class Cluster:
-    """The machines of one simulation, and what is seen of them."""
-
-    simulation: Simulation
-    coordinator: SimulatedMachine = field(init=False)
-    brokers: dict[int, SimulatedMachine] = field(init=False)
-    seen: Observations = field(default_factory=Observations)
-    disks: dict[int, Disk] = field(default_factory=lambda: {broker_id: Disk() for broker_id in BROKERS})
-    running: dict[int, ScriptedBroker] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.coordinator = self.simulation.machine("coordinator")
-        self.coordinator.start(coordinator_main)
-        self.brokers = {broker_id: self.simulation.machine(f"broker-{broker_id}") for broker_id in BROKERS}
-        for broker_id in BROKERS:
-            self.start(broker_id)
-
-    @property
-    def settings(self) -> ClientSettings:
-        return ClientSettings(f"{self.coordinator.address}:{COORDINATOR_PORT}", SESSION_TIMEOUT_MS)
-
-    def active(self) -> list[int]:
-        return [
-            broker_id
-            for broker_id, broker in self.running.items()
-            if self.brokers[broker_id].running and broker.controller.is_active
-        ]
-
-    def start(self, broker_id: int) -> None:
-        machine = self.brokers[broker_id]
-        coordinator = self.coordinator.address
-        main = broker_main(broker_id, machine.address, coordinator, self.disks[broker_id], self.seen, self.running)
-        machine.start(main)
-
-    def shut_down_some(self, seconds: float) -> None:
-        """Stops a broker in order every now and then, for so long, and starts it again."""
-        source = self.simulation.world.random("shut down")
-        until = self.simulation.now + seconds
-
-        def come() -> None:
-            if self.simulation.now > until:
-                return
-            broker_id = source.choice(BROKERS)
-            process = self.running[broker_id]
-            process.on_stopped = lambda: self.simulation.after(source.uniform(0.5, 4.0), lambda: self.start(broker_id))
-            process.stops = True
-            self.simulation.after(source.uniform(5.0, 15.0), come)
-
-        self.simulation.after(source.uniform(0.0, 10.0), come)
-
-    def elect(self) -> int:
-        """Runs until a broker is the controller."""
-        self.simulation.run_until(lambda: bool(self.active()))
-        return self.active()[0]
 
 
 async def create_topic(client: Client, host: Host, topic: str, partitions: int, replication_factor: int) -> None:
