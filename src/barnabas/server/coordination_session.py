@@ -15,7 +15,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from barnabas.coordination.client import Client
 from barnabas.coordination.connection_string import parse_connection_string
-from barnabas.coordination.errors import ConnectionLossError, CoordinationError, OperationTimeoutError
+from barnabas.coordination.errors import (
+    ConnectionLossError,
+    CoordinationError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
 from barnabas.coordination.operations import Check, Create, Delete, Operation, SetData, ZnodeData
 from barnabas.coordination.session import ClientSettings
 from barnabas.coordination.session_state import SessionState
@@ -112,7 +117,11 @@ class CoordinationSession:
         Raises AuthFailedError and the like when the servers refuse the broker.
         """
         self._client.add_state_listener(self._state_changed)
-        await self._connect()
+        try:
+            await self._connect()
+        except SessionExpiredError:
+            # Cut off, or not running, for a whole time-out right after the first hand-shake.
+            await self._replace_client()
         self._runner = self._host.loop.create_task(self._run(), name="zookeeper-session")
 
     async def connected(self) -> None:

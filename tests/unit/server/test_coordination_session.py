@@ -91,6 +91,25 @@ def test_an_expired_session_is_followed_by_another_and_everybody_is_told_in_orde
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_first_session_that_expires_before_anybody_has_seen_it_is_followed_by_another(seed: int) -> None:
+    async def connect(host: Host) -> None:
+        session = session_on(host, Lines())
+
+        async def expired(_timeout_ms: int) -> None:
+            raise SessionExpiredError
+
+        session._client.connect = expired  # type: ignore[method-assign,assignment]
+        await session.connect()
+        assert session.state is SessionState.CONNECTED
+        assert await session.perform(Exists("/")) is not None
+        await session.close()
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        simulation.run_on(simulation.machine("broker"), connect)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_work_is_repeated_until_the_connection_is_back(seed: int) -> None:
     lines = Lines()
 
