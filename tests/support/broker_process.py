@@ -187,7 +187,9 @@ class BrokerCluster:
         )
         """How much longer than its time-out a session may live, as a factor: ZooKeeper looks once per tick."""
         self.brokers = {
-            broker_id: BrokerProcess(directory / f"broker-{broker_id}", broker_id, self.coordinator.address, overrides=overrides)
+            broker_id: BrokerProcess(
+                directory / f"broker-{broker_id}", broker_id, self.coordinator.address, overrides=overrides
+            )
             for broker_id in range(1, count + 1)
         }
 
