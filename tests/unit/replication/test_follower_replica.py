@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.replication.follower_replica import NEVER, FetchClock, FollowerReplica
+
+LAG_MAX = 30.0
+
+
+def follower() -> FollowerReplica:
+    made = FollowerReplica(2)
+    made.reset(0.0, 0, is_new_leader=True, is_in_sync=False)
+    return made
+
+
+def test_is_caught_up_when_it_fetches_from_the_end() -> None:
+    replica = follower()
+    replica.fetched(10, 0, 10, 5.0, None)
+    assert replica.caught_up_time == 5.0
+    assert replica.is_caught_up(11, 35.0, LAG_MAX)
+    assert not replica.is_caught_up(11, 35.1, LAG_MAX)
+    assert replica.is_caught_up(10, 1000.0, LAG_MAX)  # it has everything, however long ago that was
+
+
+def test_is_caught_up_at_the_last_fetch_when_it_has_what_was_there_then() -> None:
+    replica = follower()
+    replica.fetched(0, 0, 10, 5.0, None)
+    assert replica.caught_up_time == NEVER
+    replica.fetched(10, 0, 20, 6.0, None)
+    assert replica.caught_up_time == 5.0
+    replica.fetched(15, 0, 30, 7.0, None)
+    assert replica.caught_up_time == 5.0
+
+
+def test_a_new_leader_gives_members_of_the_isr_time_and_nobody_else() -> None:
+    replica = FollowerReplica(2)
+    replica.reset(100.0, 7, is_new_leader=True, is_in_sync=True)
+    assert (replica.caught_up_time, replica.fetch_time, replica.log_end_offset) == (100.0, NEVER, -1)
+    replica.reset(200.0, 7, is_new_leader=True, is_in_sync=False)
+    assert replica.caught_up_time == NEVER
+
+
+def test_a_leader_that_stays_leader_knows_its_followers_still() -> None:
+    replica = FollowerReplica(2)
+    replica.fetched(7, 1, 7, 50.0, FetchClock(50.0))
+    replica.reset(100.0, 9, is_new_leader=False, is_in_sync=True)
+    assert (replica.log_end_offset, replica.log_start_offset, replica.fetch_leader_end_offset) == (7, 1, 9)
+    assert (replica.fetch_time, replica.clock) == (100.0, None)
+
+
+def test_a_session_that_fetches_keeps_an_idle_partition_caught_up() -> None:
+    replica, clock = follower(), FetchClock(5.0)
+    replica.fetched(10, 0, 10, 5.0, clock)
+    clock.time = 1000.0  # very many requests that do not name the partition
+    replica.observe(10)
+    assert replica.caught_up_time == 1000.0
+
+
+@pytest.mark.parametrize("clock_time", [5.0, 4.0])
+def test_a_clock_that_stands_changes_nothing(clock_time: float) -> None:
+    replica = follower()
+    replica.fetched(10, 0, 10, 5.0, FetchClock(clock_time))
+    replica.observe(10)
+    assert (replica.fetch_time, replica.caught_up_time) == (5.0, 5.0)
+
+
+Event = tuple[str, int]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "fetch", "idle fetch", "look"]), st.integers(1, 5)), max_size=40))
+def test_the_clock_of_a_session_gives_what_naming_every_partition_gives(events: list[Event]) -> None:
+    """Invariant: with the clock a follower's state is what it would be if each fetch named the partition."""
+    named, implied, clock = follower(), follower(), FetchClock()
+    leader_end = offset = 0
+    now = 0.0
+    for event, number in events:
+        now += number
+        if event == "append":
+            implied.observe(leader_end)
+            leader_end += number
+        elif event == "fetch":
+            offset = min(leader_end, offset + number)
+            clock.time = now
+            for replica in (named, implied):
+                replica.fetched(offset, 0, leader_end, now, clock)
+        elif event == "idle fetch":
+            clock.time = now
+            if named.clock is not None:
+                named.fetched(offset, 0, leader_end, now, clock)
+        implied.observe(leader_end) if event == "look" else None
+    implied.observe(leader_end)
+    for field in ("log_end_offset", "caught_up_time", "fetch_time", "fetch_leader_end_offset"):
+        assert getattr(implied, field) == getattr(named, field), field
