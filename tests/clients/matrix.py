@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from tests.clients.drivers import java, kafkajs, kcat
@@ -24,6 +25,10 @@ _REASONS: dict[str, Callable[[], str | None]] = {
     kcat.KcatClient.name: kcat.reason_to_skip,
 }
 CLIENTS = tuple(_CLASSES)
+IN_PYTHON = (ConfluentClient.name, KafkaPythonClient.name, AiokafkaClient.name)
+ALL = os.environ.get("BARNABAS_ALL_CLIENTS") == "1"
+TRIED = CLIENTS if ALL else IN_PYTHON
+"""`make test` tries the clients in Python, `make test-clients` all of them."""
 
 
 def make_client(name: str, bootstrap_servers: str) -> Client:

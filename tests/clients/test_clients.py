@@ -133,6 +133,7 @@ def test_administers_topics(client: Client, unused_topic: str) -> None:
     client.administer(unused_topic)
 
 
+@pytest.mark.timeout(400)
 def test_reads_what_every_other_wrote(client: Client, written_by_all: dict[str, list[Record]]) -> None:
     skip_if_missing(client, Capability.READ_OTHERS)
     for topic, records in written_by_all.items():

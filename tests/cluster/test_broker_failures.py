@@ -145,14 +145,14 @@ def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster)
     with workload_on(cluster) as workload:
         deadline = time.monotonic() + RANDOM_SECONDS
         while time.monotonic() < deadline:
-            what = source.choice([*cluster.brokers, *cluster.brokers, "coordinator"])
+            broker_id = source.choice([*cluster.brokers, *cluster.brokers, None])
             records = source.randrange(50, 400)
-            if what == "coordinator":
+            if broker_id is None:
                 cluster.coordinator.kill()
                 progress(workload, records)
                 cluster.coordinator.start()
             else:
-                kill_and_restart(cluster, int(what), lambda: progress(workload, records))  # noqa: B023
+                kill_and_restart(cluster, broker_id, lambda: progress(workload, records))  # noqa: B023
             wait_until_whole(cluster, workload.topic, PARTITIONS)
 
 
