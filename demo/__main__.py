@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from barnabas.kernel.real_host import RealHost, run
-from barnabas.server.supervisor import ClusterPlan, ClusterStartError, Supervisor
+from barnabas.server.cluster_plan import ClusterPlan
+from barnabas.server.supervisor import ClusterStartError, Supervisor
 from demo import traffic
 from demo.flights import FLIGHT_COUNT, Flights, Totals
 

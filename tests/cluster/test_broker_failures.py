@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_process import BrokerCluster, broker_cluster
 
+from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import create_topic, leaders, metadata
 from tests.support.workload import Workload

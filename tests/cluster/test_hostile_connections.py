@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.support.broker_process import BrokerProcess, broker_cluster
 
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import request_encoder
 from barnabas.wire.messages import FetchRequest
 from tests.clients.drivers.confluent import ConfluentClient
 from tests.clients.drivers.model import Record
+from tests.support.broker_process import BrokerProcess, broker_cluster
 from tests.support.processes import resident_memory_bytes
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import create_topic, leaders, metadata
