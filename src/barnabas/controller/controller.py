@@ -308,15 +308,15 @@ class Controller:
             case Startup():
                 await self._watch_controller()
                 await self._elect()
-            case ControllerChange():
+            case ControllerChange() | Reelect():
                 await self._maybe_resign()
+                # It may be gone already, before the watch was there to say so.
+                await self._elect()
             case ControllerMoved():
                 await self._maybe_resign()
                 if self._term is not None:
                     # The znode is ours, but the epoch is not: under it nothing can be written.
                     await self._give_back()
-            case Reelect():
-                await self._maybe_resign()
                 await self._elect()
             case RegisterBrokerAndReelect():
                 if event.session == self._session:
@@ -402,6 +402,9 @@ class Controller:
         except ControllerMovedError as error:
             self._logger.info("Not elected: %s", error)
             await self._watch_controller()
+            if self._incumbent is None:
+                # Whoever was faster is gone again, and no watch has seen it.
+                self._put(Reelect())
             return
         self._logger.info("Elected controller of epoch %d (epoch version %d)", office.epoch, office.epoch_version)
         self._incumbent = Incumbent(self._settings.broker_id, self._registration.encode())
