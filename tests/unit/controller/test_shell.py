@@ -1,0 +1,173 @@
+"""The shell: repeats what was lost with a connection, and ends what belongs to a session that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import pytest
+
+from barnabas.controller.effects import (
+    SendRequests,
+    SessionOverError,
+    StateChange,
+    Steps,
+    UncleanElections,
+    WaitForFeatures,
+    operate,
+    read_children,
+    read_znodes,
+)
+from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.shell import ControllerShell
+from barnabas.coordination.errors import ConnectionLossError, NoNodeError, NotSentError, SessionExpiredError
+from barnabas.coordination.operations import GetData, Operation
+from barnabas.kernel.metrics import Meter
+from barnabas.kernel.timers import Timers
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Store:
+    """Answers each batch with the next of the given outcomes, and keeps what it was asked."""
+
+    def __init__(self, *batches: list[Any]) -> None:
+        self.batches = list(batches)
+        self.asked: list[list[str]] = []
+        self.before_answer: Callable[[], None] = lambda: None
+
+    async def submit(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        return self._answer([operation.path for operation in operations])
+
+    async def get_many(self, paths: Sequence[str]) -> list[Any]:
+        return self._answer(list(paths))
+
+    async def get_children_names_of_many(self, paths: Sequence[str]) -> list[Any]:
+        return self._answer(list(paths))
+
+    def _answer(self, paths: list[str]) -> list[Any]:
+        self.asked.append(paths)
+        self.before_answer()
+        return self.batches.pop(0)
+
+
+class Features:
+    def __init__(self) -> None:
+        self.waited: list[tuple[int, float]] = []
+
+    async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
+        self.waited.append((epoch, timeout_ms))
+
+
+def shell_on(store: Store, features: Features | None = None) -> ControllerShell:
+    loop = asyncio.get_running_loop()
+    return ControllerShell(
+        cast("Any", store),
+        ControllerSettings(1, "PLAINTEXT", zookeeper_connection_timeout_ms=77),
+        features or Features(),
+        timers=Timers(loop),
+        state_change_logger=logging.getLogger("state.change.logger"),
+        unclean_elections=Meter(loop.time),
+    )
+
+
+def read_all(*paths: str) -> Steps[list[Any]]:
+    return (yield from operate([GetData(path) for path in paths]))
+
+
+def test_only_what_was_lost_is_repeated_until_it_is_answered(run: Run) -> None:
+    async def scenario() -> None:
+        gone = NoNodeError("/b")
+        store = Store(["a", ConnectionLossError(), gone, NotSentError()], [NotSentError(), "d"], ["b"])
+        assert await shell_on(store).run(read_all("/a", "/x", "/b", "/d")) == ["a", "b", gone, "d"]
+        assert store.asked == [["/a", "/x", "/b", "/d"], ["/x", "/d"], ["/x"]]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("read", [read_znodes, read_children])
+def test_reads_in_bulk_are_repeated_too(run: Run, read: Callable[[list[str]], Steps[list[Any]]]) -> None:
+    async def scenario() -> None:
+        store = Store(["a", ConnectionLossError()], ["b"])
+        assert await shell_on(store).run(read(["/a", "/b"])) == ["a", "b"]
+        assert store.asked == [["/a", "/b"], ["/b"]]
+
+    run(scenario())
+
+
+def test_the_end_of_the_session_is_thrown_into_the_event(run: Run) -> None:
+    async def scenario() -> None:
+        with pytest.raises(SessionOverError):
+            await shell_on(Store([SessionExpiredError()])).run(read_all("/a"))
+
+    run(scenario())
+
+
+def test_an_answer_that_comes_after_the_end_of_the_session_is_not_used(run: Run) -> None:
+    async def scenario() -> None:
+        store = Store(["of the next session"])
+        shell = shell_on(store)
+        store.before_answer = shell.session_over
+        with pytest.raises(SessionOverError):
+            await shell.run(read_all("/a"))
+
+    run(scenario())
+
+
+def test_what_was_lost_is_not_repeated_in_another_session(run: Run) -> None:
+    async def scenario() -> None:
+        store = Store([ConnectionLossError()])
+        shell = shell_on(store)
+        asyncio.get_running_loop().call_later(0.01, shell.session_over)
+        with pytest.raises(SessionOverError):
+            await shell.run(read_all("/a"))
+        assert store.asked == [["/a"]]
+
+    run(scenario())
+
+
+def test_a_step_may_handle_what_failed(run: Run) -> None:
+    def steps() -> Steps[str]:
+        try:
+            yield (WaitForFeatures(3),)
+        except TimeoutError:
+            return "handled"
+        return "not thrown"
+
+    async def scenario() -> None:
+        class Late(Features):
+            async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
+                raise TimeoutError
+
+        assert await shell_on(Store(), Late()).run(steps()) == "handled"
+        features = Features()
+        assert await shell_on(Store(), features).run(steps()) == "not thrown"
+        assert features.waited == [(3, 77)]
+
+    run(scenario())
+
+
+def test_lines_are_logged_elections_counted_and_requests_need_channels(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def steps() -> Steps[None]:
+        yield (StateChange(logging.WARNING, "100% done"), UncleanElections(3), SendRequests(()))
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        meter = Meter(loop.time)
+        shell = ControllerShell(
+            cast("Any", Store()),
+            ControllerSettings(1, "PLAINTEXT"),
+            Features(),
+            timers=Timers(loop),
+            state_change_logger=logging.getLogger("state.change.logger"),
+            unclean_elections=meter,
+        )
+        await shell.run(steps())
+        assert meter.count == 3
+
+    run(scenario())
+    assert "100% done" in caplog.text
