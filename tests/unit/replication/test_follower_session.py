@@ -26,6 +26,10 @@ def nothing() -> Iterable[Wanted]:
     raise AssertionError("all partitions were asked for")
 
 
+def identity(session: FollowerSession) -> tuple[int, int]:
+    return session.session_id, session.epoch
+
+
 def opened(*numbers: int) -> FollowerSession:
     """A session that fetches these partitions from 0."""
     session = FollowerSession()
@@ -39,7 +43,7 @@ def test_opens_with_all_partitions_and_goes_on_with_what_changed() -> None:
     composition = session.compose((), lambda: [(partition(0), at(0)), (partition(1), at(0)), (partition(2), None)])
     assert composition is not None
     assert [name for name, _ in composition.fetched] == [partition(0), partition(1)]
-    assert (session.session_id, session.epoch) == (0, 0)
+    assert identity(session) == (0, 0)
     assert session.answered(77, ErrorCode.NONE)
     assert session.epoch == 1
     composition = session.compose([(partition(1), at(5)), (partition(0), at(0))], nothing)
@@ -73,13 +77,13 @@ def test_a_leader_that_keeps_no_session_gets_full_requests() -> None:
 def test_errors_of_the_session_open_another() -> None:
     session = opened(0)
     assert not session.answered(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    assert (session.session_id, session.epoch) == (0, 0)
+    assert identity(session) == (0, 0)
     session = opened(0)
     assert not session.answered(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-    assert (session.session_id, session.epoch) == (77, 0)  # closes the old one
+    assert identity(session) == (77, 0)  # closes the old one
     session = opened(0)
     session.failed()
-    assert (session.session_id, session.epoch) == (77, 0)
+    assert identity(session) == (77, 0)
 
 
 def test_epochs_begin_again_at_1() -> None:
@@ -91,11 +95,11 @@ def test_epochs_begin_again_at_1() -> None:
 
 def test_knows_whether_all_topics_have_ids() -> None:
     session = opened(0)
-    assert session.has_topic_ids
-    session.compose([(partition(1), at(0, ZERO_UUID))], nothing)
-    assert not session.has_topic_ids
-    session.compose([(partition(1), None)], nothing)
-    assert session.has_topic_ids
+    known = [session.has_topic_ids]
+    for position in (at(0, ZERO_UUID), None):
+        session.compose([(partition(1), position)], nothing)
+        known.append(session.has_topic_ids)
+    assert known == [True, False, True]
 
 
 Changes = list[tuple[int, int | None]]
