@@ -1,6 +1,6 @@
 """The replicated log on disk, in the files of Apache Kafka 3.9.
 
-Here: the names and small files of a log directory, the indexes, the segment, leader epochs, producer state. Not here
-yet: the log of a partition made of these (high watermark, retention, recovery over all segments), the manager of
-several log directories, the cleaner.
+`LogManager` has a `PartitionLog` for each replica, over one or several log directories. A log is made of segments with
+their indexes, leader epochs and the state of producers; `log_loader` puts right what a crash has left; the write queue
+says when an append counts as written. Not here yet: the cleaner, and tiered storage.
 """

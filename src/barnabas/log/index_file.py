@@ -33,13 +33,16 @@ class IndexFile:
         self.base_offset = base_offset
         self._entries_max = size_bytes_max // self.ENTRY.size
         self._descriptor: int | None = None
+        self._is_to_be_made = False
         self._written_count = 0
         self._unwritten = bytearray()
 
     def create(self) -> None:
-        """Makes the file anew, empty."""
+        """Begins anew, empty. The file is made, or emptied, when it is first written or synced: a partition without
+        records, of which there may be thousands, costs no file for its indexes.
+        """
         self.close()
-        self._descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self._is_to_be_made = True
         self._written_count = 0
         self._unwritten.clear()
 
@@ -107,7 +110,11 @@ class IndexFile:
         self._loaded()
 
     def write(self) -> None:
-        """Brings new entries to the file. A failure leaves them to be written again, at the same place."""
+        """Brings new entries to the file, which is there then. A failure leaves them to be written again, at the same
+        place.
+        """
+        if self._is_to_be_made:
+            self._open()
         if not self._unwritten:
             return
         size = self.ENTRY.size
@@ -127,5 +134,7 @@ class IndexFile:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = self._files.open(self.path, os.O_RDWR)
+            is_new = self._is_to_be_made
+            self._descriptor = self._files.open(self.path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if is_new else 0))
+            self._is_to_be_made = False
         return self._descriptor

@@ -1,8 +1,8 @@
 """The leader epochs of a partition: in which epoch each offset was written (KIP-101, KIP-279).
 
 Epochs and start offsets both increase. The cache is a plain state machine; its owner brings it to
-`leader-epoch-checkpoint`: before the append that begins an epoch counts as written, and some time after a truncation,
-since a checkpoint that has too many entries is put right at the next load, while one that lacks any could not be.
+`leader-epoch-checkpoint` before the recovery point passes the start of an epoch: above it, a recovery finds every epoch
+in the batches again, below it nobody looks. A checkpoint that has too many entries is put right at the next load.
 """
 
 from __future__ import annotations

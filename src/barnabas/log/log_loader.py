@@ -118,6 +118,8 @@ class _Loading:
         epochs.truncate_from_start(start_offset)
         self._remove_stray_snapshots(end_offset)
         producers.log_start_moved(start_offset)
+        for segment in self.segments:
+            segment.rest()
         topic_id, has_metadata = self._read_topic_id()
         return LoadedLog(
             directory=self.directory,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
@@ -34,6 +34,9 @@ from barnabas.log.reading import LogReader
 from barnabas.log.start_up import LogStartUp
 from barnabas.log.write_queue import WriteQueue
 from barnabas.wire.errors import ErrorCode, KafkaError
+
+_CLOSED_AT_ONCE: Final = 16
+"""Syncs of several files at a time share the journal of their file system."""
 
 
 class NoLogDirectoryError(Exception):
@@ -343,7 +346,8 @@ class LogManager:
         self._logger.info("Shutting down.")
         self._tasks.cancel()
         self._deletions.close()
-        limit = asyncio.Semaphore(max(1, self.settings.recovery_threads_per_data_dir) * len(self.directories))
+        at_once = max(_CLOSED_AT_ONCE, self.settings.recovery_threads_per_data_dir * len(self.directories))
+        limit = asyncio.Semaphore(at_once)
 
         async def close_log(log: PartitionLog) -> None:
             async with limit:

@@ -233,6 +233,15 @@ class Segment:
         finally:
             self.let_go()
 
+    def rest(self) -> None:
+        """Closes the descriptors of a segment that was loaded; they are opened again when they are needed."""
+        self.offset_index.close()
+        self.time_index.close()
+        self.transaction_index.close()
+        if self._descriptor is not None and not self._pending:
+            self._files.close(self._descriptor)
+            self._descriptor = None
+
     def pin(self) -> None:
         """Keeps the descriptors open, for work off the loop that uses them, until `unpin`."""
         self._pins += 1
@@ -439,7 +448,8 @@ class Segment:
     def _open(self) -> int:
         if self._descriptor is None:
             self._descriptor = self._files.open(self.path, os.O_RDWR)
-            self._written_bytes = self.size_bytes = self._files.size(self._descriptor)
+            self._written_bytes = self._files.size(self._descriptor)
+            self.size_bytes = self._written_bytes + len(self._pending)
         return self._descriptor
 
     def _write(self, data: Buffer) -> None:

@@ -260,7 +260,8 @@ def test_counts_and_lets_go_of_descriptors(directory: Path) -> None:
     segment = make(directory)
     assert segment.descriptor_count == 0
     segment.create()
-    assert segment.descriptor_count == 3
+    assert segment.descriptor_count == 1
     perform_sync(RealFiles(), segment.prepare_sync())
+    assert segment.descriptor_count == 3
     segment.close()
     assert segment.descriptor_count == 0
