@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import Uuid
+from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd, LeaderEpochCache
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
@@ -21,6 +23,12 @@ class Entry(NamedTuple):
     value: object
 
 
+class FollowerAppend(NamedTuple):
+    """As much of `AppendResult` as a fetcher looks at."""
+
+    size_bytes: int
+
+
 class MemoryLog:
     """As much of `PartitionLog` as replication uses; records are lists of values, or of entries for followers."""
 
@@ -34,6 +42,8 @@ class MemoryLog:
         self.high_watermark = 0
         self.leader_epochs = LeaderEpochCache()
         self.is_offline = False
+        self.check: Callable[[], object] = lambda: None
+        """Called before each append of a follower; may raise."""
 
     @property
     def as_log(self) -> PartitionLog:
@@ -54,11 +64,13 @@ class MemoryLog:
             self._add(Entry(self.log_end_offset, leader_epoch, value))
         return first
 
-    def append_as_follower(self, records: Any, _leader_epoch: int | None = None) -> object:
+    def append_as_follower(self, records: Any, _leader_epoch: int | None = None) -> FollowerAppend | None:
+        self.check()
+        if records and records[0].offset < self.log_end_offset:
+            raise UnexpectedOffsetError(records[0].offset, self.log_end_offset)
         for entry in records:
-            assert entry.offset == self.log_end_offset
             self._add(entry)
-        return self if records else None
+        return FollowerAppend(len(records)) if records else None
 
     def _add(self, entry: Entry) -> None:
         self.leader_epochs.assign(entry.epoch, entry.offset)
