@@ -245,12 +245,10 @@ def _write_double(value: float) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return text
-    mantissa, _, exponent = f"{value:.{max(1, _significant_digits(text) - 1)}E}".partition("E")
-    return f"{mantissa}E{int(exponent)}"
-
-
-def _significant_digits(text: str) -> int:
-    return len(text.partition("e")[0].replace(".", "").replace("-", "").strip("0"))
+    # The shortest digits that read back as the value, with the point behind the first.
+    digits = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
+    exponent = int(f"{value:.16E}".partition("E")[2])
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{exponent}"
 
 
 def _write(value: object) -> str:
