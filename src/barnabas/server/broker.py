@@ -156,8 +156,6 @@ class Broker:
             return Identity(self.config.broker_id, cluster_id)
         if stored is not None:
             return Identity(stored, cluster_id)
-        if not self._settings.broker_id_generation_enable:
-            raise BrokerStartError("broker.id is not given, and broker.id.generation.enable forbids to generate one")
         reserved = self._settings.reserved_broker_id_max
         generated = await self._again(lambda: generate_broker_id(self._session, reserved))
         self._logger.info("Generated the broker id %d", generated)

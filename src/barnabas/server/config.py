@@ -59,7 +59,6 @@ class MetricsSettings:
 class LifecycleSettings:
     """How a broker begins and ends."""
 
-    broker_id_generation_enable: bool = setting("broker.id.generation.enable", bool)
     reserved_broker_id_max: int = setting("reserved.broker.max.id", int)
     controlled_shutdown_enable: bool = setting("controlled.shutdown.enable", bool)
     controlled_shutdown_retries_max: int = setting("controlled.shutdown.max.retries", int)

@@ -26,6 +26,7 @@ THROUGH_CONFIG = {
     "control.plane.listener.name": "config.broker_listeners",
     "broker.id": "BrokerConfig.broker_id",
     "node.id": "BrokerConfig.broker_id",
+    "broker.id.generation.enable": "config.broker_checks",
     "log.dir": "BrokerConfig.log_dirs",
     "log.dirs": "BrokerConfig.log_dirs",
     "zookeeper.connection.timeout.ms": "config.derived",

@@ -1,0 +1,221 @@
+"""One production broker from start to stop, in virtual time: what it refuses, what it keeps, how it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, broker_id_path
+from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
+from barnabas.coordination.operations import Exists, GetChildrenNames
+from barnabas.kernel.host import Host
+from barnabas.kernel.logs import Logs
+from barnabas.log.directory_files import read_meta_properties
+from barnabas.server.broker import Broker
+from barnabas.server.config import read_server_config
+from barnabas.server.errors import BrokerStartError
+from barnabas.server.lifecycle import BrokerState
+from barnabas.testing.simulation import Simulation, simulation_seeds
+from tests.unit.server.coordinated import TIMEOUT_MS, Lines, session_on, start_coordinator, until
+
+SEEDS = simulation_seeds(2)
+Work = Callable[[Broker, Host], Coroutine[Any, Any, Any]]
+
+
+def broker_on(host: Host, lines: Lines, *overrides: str) -> Broker:
+    text = "\n".join(
+        [
+            "listeners=PLAINTEXT://:0",
+            "zookeeper.connect=coordinator:2181",
+            f"zookeeper.session.timeout.ms={TIMEOUT_MS}",
+            "log.dirs=/data/one,/data/two",
+        ]
+    )
+    return Broker(read_server_config(text, "test", overrides), host, Logs(host.name, host.clock, lines))
+
+
+def running(work: Work, lines: Lines, *overrides: str) -> Callable[[Host], Coroutine[Any, Any, Any]]:
+    """A main that starts a broker, does the work when it is ready, and stops it."""
+
+    async def main(host: Host) -> Any:
+        broker = broker_on(host, lines, *overrides)
+        try:
+            await broker.start()
+            await broker.ready()
+            return await work(broker, host)
+        finally:
+            await broker.stop()
+            assert broker.state is BrokerState.NOT_RUNNING
+
+    return main
+
+
+async def nothing(broker: Broker, _host: Host) -> int:
+    return broker.broker_id
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_without_an_id_gets_one_and_keeps_it(seed: int) -> None:
+    lines = Lines()
+
+    async def look(broker: Broker, host: Host) -> int:
+        for path in ("/data/one", "/data/two"):
+            found = read_meta_properties(host.files, path)
+            assert found is not None
+            assert (found.broker_id, found.cluster_id) == (broker.broker_id, broker.cluster_id)
+        assert broker.state is BrokerState.RUNNING
+        assert broker.endpoints[0].port == broker.endpoints[0].port != 0
+        assert broker.endpoints[0].host == host.name
+        return broker.broker_id
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        assert simulation.run_on(machine, running(look, lines)) == 1001
+        assert simulation.run_on(machine, running(look, lines)) == 1001
+        assert simulation.run_on(simulation.machine("other"), running(look, lines)) == 1002
+    assert "Controlled shutdown completed" in lines
+
+
+def test_directories_of_another_broker_are_refused_before_anything_is_registered() -> None:
+    async def registered(host: Host) -> list[str]:
+        session = session_on(host, Lines())
+        await session.connect()
+        names = await session.perform(GetChildrenNames(BROKER_IDS_PATH))
+        await session.close()
+        return names
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        assert simulation.run_on(machine, running(nothing, Lines(), "broker.id=4")) == 4
+        with pytest.raises(BrokerStartError, match="belong to broker 4"):
+            simulation.run_on(machine, running(nothing, Lines(), "broker.id=5"))
+        assert simulation.run_on(simulation.machine("observer"), registered) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stop_leaves_a_clean_directory_and_no_znode(seed: int) -> None:
+    lines = Lines()
+
+    async def gone(host: Host) -> bool:
+        session = session_on(host, Lines())
+        await session.connect()
+        found = await session.perform(Exists(broker_id_path(4)))
+        await session.close()
+        return found is None
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        simulation.run_on(machine, running(nothing, lines, "broker.id=4"))
+        assert simulation.run_on(simulation.machine("observer"), gone)
+
+        async def files(host: Host) -> list[bool]:
+            return [host.files.exists(f"/data/{name}/.kafka_cleanshutdown") for name in ("one", "two")]
+
+        assert simulation.run_on(machine, files) == [True, True]
+        simulation.run_on(machine, running(nothing, lines, "broker.id=4"))
+    assert "Stopped" in lines
+    assert " ERROR " not in lines
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_waits_for_its_coordinator_and_can_be_stopped_meanwhile(seed: int) -> None:
+    async def stop_while_starting(host: Host) -> float:
+        broker = broker_on(host, Lines(), "broker.id=4")
+        starting = host.loop.create_task(broker.start())
+        await until(lambda: host.loop.time() > 30)
+        assert not starting.done()
+        starting.cancel()
+        began = host.loop.time()
+        await broker.stop()
+        return host.loop.time() - began
+
+    with Simulation(seed) as simulation:
+        simulation.machine("coordinator")
+        assert simulation.run_on(simulation.machine("broker"), stop_while_starting, 120) < 5.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_expired_session_leads_to_a_new_registration_and_the_same_cluster(seed: int) -> None:
+    async def outlive(broker: Broker, _host: Host) -> tuple[int, int]:
+        first = broker.rooms.registration.broker_epoch
+        await until(lambda: broker.rooms.registration.broker_epoch != first)
+        await until(lambda: broker.rooms.controller.is_active)
+        return first, broker.rooms.registration.broker_epoch
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        process = machine.start(running(outlive, Lines(), "broker.id=4"))
+        simulation.run_for(5.0)
+        machine.pause()
+        simulation.run_for(2 * TIMEOUT_MS / 1000)
+        machine.resume()
+        simulation.run_until(lambda: process.ended, 120)
+        first, second = process.result()
+        assert second > first
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_failed_directory_is_announced_and_the_last_one_ends_the_broker(seed: int) -> None:
+    lines = Lines()
+
+    async def fail(broker: Broker, host: Host) -> str:
+        manager = broker.rooms.storage.log_manager
+        session = session_on(host, Lines())
+        await session.connect()
+        manager.fail_directory(manager.live_directories[0], OSError(5, "Input/output error"))
+        while not await session.perform(GetChildrenNames(LOG_DIR_EVENTS_PATH)):
+            await until(lambda: True)
+        assert not broker.failure.done()
+        manager.fail_directory(manager.live_directories[0], OSError(5, "Input/output error"))
+        await session.close()
+        return await broker.failure
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        reason = simulation.run_on(simulation.machine("broker"), running(fail, lines, "broker.id=4"))
+    assert "Every log directory is offline" in reason
+
+
+def test_a_directory_in_use_is_refused() -> None:
+    async def lock(host: Host) -> None:
+        host.files.make_directories("/data/two")
+        descriptor = host.files.open("/data/two/.lock", os.O_RDWR | os.O_CREAT)
+        assert host.files.lock(descriptor)
+        await host.loop.create_future()
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        machine.start(lock, name="other")
+        simulation.run_for(1.0)
+        with pytest.raises(BrokerStartError, match="in use by another broker"):
+            simulation.run_on(machine, running(nothing, Lines(), "broker.id=4"))
+
+
+def test_what_there_is_not_yet_is_refused_at_the_start() -> None:
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        with pytest.raises(BrokerStartError, match="SSL, which is not supported yet"):
+            simulation.run_on(
+                simulation.machine("broker"),
+                running(nothing, Lines(), "listeners=SSL://:0", "security.inter.broker.protocol=SSL"),
+            )
+
+
+def test_rooms_are_asked_for_after_the_start_only() -> None:
+    async def ask(host: Host) -> None:
+        broker = broker_on(host, Lines(), "broker.id=4")
+        with pytest.raises(RuntimeError, match="not started yet"):
+            _ = broker.rooms
+        await broker.stop()
+        assert broker.state is BrokerState.NOT_RUNNING
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("broker"), ask)
