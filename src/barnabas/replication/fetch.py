@@ -95,7 +95,9 @@ class DelayedFetch(DelayedOperation):
             self._watcher = _ScopeWatcher(self)
         for item in self._scope.items():
             partition = self._fetches.reader.find_partition(item)
-            if partition is not None and self._watcher is not None:
+            if partition is None:
+                continue  # it has been said to be unknown, and does not end the wait for the others
+            if self._watcher is not None:
                 self._watcher.watch(item, partition)
             self.partition_changed(item)
 
