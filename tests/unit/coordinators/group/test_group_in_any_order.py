@@ -241,6 +241,7 @@ class AnyOrder(RuleBasedStateMachine):
         if group.state not in (GroupState.STABLE, GroupState.EMPTY) or not self.is_clean:
             return
         other = GroupWorld()
+        other.scheduler.tasks["delete-expired-group-metadata"].cancel()  # an unused group would be gone at once
         other.log.batches, other.log.end_offsets = self.world.log.batches, self.world.log.end_offsets
         other.elect("g", 99)
         try:
