@@ -10,6 +10,9 @@ from barnabas.kernel.transitions import TransitionTable
 class PartitionState(enum.Enum):
     """A new partition has replicas and never had a leader; an online one has a leader; an offline one had."""
 
+    # A failover looks states up for every replica; that of `enum` is a function in Python, over the name.
+    __hash__ = object.__hash__
+
     NEW = 0
     ONLINE = 1
     OFFLINE = 2

@@ -24,6 +24,9 @@ class ReplicaState(enum.Enum):
     succeeded, or cannot go on for now.
     """
 
+    # A failover looks states up for every replica; that of `enum` is a function in Python, over the name.
+    __hash__ = object.__hash__
+
     NEW = 1
     ONLINE = 2
     OFFLINE = 3

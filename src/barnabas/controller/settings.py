@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTITIONS_PER_BATCH = 5_000
+PARTITIONS_PER_BATCH = 2_000
 """How many partitions a controller that takes over handles at a time. Between two such batches the loop of the broker
 does everything else, so that a cluster of many partitions does not cost the controller its session.
 """
+TOPICS_PER_BATCH = 200
+"""How many topics it reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
-from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
@@ -113,16 +113,18 @@ class ControllerTerm:
         for broker in brokers.values():
             context.add_live_broker(broker)
         names = yield from self._topic_reader.read_names()
-        znodes = yield from self._topic_reader.read_with_ids(names, context.epoch_version)
-        for topic, znode in znodes.items():
-            self._topics.add(topic, znode)
+        partition_count = 0
+        for start in range(0, len(names), TOPICS_PER_BATCH):
+            batch = names[start : start + TOPICS_PER_BATCH]
+            znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version)
+            partition_count += sum(len(self._topics.add(topic, znode)) for topic, znode in znodes.items())
         yield from self._refresh(context.partitions)
         yield (ChangeChannels(opened=tuple(brokers.values())),)
         self._logger.info(
             "Loaded the context: brokers %s, %d topics, %d partitions",
             list(brokers),
-            len(znodes),
-            sum(len(znode.assignment.partitions) for znode in znodes.values()),
+            len(context.topics),
+            partition_count,
         )
 
     def _refresh(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
