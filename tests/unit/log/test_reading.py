@@ -1,0 +1,101 @@
+"""Bytes of a log, with the page cache and without."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas.kernel.host import READ_CACHED_ONLY
+from barnabas.kernel.real_files import RealFiles
+from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.reading import LogReader
+from barnabas.log.segment import ReadPlan
+from tests.unit.log.log_broker import LogBroker, records
+
+WithBroker = Callable[..., Any]
+
+
+class ColdFiles(RealFiles):
+    """Nothing is cached, as far as `error` says; reads are short."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def preadv(self, descriptor: int, buffers: Any, offset: int, flags: int = 0, /) -> int:
+        if flags == READ_CACHED_ONLY and flags:
+            raise self.error
+        return RealFiles.preadv(descriptor, [memoryview(buffers[0])[:7]], offset)
+
+
+def plan_of(broker: LogBroker) -> ReadPlan:
+    """Everything that is in a log of some batches."""
+    log = broker.log()
+    for number in range(5):
+        log.append_as_leader(records(b"%d" % number * 30), 0)
+    plan = log.read(0, 10_000, ReadIsolation.LOG_END, has_minimum=True).plan
+    assert plan is not None
+    return plan
+
+
+def test_reads_what_is_cached_at_once(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        plan = plan_of(broker)
+        reader = LogReader(broker.host)
+        data = reader.read_cached(plan)
+        assert data is None or data == RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
+        assert await reader.read_all([plan, plan]) == [RealFiles.pread(plan.descriptor, plan.length_bytes, 0)] * 2
+
+    with_broker(main)
+
+
+@pytest.mark.parametrize("error", [BlockingIOError(), OSError(errno.EOPNOTSUPP, "not supported")])
+def test_reads_off_the_loop_what_is_not_cached(with_broker: WithBroker, error: OSError) -> None:
+    async def main(broker: LogBroker) -> None:
+        plan = plan_of(broker)
+        expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
+        reader = LogReader(replace(broker.host, files=ColdFiles(error)))
+        assert reader.read_cached(plan) is None
+        assert await reader.read_all([plan]) == [expected]
+        assert reader.cold_reads == 1
+        assert not plan.segment.is_pinned
+
+    with_broker(main)
+
+
+def test_a_segment_stays_open_while_somebody_reads_it(with_broker: WithBroker) -> None:
+    """Even when the reader is cancelled and the log deleted: its descriptor's number must not become another file's."""
+
+    async def main(broker: LogBroker) -> None:
+        plan = plan_of(broker)
+        expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
+        reader = LogReader(broker.host)
+        reading = asyncio.ensure_future(reader.read(plan))
+        cancelled = asyncio.ensure_future(reader.read(plan))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        plan.segment.let_go()
+        assert plan.segment.descriptor_count > 0
+        assert await reading == expected
+        while plan.segment.is_pinned:
+            await asyncio.sleep(0)
+        assert plan.segment.descriptor_count == 0
+
+    with_broker(main)
+
+
+def test_gives_less_where_the_log_was_cut_off(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        plan = plan_of(broker)
+        log = broker.log()
+        await log.truncate_to(2)
+        assert LogReader(broker.host).read_cached(plan) is None
+        assert len(await LogReader(broker.host).read(plan)) == log.size_bytes < plan.length_bytes
+
+    with_broker(main)
