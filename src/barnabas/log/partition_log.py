@@ -24,6 +24,7 @@ from barnabas.log.appending import (
     header_of,
     marker_in,
 )
+from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
 from barnabas.log.local_log import LocalLog
@@ -294,13 +295,15 @@ class PartitionLog(LocalLog):
         """Where the batches from `offset` on lie, as far as this reader may see.
 
         `has_minimum` lets the first batch be larger than `bytes_max`. Raises KafkaError: OFFSET_OUT_OF_RANGE outside of
-        the log, KAFKA_STORAGE_ERROR where the directory has failed.
+        the log, KAFKA_STORAGE_ERROR where the directory has failed, CORRUPT_MESSAGE where the files are damaged.
         """
         self._check_readable(offset)
         try:
             return plan_log_read(self, offset, bytes_max, isolation, has_minimum)
         except OSError as error:
             raise self._storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
 
     def bytes_from(self, offset: int, isolation: ReadIsolation) -> int:
         """How many bytes a read from `offset` could give now; raises as `read`."""
@@ -309,6 +312,8 @@ class PartitionLog(LocalLog):
             return available_bytes(self, offset, isolation)
         except OSError as error:
             raise self._storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
 
     async def list_offset(self, timestamp_ms: int) -> ListedOffset | None:
         """The offset for a timestamp, or for one of the numbers that ListOffsets has for places (-2 to -5).
@@ -320,6 +325,8 @@ class PartitionLog(LocalLog):
             return await list_offset(self, self._services.host, timestamp_ms)
         except OSError as error:
             raise self._storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
 
     def active_producers(self) -> list[ProducerEntry]:
         """For DescribeProducers."""

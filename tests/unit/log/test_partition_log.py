@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -334,3 +335,24 @@ def test_flush_messages_delays_the_acknowledgement_until_the_sync(with_broker: W
             assert log.recovery_point == log.log_end_offset
 
     with_broker(main, config=LogConfig(flush_messages=1))
+
+
+def test_damage_that_a_read_meets_is_said(with_broker: WithBroker) -> None:
+    async def write(broker: LogBroker) -> None:
+        log = broker.log()
+        for _ in range(5):
+            log.append_as_leader(records(b"x" * 20), 0)
+
+    async def read(broker: LogBroker) -> None:
+        log = broker.manager.logs[FLIGHTS]
+        log.segments.active.become_inactive()  # what is in memory of the last batches goes
+        path = Path(log.segments.active.path)
+        data = bytearray(path.read_bytes())
+        data[8:12] = bytes(4)
+        path.write_bytes(data)
+        with pytest.raises(KafkaError) as caught:
+            log.read(3, 100, ReadIsolation.LOG_END, has_minimum=True)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert not log.is_offline
+
+    with_broker(write, read)
