@@ -148,6 +148,11 @@ class FetchReader:
                 read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
                 if updates_followers and parameters.is_from_follower and read.diverging is None:
                     self._update_follower(parameters, item, partition, leader_end_offset, now, clock)
+                    if log.high_watermark != read.high_watermark:
+                        # This very fetch has moved it; the follower need not wait for the next to learn so.
+                        read = read._replace(
+                            high_watermark=log.high_watermark, last_stable_offset=log.last_stable_offset
+                        )
             except Exception as error:  # noqa: BLE001 - sorted there
                 read = self._refused(item, error)
             if read.size_bytes:
