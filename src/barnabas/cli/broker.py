@@ -39,6 +39,8 @@ def command(
 
     Prints one line when it is ready, and stops in order, its leaders moved away, on SIGTERM or Ctrl-C.
     """
+    # First, as importing makes much that stays.
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     import socket
 
     from barnabas.config.broker_config import BrokerConfigError
@@ -53,7 +55,6 @@ def command(
     except (BrokerConfigError, OSError) as error:
         click.echo(f"barnabas broker: {error}", err=True)
         sys.exit(1)
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     raise_open_files_limit()
     # The name is what this broker tells others of itself where advertised.listeners has none.
     name = socket.gethostname()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 COMMAND = [sys.executable, "-m", "barnabas.cli"]
 HEAVY = {
@@ -68,10 +70,50 @@ def test_help_loads_nothing_heavy() -> None:
     assert HEAVY.isdisjoint(modules.split())
 
 
-def test_every_command_has_its_own_help() -> None:
-    done = run("coordinator", "--help")
+@pytest.mark.parametrize(
+    ("command", "option"), [("broker", "--override"), ("coordinator", "--data"), ("up", "--brokers")]
+)
+def test_every_command_has_its_own_help(command: str, option: str) -> None:
+    done = run(command, "--help")
     assert done.returncode == 0
-    assert "--data" in done.stdout
+    assert option in done.stdout
+    assert "--stop-with-parent" not in done.stdout
+
+
+def test_a_broker_says_everything_that_is_wrong_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=x\nlog.retention.hours=soon\n")
+    done = run("broker", str(file), "--override", "nonsense")
+    assert done.returncode == 1
+    for problem in ("broker.id", "log.retention.hours", "'nonsense' must have the form key=value", "zookeeper.connect"):
+        assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_without_its_coordinator_waits_and_stops_when_it_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"zookeeper.connect=127.0.0.1:1\nlog.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://127.0.0.1:0\n"
+        f"barnabas.logs.directory={tmp_path / 'logs'}\nbarnabas.logs.levels=kafka.server=DEBUG\n"
+    )
+    process = subprocess.Popen(
+        [*COMMAND, "broker", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    log = tmp_path / "logs" / "server.log"
+    wait_until(lambda: log.exists() and "Starting" in log.read_text(), "it starts")
+    process.send_signal(signal.SIGTERM)
+    said, errors = process.communicate(timeout=60)
+    assert (process.returncode, said, errors) == (0, "", "")
+    assert (tmp_path / "logs" / "state-change.log").read_text() == ""
+    assert "Stopped" in log.read_text()
+
+
+def test_levels_that_there_are_not_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.connect=127.0.0.1:1\nbarnabas.logs.levels=root=LOUD\n")
+    done = run("broker", str(file))
+    assert done.returncode == 1
+    assert "'LOUD' is no log level" in done.stderr
 
 
 def test_an_unknown_command_is_named() -> None:
