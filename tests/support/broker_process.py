@@ -17,7 +17,7 @@ from tests.support.zookeeper import ZooKeeperEnsemble
 
 READY_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 60.0
-# Of the ensembles in tests/support/zookeeper.py.
+# Of either coordinator: as in tests/support/zookeeper.py. Sessions may be as short as two ticks.
 ZOOKEEPER_TICK_MS = 500
 _SOURCE_DIRECTORY = Path(__file__).resolve().parents[2] / "src"
 _COMMAND = (sys.executable, "-m", "barnabas.cli", "broker")
@@ -47,7 +47,7 @@ class Coordinator(Protocol):
 
 class _Embedded:
     def __init__(self, directory: Path) -> None:
-        self._server = EmbeddedCoordinator(directory)
+        self._server = EmbeddedCoordinator(directory, options=("--tick-time", str(ZOOKEEPER_TICK_MS)))
         self.address = self._server.address
         self.process = self._server.process
 

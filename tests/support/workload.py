@@ -163,6 +163,9 @@ class Workload:
         """Commits, and holds what the group then says against what it said before: offsets never go back."""
         try:
             for committed in consumer.commit(asynchronous=False):
+                if committed.offset < 0:
+                    # Nothing was read of this partition since it was assigned, so nothing was committed.
+                    continue
                 before = self._committed.get(committed.partition, 0)
                 if committed.error is None and committed.offset < before:
                     self._group_failures.append(f"{committed.partition}: {committed.offset} after {before}")
