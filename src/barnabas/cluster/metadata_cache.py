@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas.cluster.image import LEADER_DURING_DELETE, Broker, MetadataImage, PartitionMetadata, TopicMetadata
+from barnabas.config.listeners import SecurityProtocol
 from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.messages import UpdateMetadataRequest
 
-_PROTOCOL_NAMES: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SHARED_LISTS_MAX: Final = 10_000
 """How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
 
@@ -209,9 +209,9 @@ def _names_by_id(
 def _broker(broker: UpdateMetadataRequest.UpdateMetadataBroker) -> Broker:
     endpoints = {}
     for endpoint in broker.endpoints:
-        protocol = _PROTOCOL_NAMES[endpoint.security_protocol]
+        protocol = SecurityProtocol(endpoint.security_protocol).name
         name = endpoint.listener or protocol  # before version 3 a listener has its protocol's name
         endpoints[name] = BrokerEndpoint(name, endpoint.host, endpoint.port, protocol)
     if not broker.endpoints and broker.v0_host:
         endpoints["PLAINTEXT"] = BrokerEndpoint("PLAINTEXT", broker.v0_host, broker.v0_port, "PLAINTEXT")
-    return Broker(broker.id, endpoints, broker.rack)
+    return Broker(broker.id, endpoints, broker.rack or None)

@@ -298,7 +298,7 @@ def test_a_log_that_is_empty_begins_where_the_leaders_batch_does() -> None:
         sent, _ = await setting.fetch_request()
         # Of bytes, as a batch that begins before the start of the leader's log is.
         append = log.append_as_follower
-        setting.broker.log.append_as_follower = lambda records, _=None: append(  # type: ignore[assignment,method-assign,misc]
+        setting.broker.log.append_as_follower = lambda records, _=None: append(  # type: ignore[assignment,method-assign]
             [Entry(offset, 5, "a") for offset in records]
         )
         response = fetched_response(log_start_offset=5)

@@ -1,0 +1,338 @@
+"""A replica manager with logs in memory, told what to do as a controller tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.cluster.image import Node
+from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.timers import Timers
+from barnabas.link.tick import Tick
+from barnabas.log.log_config import LogConfig
+from barnabas.replication.partition import Partition
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.settings import ReplicaSettings
+from barnabas.wire.codec import encode
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import FetchRequest, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from tests.unit.kernel.virtual_loop import run_virtually
+from tests.unit.replication.memory_log import TOPIC_ID, MemoryLog
+from tests.unit.replication.partition_setting import leader_and_isr
+
+NAME = TopicPartition("flights", 0)
+OTHER_ID = Uuid(b"o" * 16)
+
+
+class PlayedDirectory:
+    """A log directory whose checkpoint is a dict."""
+
+    def __init__(self, path: str, high_watermarks: dict[TopicPartition, int]) -> None:
+        self.path = path
+        self.is_offline = False
+        self.checkpoint = high_watermarks
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        return self.checkpoint
+
+    async def write_high_watermarks(self, offsets: dict[TopicPartition, int]) -> None:
+        self.checkpoint = dict(offsets)
+
+
+class PlayedLogManager:
+    """Logs in memory, in one directory."""
+
+    def __init__(self) -> None:
+        self.directory = PlayedDirectory("/logs", {NAME: 2, TopicPartition("not told yet", 1): 7})
+        self.directories = self.live_directories = (self.directory,)
+        self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.write_queue = SimpleNamespace(needs_wait=lambda _log: False)
+        self.refuses: ErrorCode | None = None
+
+    def add(self, partition: TopicPartition, values: Iterable[object] = ()) -> MemoryLog:
+        log = self.logs[partition] = MemoryLog(partition)
+        log.log_directory = self.directory  # type: ignore[attr-defined]
+        log.append_as_leader(values, 0)
+        return log
+
+    def get_log(self, partition: TopicPartition) -> MemoryLog | None:
+        return self.logs.get(partition)
+
+    def get_or_create_log(self, partition: TopicPartition, **_options: Any) -> MemoryLog:
+        if self.refuses is not None:
+            raise KafkaError(self.refuses)
+        return self.logs.get(partition) or self.add(partition)
+
+    async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            del self.logs[partition]
+
+
+class PlayedConnections:
+    """Connections to leaders that keep what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Node, FetchRequest]] = []
+
+    def connect(self, node: Node, _client_id: str) -> Any:
+        def start(message: FetchRequest, *_arguments: object) -> None:
+            self.sent.append((node, message))
+
+        return SimpleNamespace(start=start, close=lambda: None)
+
+    async def send(self, _request: object, _version: int) -> Any:
+        await asyncio.Event().wait()
+
+
+class Setting:
+    """Broker 1 of three."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        clock = SimpleNamespace(time_ms=lambda: int(loop.time() * 1000))
+        host: Any = SimpleNamespace(loop=loop, clock=clock)
+        timers = Timers(loop)
+        self.metrics = MetricsRegistry(loop.time)
+        logs = Logs("test", clock, logging.NullHandler())
+        self.log_manager = PlayedLogManager()
+        self.connections = PlayedConnections()
+        self.led: list[Partition] = []
+        self.followed: list[Partition] = []
+        self.stopped: list[tuple[TopicPartition, int, bool]] = []
+        self.scheduler = Scheduler(loop, timers, logs.logger("scheduler"))
+        self.manager = ReplicaManager(
+            1,
+            host,
+            timers=timers,
+            scheduler=self.scheduler,
+            tick=Tick(loop),
+            metrics=self.metrics,
+            logs=logs,
+            settings=ReplicaSettings(),
+            log_manager=self.log_manager,  # type: ignore[arg-type]
+            log_config=lambda _topic: LogConfig(),
+            metadata_cache=MetadataCache(1, logs.logger("state.change.logger")),
+            inter_broker_listener_name="BROKERS",
+            alter_partition=self.connections,
+            connections=self.connections,
+            broker_epoch=lambda: 5,
+            on_leadership_change=self._leadership_changed,
+            on_stop=self.stopped.extend,
+        )
+        self.manager.start()
+        self.manager.update_metadata(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                live_brokers=[
+                    UpdateMetadataRequest.UpdateMetadataBroker(
+                        id=broker_id,
+                        endpoints=[
+                            UpdateMetadataRequest.UpdateMetadataEndpoint(
+                                port=9092, host=f"host-{broker_id}", listener="BROKERS", security_protocol=0
+                            )
+                        ],
+                    )
+                    for broker_id in (1, 2, 3)
+                ],
+            )
+        )
+
+    def _leadership_changed(self, led: list[Partition], followed: list[Partition]) -> None:
+        self.led += led
+        self.followed += followed
+
+    def tell(
+        self,
+        *states: LeaderAndIsrRequest.LeaderAndIsrPartitionState,
+        controller_epoch: int = 1,
+        topic_id: Uuid = TOPIC_ID,
+        version: int = 7,
+    ) -> tuple[int, list[int]]:
+        """The error of the request and those of its partitions."""
+        topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(
+            topic_name=NAME.topic, topic_id=topic_id, partition_states=list(states)
+        )
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=[topic])
+        answer = self.manager.become_leader_or_follower(request, version)
+        encode(answer, version)
+        errors = [error.error_code for error in answer.partition_errors]
+        return answer.error_code, errors + [
+            error.error_code for each in answer.topics for error in each.partition_errors
+        ]
+
+    async def stop(self, leader_epoch: int, *, delete: bool, controller_epoch: int = 1) -> tuple[int, list[int]]:
+        state = StopReplicaRequest.StopReplicaPartitionState(
+            partition_index=0, leader_epoch=leader_epoch, delete_partition=delete
+        )
+        topic = StopReplicaRequest.StopReplicaTopicState(topic_name=NAME.topic, partition_states=[state])
+        request = StopReplicaRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=[topic])
+        answer = await self.manager.stop_replicas(request)
+        return answer.error_code, [error.error_code for error in answer.partition_errors]
+
+    def gauge(self, name: str) -> float:
+        gauge = self.metrics.get(MetricName("kafka.server", "ReplicaManager", name))
+        assert isinstance(gauge, Gauge)
+        return gauge.read()
+
+
+def in_setting(test: Callable[[Setting], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        setting = Setting()
+        await test(setting)
+        await setting.manager.stop()
+        await setting.scheduler.stop(1000)
+
+    run_virtually(run())
+
+
+def test_leads_and_follows() -> None:
+    async def test(setting: Setting) -> None:
+        setting.log_manager.add(NAME, "abc")
+        following = leader_and_isr(2, 0, (1, 2, 3))
+        following.partition_index = 1
+        assert setting.tell(leader_and_isr(1, 0, (1, 2, 3)), following) == (0, [0, 0])
+        partition = setting.manager.get_partition(NAME)
+        assert (setting.led, [each.number for each in setting.followed]) == ([partition], [1])
+        assert partition.high_watermark == 2  # of the checkpoint
+        assert [setting.gauge(name) for name in ("LeaderCount", "PartitionCount", "UnderReplicatedPartitions")] == [
+            1,
+            2,
+            0,
+        ]
+        await asyncio.sleep(0.1)
+        ((node, request),) = setting.connections.sent
+        assert (node.host, node.port) == ("host-2", 9092)
+        assert [each.partition for each in request.topics[0].partitions] == [1]
+        setting.tell(leader_and_isr(3, 1, (1, 3)))
+        assert not partition.is_leader
+        assert {fetcher.leader.broker_id for fetcher in setting.manager.fetchers.fetchers} == {2, 3}
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_judges_each_partition(version: int) -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(1, 5, (1,)))
+        elsewhere = leader_and_isr(2, 0, (2,), replicas=(2, 3))
+        elsewhere.partition_index = 1
+        old = leader_and_isr(1, 4, (1,))
+        assert setting.tell(old, elsewhere, version=version) == (
+            0,
+            [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        )
+        assert setting.tell(leader_and_isr(1, 5, (1,))) == (0, [ErrorCode.STALE_CONTROLLER_EPOCH])
+        assert setting.tell(leader_and_isr(1, 6, (1,)), topic_id=OTHER_ID) == (0, [ErrorCode.INCONSISTENT_TOPIC_ID])
+        assert setting.tell(leader_and_isr(1, 6, (1,)), controller_epoch=0) == (
+            ErrorCode.STALE_CONTROLLER_EPOCH,
+            [ErrorCode.STALE_CONTROLLER_EPOCH],
+        )
+        with pytest.raises(KafkaError, match="epoch 0"):
+            setting.manager.update_metadata(UpdateMetadataRequest(controller_id=1, controller_epoch=0))
+
+    in_setting(test)
+
+
+def test_a_follower_whose_leader_is_not_alive_has_a_log_and_waits() -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(9, 0, (9,), replicas=(1, 9)))
+        partition = setting.manager.get_partition(NAME)
+        assert partition.log is not None
+        assert not setting.followed
+        assert setting.tell(leader_and_isr(2, 0, (2,))) == (0, [0])  # the same epoch is news still
+        assert setting.followed == [partition]
+
+    in_setting(test)
+
+
+def test_a_failed_directory_takes_its_replicas_offline() -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(1, 0, (1,)))
+        setting.manager.log_directory_failed(setting.log_manager.directory)  # type: ignore[arg-type]
+        with pytest.raises(KafkaError, match="offline"):
+            setting.manager.get_partition(NAME)
+        assert setting.gauge("OfflineReplicaCount") == 1
+        assert setting.tell(leader_and_isr(1, 1, (1,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
+        assert await setting.stop(-2, delete=True) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
+
+    in_setting(test)
+
+
+def test_a_log_that_cannot_be_made() -> None:
+    async def test(setting: Setting) -> None:
+        setting.log_manager.refuses = ErrorCode.KAFKA_STORAGE_ERROR
+        assert setting.tell(leader_and_isr(1, 0, (1,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
+        assert setting.manager.offline_partitions == {NAME}
+
+    in_setting(test)
+
+
+def test_stopping_and_its_epochs() -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(2, 5, (2,)))
+        assert await setting.stop(4, delete=True) == (0, [ErrorCode.FENCED_LEADER_EPOCH])
+        assert await setting.stop(5, delete=False) == (0, [0])
+        assert setting.manager.fetchers.fetchers == ()
+        assert setting.manager.find_partition(NAME) is not None
+        assert await setting.stop(5, delete=True, controller_epoch=0) == (ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        assert await setting.stop(-2, delete=True) == (0, [0])
+        assert setting.manager.find_partition(NAME) is None
+        assert setting.log_manager.logs == {}
+        assert setting.stopped == [(NAME, 5, False), (NAME, -2, True)]
+        assert setting.gauge("PartitionCount") == 0
+
+    in_setting(test)
+
+
+def test_deletes_a_log_that_is_not_hosted() -> None:
+    async def test(setting: Setting) -> None:
+        setting.log_manager.add(NAME)
+        assert await setting.stop(-2, delete=True) == (0, [0])
+        assert setting.log_manager.logs == {}
+
+    in_setting(test)
+
+
+def test_keeps_high_watermarks_across_restarts() -> None:
+    async def test(setting: Setting) -> None:
+        await asyncio.sleep(20)
+        assert setting.log_manager.directory.checkpoint[NAME] == 2  # not touched before the first LeaderAndIsr
+        setting.log_manager.add(NAME, "abc")
+        setting.tell(leader_and_isr(1, 0, (1,)))
+        await asyncio.sleep(6)
+        assert setting.log_manager.directory.checkpoint == {NAME: 3, TopicPartition("not told yet", 1): 7}
+
+    in_setting(test)
+
+
+def test_expires_followers_in_time() -> None:
+    async def test(setting: Setting) -> None:
+        setting.log_manager.add(NAME, "abc")
+        setting.tell(leader_and_isr(1, 0, (1, 2, 3)))
+        partition = setting.manager.get_partition(NAME)
+        await asyncio.sleep(29)
+        assert not partition.isr_state.is_pending
+        await asyncio.sleep(17)
+        assert partition.isr_state.proposed == (1,)
+
+    in_setting(test)
+
+
+def test_finds_partitions_or_says_why_not() -> None:
+    async def test(setting: Setting) -> None:
+        with pytest.raises(KafkaError) as raised:
+            setting.manager.get_partition(NAME)
+        assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    in_setting(test)
