@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 # What waits in more bytes than this is handled in several ticks, so that control frames come between.
 DATA_BYTES_PER_TICK: Final = 4 * 1024 * 1024
+ROUNDS_PER_TICK: Final = 8
+"""An append is written, that wakes a fetch, that moves a high watermark, that answers a producer: four rounds."""
 
 
 class Turn(Protocol):
@@ -56,7 +58,10 @@ class Tick:
             self._schedule()
 
     def before_send(self, callback: Callable[[], object]) -> None:
-        """Calls `callback()` once, in this tick, after frames were handled and before anything is sent."""
+        """Calls `callback()` once, in this tick, after frames were handled and before anything is sent.
+
+        So it is also when a callback asks for it, for a few rounds; what goes on and on is continued in the next tick.
+        """
         self._before_send.append(callback)
         if not self._scheduled:
             self._schedule()
@@ -83,7 +88,9 @@ class Tick:
         while turns and budget > 0 and not self.held:
             turns -= 1
             budget -= waiting.popleft().deliver()
-        if self._before_send:
+        rounds = ROUNDS_PER_TICK
+        while self._before_send and rounds:
+            rounds -= 1
             callbacks, self._before_send = self._before_send, []
             for callback in callbacks:
                 self._call(callback)

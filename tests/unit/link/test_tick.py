@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas.kernel.turns import next_turn
-from barnabas.link.tick import DATA_BYTES_PER_TICK, Tick
+from barnabas.link.tick import DATA_BYTES_PER_TICK, ROUNDS_PER_TICK, Tick
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -38,6 +38,43 @@ def test_handles_then_calls_then_sends(run: Run) -> None:
         assert not events
         await next_turn()
         assert events == ["deliver b", "before", "flush a"]
+
+    run(scenario())
+
+
+def test_what_calls_bring_about_is_called_before_sending_too(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+
+        def first() -> None:
+            events.append("first")
+            tick.before_send(lambda: events.append("second"))
+
+        tick.before_send(first)
+        tick.will_send(Recorded("a", events))
+        await next_turn()
+        assert events == ["first", "second", "flush a"]
+
+    run(scenario())
+
+
+def test_calls_that_never_end_do_not_keep_anything_from_being_sent(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+
+        def again() -> None:
+            events.append("again")
+            if len(events) < 2 * ROUNDS_PER_TICK:
+                tick.before_send(again)
+
+        tick.before_send(again)
+        tick.will_send(Recorded("a", events))
+        await next_turn()
+        assert events == ["again"] * ROUNDS_PER_TICK + ["flush a"]
+        await next_turn()
+        assert len(events) == 2 * ROUNDS_PER_TICK
 
     run(scenario())
 
