@@ -229,7 +229,7 @@ async def follow(taken: list[tuple[object, ...]], path: str) -> None:
 
 
 @given(steps)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_holds_what_a_list_holds(taken: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as path:
         asyncio.run(follow(taken, path))
