@@ -33,11 +33,11 @@ from barnabas.log.log_manager import NoLogDirectoryError
 from barnabas.log.start_up import DuplicateLogError
 from barnabas.server.cluster_identity import generate_broker_id, join_cluster
 from barnabas.server.config import LifecycleSettings, MetricsSettings
-from barnabas.server.coordination_session import CoordinationSession
+from barnabas.server.coordination_session import CoordinationSession, count_session_states
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.foundation import Foundation
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
-from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs
+from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs, network_config
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.rooms import Identity, Rooms
@@ -68,6 +68,7 @@ class Broker:
         self._session = CoordinationSession(
             host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")
         )
+        count_session_states(self._session, self.metrics)
         self._settings = take(LifecycleSettings, config.values)
         self._storage: Storage | None = None
         self._rooms: Rooms | None = None
@@ -137,7 +138,10 @@ class Broker:
         storage.mark_directories(directories)
         self._advance(BrokerEvent.LOGS_LOADING)
         await storage.load()
-        self._rooms = rooms = Rooms(self._foundation, self.config, identity, self._session, storage, self._payload)
+        network = await network_config(self.config, self.host)
+        self._rooms = rooms = Rooms(
+            self._foundation, self.config, identity, self._session, storage, self._payload, network
+        )
         # Before a client can connect, who would have to wait too.
         await self._again(rooms.registration.vacant)
         await self._listen(rooms)
@@ -164,7 +168,6 @@ class Broker:
     async def _listen(self, rooms: Rooms) -> None:
         """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""
         self._foundation.tick.hold()
-        await rooms.make_network()
         ports = await rooms.network.listen(listener_configs(self.config))
         self.endpoints = advertised_endpoints(self.config, ports, self.host.name)
         metrics = take(MetricsSettings, self.config.values)

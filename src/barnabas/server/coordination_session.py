@@ -25,11 +25,18 @@ from barnabas.coordination.operations import Check, Create, Delete, Operation, S
 from barnabas.coordination.session import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
 Answer = TypeVar("Answer")
 
 _LOGGED_EVERY_MS: Final = 10_000
 _PAUSE_AFTER_REFUSAL_SECONDS: Final = 1.0
+_COUNTED: Final = {
+    SessionState.CONNECTED: "SyncConnects",
+    SessionState.SUSPENDED: "Disconnects",
+    SessionState.EXPIRED: "Expires",
+    SessionState.AUTH_FAILED: "AuthFailures",
+}
 
 
 class SessionListener(Protocol):
@@ -232,3 +239,18 @@ class CoordinationSession:
             await waited
         finally:
             handle.cancel()
+
+
+def count_session_states(session: CoordinationSession, metrics: MetricsRegistry) -> None:
+    """Meters of what happens to the session, under the names of Kafka's SessionExpireListener."""
+    meters = {
+        state: metrics.meter(MetricName("kafka.server", "SessionExpireListener", f"ZooKeeper{name}PerSec"))
+        for state, name in _COUNTED.items()
+    }
+
+    def count(state: SessionState) -> None:
+        meter = meters.get(state)
+        if meter is not None:
+            meter.count += 1
+
+    session.add_state_listener(count)

@@ -19,6 +19,7 @@ from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
+from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.fetch_protocol import fetch_protocol
@@ -32,7 +33,7 @@ from barnabas.server.coordinator_rooms import ChannelAllocator, CoordinatorRooms
 from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.foundation import Foundation
 from barnabas.server.handlers import Handlers
-from barnabas.server.listeners import link_limits, network_config, outgoing_settings
+from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
 from barnabas.server.storage import Storage
@@ -62,6 +63,7 @@ class Rooms:
         session: CoordinationSession,
         storage: Storage,
         payload: Callable[[], BrokerRegistration],
+        network: NetworkConfig,
     ) -> None:
         """`payload` is what the broker registers with."""
         self.foundation = foundation
@@ -109,6 +111,16 @@ class Rooms:
         self.dispatcher = Dispatcher(
             host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics
         )
+        self.network = NetworkServer(
+            host,
+            foundation.timers,
+            network,
+            self.dispatcher,
+            logs.logger("kafka.network.SocketServer"),
+            foundation.metrics,
+            tick=foundation.tick,
+            pool=foundation.pool,
+        )
         self.log_failures = LogFailures(identity.broker_id, session, host.loop, logs)
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
@@ -118,20 +130,6 @@ class Rooms:
             lambda values: self.controller.reconfigure(
                 unclean_leader_election_enable=values["unclean.leader.election.enable"]
             ),
-        )
-
-    async def make_network(self) -> None:
-        """Makes the network, which needs to look names up."""
-        foundation = self.foundation
-        self.network = NetworkServer(
-            foundation.host,
-            foundation.timers,
-            await network_config(self.config, foundation.host),
-            self.dispatcher,
-            foundation.logs.logger("kafka.network.SocketServer"),
-            foundation.metrics,
-            tick=foundation.tick,
-            pool=foundation.pool,
         )
 
     def broker_epoch(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,6 +14,7 @@ from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
 from barnabas.coordination.operations import Exists, GetChildrenNames
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.log.directory_files import read_meta_properties
 from barnabas.server.broker import Broker
 from barnabas.server.config import read_server_config
@@ -141,11 +143,42 @@ def test_a_broker_waits_for_its_coordinator_and_can_be_stopped_meanwhile(seed: i
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_that_waits_for_its_former_session_can_be_stopped_and_nobody_can_connect(seed: int) -> None:
+    lines = Lines()
+
+    async def stay(broker: Broker, host: Host) -> None:
+        await host.loop.create_future()
+
+    async def stop_while_waiting(host: Host) -> float:
+        broker = broker_on(host, lines, "broker.id=4", "listeners=PLAINTEXT://:9092")
+        starting = host.loop.create_task(broker.start())
+        await until(lambda: "waiting for that" in lines)
+        with pytest.raises(ConnectionRefusedError):
+            await host.loop.create_connection(asyncio.Protocol, "127.0.0.1", 9092)
+        starting.cancel()
+        began = host.loop.time()
+        await broker.stop()
+        return host.loop.time() - began
+
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        machine.start(running(stay, Lines(), "broker.id=4"))
+        simulation.run_for(3.0)
+        machine.crash()
+        assert simulation.run_on(machine, stop_while_waiting) < 2.0
+    assert " ERROR " not in lines
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_an_expired_session_leads_to_a_new_registration_and_the_same_cluster(seed: int) -> None:
     async def outlive(broker: Broker, _host: Host) -> tuple[int, int]:
         first = broker.rooms.registration.broker_epoch
         await until(lambda: broker.rooms.registration.broker_epoch != first)
         await until(lambda: broker.rooms.controller.is_active)
+        expiries = broker.metrics.get(MetricName("kafka.server", "SessionExpireListener", "ZooKeeperExpiresPerSec"))
+        assert isinstance(expiries, Meter)
+        assert expiries.count == 1
         return first, broker.rooms.registration.broker_epoch
 
     with Simulation(seed) as simulation:
