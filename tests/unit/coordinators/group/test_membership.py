@@ -384,3 +384,20 @@ def test_a_member_that_leaves_while_it_waits_is_answered(world: GroupWorld) -> N
     follower.sync()
     follower.leave()
     assert follower.sync_error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_assignment_that_is_stored_too_late_is_of_another_generation(world: GroupWorld) -> None:
+    member = TestMember(world)
+    member.join_fully()
+    world.pass_ms(INITIAL_DELAY_MS + 10)
+    world.log.holds_back = True
+    member.assign()
+    member.topics = ("u",)
+    member.join()
+    assert member.generation == 2
+    world.log.release()
+    assert world.group("g").state is GroupState.COMPLETING_REBALANCE
+    assert member.sync_error is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.holds_back = False
+    member.assign()
+    assert world.group("g").state is GroupState.STABLE

@@ -173,3 +173,22 @@ def test_static_members_need_brokers_that_know_them() -> None:
         world.coordinator.check_static_name("a")
     world.coordinator.check_static_name(None)
     world.close()
+
+
+def test_a_replacement_that_fails_after_the_next_generation_stays(world: GroupWorld) -> None:
+    first, second = TestMember(world, instance_id="a"), TestMember(world)
+    stable_group(world, first, second)
+    world.log.holds_back = True
+    again = restarted(first)
+    again.join()
+    second.topics = ("u",)
+    second.join()
+    (late,) = world.log.held
+    world.log.held, world.log.holds_back = [], False
+    leader, follower = (again, second) if again.is_leader else (second, again)
+    follower.sync()
+    leader.assign()
+    assert world.group("g").state is GroupState.STABLE
+    late(ErrorCode.REQUEST_TIMED_OUT)
+    assert again.heartbeat() is ErrorCode.NONE
+    assert again.member_id in world.group("g").members
