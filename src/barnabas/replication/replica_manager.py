@@ -122,20 +122,7 @@ class ReplicaManager:
             logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
         )
         self._reconsidering = Reconsidering(timers, settings.fetch_wait_max_ms)
-        self._context = PartitionContext(
-            broker_id=broker_id,
-            now=host.loop.time,
-            lag_max_seconds=settings.lag_time_max_ms / 1000,
-            is_alive=self._is_alive,
-            alter_partition=self._alter_partition.submit,
-            reconsider_later=self._reconsidering.add,
-            wake_ups=self._wake_ups,
-            expands=self._metrics.expands,
-            shrinks=self._metrics.shrinks,
-            failed_updates=self._metrics.failed_updates,
-            logger=logs.logger("kafka.cluster.Partition"),
-            state_changes=self._state_changes,
-        )
+        self._context = self._partition_context(logs)
         self._fetchers = FetcherManager(
             FetcherContext(
                 broker_id=broker_id,
@@ -155,6 +142,22 @@ class ReplicaManager:
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = False
         self._is_stopping = False
+
+    def _partition_context(self, logs: Logs) -> PartitionContext:
+        return PartitionContext(
+            broker_id=self._broker_id,
+            now=self._loop.time,
+            lag_max_seconds=self._settings.lag_time_max_ms / 1000,
+            is_alive=self._is_alive,
+            alter_partition=self._alter_partition.submit,
+            reconsider_later=self._reconsidering.add,
+            wake_ups=self._wake_ups,
+            expands=self._metrics.expands,
+            shrinks=self._metrics.shrinks,
+            failed_updates=self._metrics.failed_updates,
+            logger=logs.logger("kafka.cluster.Partition"),
+            state_changes=self._state_changes,
+        )
 
     # Looking up.
 
