@@ -102,12 +102,10 @@ class ReplicaManager:
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._state_changes = logs.logger("state.change.logger")
         self._partitions: dict[TopicPartition, Partition] = {}
-        self.produce_purgatory: Purgatory[DelayedOperation] = Purgatory("Produce", timers, self._logger)
-        self.fetch_purgatory: Purgatory[DelayedOperation] = Purgatory("Fetch", timers, self._logger)
-        self.delete_records_purgatory: Purgatory[DelayedOperation] = Purgatory("DeleteRecords", timers, self._logger)
-        self._wake_ups = WakeUps(
-            tick, (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory), self._logger
+        self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory = (
+            Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
         )
+        self._wake_ups = WakeUps(tick, self._purgatories, self._logger)
         self._metrics = ReplicaMetrics(
             metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
         )
