@@ -8,6 +8,7 @@ scenario can then check that the cluster heals.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ class FaultKind(enum.Enum):
 
     CRASH = "crash"  # every process of one machine is killed; restarted later
     POWER = "power"  # power of one machine fails; it is restarted later
+    OUTAGE = "outage"  # power of all machines fails at once; each is restarted at a time of its own
     PAUSE = "pause"  # every process of one machine is stopped, and goes on later
     PARTITION = "partition"  # the machines fall into two groups that cannot reach each other
     CUT = "cut"  # one direction between two machines is cut
@@ -40,7 +42,7 @@ class FaultSchedule:
     in seconds.
 
     `down_at_most` machines are crashed, without power or paused at any time; a strike that would exceed it does not
-    happen.
+    happen. An outage takes all machines down that are up.
     """
 
     per_minute: Mapping[FaultKind, float]
@@ -49,12 +51,22 @@ class FaultSchedule:
     down_at_most: int = 1
     slowness: Range = (5.0, 100.0)
     clock_step_seconds: Range = (-10.0, 10.0)
+    restart_spread_seconds: Range = (0.0, 3.0)
+    """How far apart machines come back after an outage."""
 
 
 class Nemesis:
     """Carries a schedule out on some machines of a simulation, from `start` until `stop`."""
 
-    def __init__(self, simulation: Simulation, machines: Sequence[SimulatedMachine], schedule: FaultSchedule) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        machines: Sequence[SimulatedMachine],
+        schedule: FaultSchedule,
+        *,
+        permits: Callable[[FaultKind, SimulatedMachine], bool] = lambda _kind, _machine: True,
+    ) -> None:
+        """`permits` says whether a machine may be taken down now by that kind of fault; outages ask nobody."""
         if len(machines) < 2 and any(
             kind in schedule.per_minute for kind in (FaultKind.PARTITION, FaultKind.CUT, FaultKind.RESET)
         ):
@@ -64,6 +76,7 @@ class Nemesis:
         self._simulation = simulation
         self._machines = list(machines)
         self._schedule = schedule
+        self._permits = permits
         self._random = simulation.world.random("nemesis")
         self._active = False
         self._down: dict[SimulatedMachine, None] = {}
@@ -96,12 +109,16 @@ class Nemesis:
         if undo is not None:
             self.strikes[kind] += 1
             self._simulation.note(f"nemesis {kind.value}", self.strikes[kind])
-            self._numbers += 1
-            number = self._numbers
-            self._undo[number] = undo
             lasting = self._schedule.lasting_seconds.get(kind, self._schedule.lasting_seconds_default)
-            self._simulation.after(self._random.uniform(*lasting), lambda: self._mend(number))
+            self._undo_after(self._random.uniform(*lasting), undo)
         self._plan(kind)
+
+    def _undo_after(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Undoes something then, or at `stop` if that comes before."""
+        self._numbers += 1
+        number = self._numbers
+        self._undo[number] = undo
+        self._simulation.after(seconds, lambda: self._mend(number))
 
     def _mend(self, number: int) -> None:
         self._undo.pop(number, _nothing)()
@@ -110,6 +127,8 @@ class Nemesis:
         """Breaks something; returns what mends it, or None when nothing could be broken."""
         if kind in DOWN:
             return self._take_down(kind)
+        if kind is FaultKind.OUTAGE:
+            return self._black_out()
         if kind is FaultKind.PARTITION:
             return self._partition()
         if kind is FaultKind.SLOW_DISK:
@@ -139,6 +158,8 @@ class Nemesis:
         if not up or len(self._down) >= self._schedule.down_at_most:
             return None
         machine = self._random.choice(up)
+        if not self._permits(kind, machine):
+            return None
         self._down[machine] = None
         if kind is FaultKind.PAUSE:
             machine.pause()
@@ -148,6 +169,22 @@ class Nemesis:
         else:
             machine.crash()
         return lambda: self._bring_back(machine, machine.restart)
+
+    def _black_out(self) -> Callable[[], None]:
+        struck = [machine for machine in self._machines if machine not in self._down]
+        for machine in struck:
+            self._down[machine] = None
+            machine.power_fail()
+
+        def mend() -> None:
+            for machine in struck:
+                start = functools.partial(self._bring_back, machine, machine.restart)
+                if self._active:
+                    self._undo_after(self._random.uniform(*self._schedule.restart_spread_seconds), start)
+                else:
+                    start()
+
+        return mend if struck else _nothing
 
     def _bring_back(self, machine: SimulatedMachine, action: Callable[[], object]) -> None:
         del self._down[machine]

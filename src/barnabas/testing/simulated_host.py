@@ -183,6 +183,8 @@ class SimulatedMachine:
         self._label = world.trace.label(name)
         self._started = 0
         self._killed: list[SimulatedProcess] = []
+        self.power_failures = 0
+        """How often the machine has lost its power."""
 
     @property
     def address(self) -> str:
@@ -238,6 +240,7 @@ class SimulatedMachine:
         """Cuts the power: processes are gone, connections vanish, the disk loses by seed what was not synced."""
         if self.port.powered:
             self.world.trace.add(self.world.now, Occurrence.POWER_FAILED, self._label)
+            self.power_failures += 1
             self.network.power_changed(self.port, powered=False)
             for process in list(self.processes):
                 process.lose_power()

@@ -1,0 +1,219 @@
+"""What must hold in every run of a cluster, whatever breaks: pure functions of a `History`.
+
+Each checker returns its findings as sentences, none when all is well. `check_all` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.testing.cluster_history import FinalLog, History, StoredBatch
+
+Checker = Callable[[History], Iterator[str]]
+FINDINGS_MAX: Final = 20
+
+
+def check_acknowledged(history: History) -> Iterator[str]:
+    """Every acknowledged record is where its acknowledgement says, unless a loss of power may have taken it."""
+    places = {log.partition: {stored.record: stored.offset for stored in log.records} for log in _leading_logs(history)}
+    for record, acknowledged in history.acknowledged.items():
+        found = places.get(acknowledged.partition)
+        if found is None:
+            yield f"{acknowledged.partition} has no leader's log in the end"
+            continue
+        offset = found.get(record)
+        if offset is not None and acknowledged.offset in {offset, -1}:
+            continue
+        lowest = max(acknowledged.offset, 0)
+        if history.may_be_lost(acknowledged.partition, lowest, acknowledged.time):
+            continue
+        place = "is not in the log" if offset is None else f"is at offset {offset}"
+        yield (
+            f"{record} was acknowledged at {acknowledged.time:.3f} s as offset {acknowledged.offset} of "
+            f"{_name(acknowledged.partition)}, and {place}"
+        )
+
+
+def check_order(history: History) -> Iterator[str]:
+    """In every log the records of a producer are in the order of sending, none twice, and none that was not sent."""
+    for log in history.final_logs:
+        last: dict[int, tuple[int, int]] = {}
+        for stored in log.records:
+            record = stored.record
+            where = f"offset {stored.offset} of {_name(log.partition)} on broker {log.broker_id}"
+            if record is None or history.sent.get(record) != log.partition:
+                yield f"{where} has {record}, which nobody sent there"
+                continue
+            if record in history.never_written:
+                yield f"{where} has {record}, which the producer took for surely not written"
+            number, offset = last.get(record.producer, (-1, -1))
+            if record.number == number:
+                yield f"{record} is twice in {_name(log.partition)}: at {offset} and at {stored.offset}"
+            elif record.number < number:
+                yield f"{where} has {record} behind number {number} of its producer, which is at {offset}"
+            last[record.producer] = (record.number, stored.offset)
+
+
+def check_leaders(history: History) -> Iterator[str]:
+    """In one leader epoch of a partition, and in one epoch of the controller, there is one at most."""
+    for (partition, epoch), brokers in history.leaders.items():
+        if len(brokers) > 1:
+            yield f"{_name(partition)} had several leaders in epoch {epoch}: {_since(brokers)}"
+    for epoch, brokers in history.controllers.items():
+        if len(brokers) > 1:
+            yield f"there were several controllers in epoch {epoch}: {_since(brokers)}"
+
+
+def check_high_watermarks(history: History) -> Iterator[str]:
+    """Within one leader epoch, the leader's high watermark never goes back."""
+    highest: dict[tuple[TopicPartition, int], int] = {}
+    for exposed in history.exposed:
+        key = (exposed.partition, exposed.leader_epoch)
+        before = highest.get(key, -1)
+        if exposed.high_watermark < before:
+            yield (
+                f"the high watermark of {_name(exposed.partition)} went back from {before} to "
+                f"{exposed.high_watermark} in epoch {exposed.leader_epoch} at {exposed.time:.3f} s"
+            )
+        highest[key] = max(before, exposed.high_watermark)
+
+
+def check_committed(history: History) -> Iterator[str]:
+    """What was below an exposed high watermark never changes, unless a loss of power may have taken it."""
+    known: dict[TopicPartition, dict[int, tuple[StoredBatch, float]]] = {}
+    for exposed in history.exposed:
+        batches = known.setdefault(exposed.partition, {})
+        seen = {batch.base_offset: batch for batch in exposed.batches}
+        for offset, (before, since) in list(batches.items()):
+            if not exposed.from_offset <= offset or before.last_offset >= exposed.high_watermark:
+                continue
+            if seen.get(offset) == before:
+                continue
+            if not history.may_be_lost(exposed.partition, offset, since):
+                yield (
+                    f"{_name(exposed.partition)} has at offset {offset} {_batch(seen.get(offset))} at "
+                    f"{exposed.time:.3f} s (leader {exposed.broker_id}, epoch {exposed.leader_epoch}); it was "
+                    f"{_batch(before)}, committed at {since:.3f} s"
+                )
+            del batches[offset]
+        for offset, batch in seen.items():
+            batches.setdefault(offset, (batch, exposed.time))
+
+
+def check_replicas(history: History) -> Iterator[str]:
+    """Below both their high watermarks, any two replicas have the same batches."""
+    by_partition: dict[TopicPartition, list[FinalLog]] = {}
+    for log in history.final_logs:
+        by_partition.setdefault(log.partition, []).append(log)
+    for partition, logs in by_partition.items():
+        first = logs[0]
+        for other in logs[1:]:
+            end = min(first.high_watermark, other.high_watermark)
+            ours = [batch for batch in first.batches if batch.last_offset < end]
+            theirs = [batch for batch in other.batches if batch.last_offset < end]
+            if ours != theirs:
+                difference = next(
+                    (
+                        offset
+                        for offset in range(max(len(ours), len(theirs)))
+                        if ours[offset : offset + 1] != theirs[offset : offset + 1]
+                    ),
+                    0,
+                )
+                yield (
+                    f"brokers {first.broker_id} and {other.broker_id} disagree on {_name(partition)} below {end}: "
+                    f"{_batch(_at(ours, difference))} and {_batch(_at(theirs, difference))}"
+                )
+
+
+def check_consumed(history: History) -> Iterator[str]:
+    """Whatever a consumer was given is what the log has there in the end, unless a loss of power may have taken it."""
+    logs = {log.partition: {stored.offset: stored.record for stored in log.records} for log in _leading_logs(history)}
+    for consumed in history.consumed:
+        found = logs.get(consumed.partition, {}).get(consumed.offset)
+        if found == consumed.record or history.may_be_lost(consumed.partition, consumed.offset, consumed.time):
+            continue
+        yield (
+            f"consumer {consumed.consumer} read {consumed.record} at offset {consumed.offset} of "
+            f"{_name(consumed.partition)} at {consumed.time:.3f} s, where the log has {found} in the end"
+        )
+
+
+def check_group_offsets(history: History) -> Iterator[str]:
+    """Whoever asks for an offset of a group gets what was committed before, or a later one.
+
+    Offsets of a partition go back where its records may be lost, since the group then has to.
+    """
+    commits = sorted(history.committed, key=lambda committed: committed.time)
+    for read in history.committed_reads:
+        before = [
+            committed
+            for committed in commits
+            if committed.time <= read.asked_at
+            and (committed.group, committed.partition) == (read.group, read.partition)
+        ]
+        if not before:
+            continue
+        highest = max(before, key=lambda committed: committed.offset)
+        if read.offset is not None and read.offset >= highest.offset:
+            continue
+        if any(event.in_isr and event.time >= highest.time for event in history.forgot):
+            continue
+        yield (
+            f"group {read.group} had committed {highest.offset} for {_name(read.partition)} at {highest.time:.3f} s, "
+            f"and was told {read.offset} at {read.asked_at:.3f} s"
+        )
+
+
+def check_settled(history: History) -> Iterator[str]:
+    """After faults have ended, everything comes to rest."""
+    yield from history.unsettled
+
+
+CHECKERS: Final[tuple[Checker, ...]] = (
+    check_settled,
+    check_leaders,
+    check_high_watermarks,
+    check_committed,
+    check_acknowledged,
+    check_order,
+    check_replicas,
+    check_consumed,
+    check_group_offsets,
+)
+
+
+def check_all(history: History) -> list[str]:
+    """The findings of all checkers, at most `FINDINGS_MAX` of each."""
+    findings: list[str] = []
+    for checker in CHECKERS:
+        for number, finding in enumerate(checker(history)):
+            if number == FINDINGS_MAX:
+                findings.append(f"{checker.__name__}: and more")
+                break
+            findings.append(f"{checker.__name__}: {finding}")
+    return findings
+
+
+def _leading_logs(history: History) -> Iterable[FinalLog]:
+    return [log for log in history.final_logs if log.is_leader]
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _since(brokers: dict[int, float]) -> str:
+    return ", ".join(f"broker {broker_id} since {since:.3f} s" for broker_id, since in brokers.items())
+
+
+def _batch(batch: StoredBatch | None) -> str:
+    if batch is None:
+        return "nothing"
+    return f"a batch of {batch.base_offset} to {batch.last_offset} (epoch {batch.leader_epoch}, CRC {batch.crc:#010x})"
+
+
+def _at(batches: list[StoredBatch], place: int) -> StoredBatch | None:
+    return batches[place] if place < len(batches) else None

@@ -1,0 +1,165 @@
+"""What happened in a run of a cluster, as seen from outside: the material of `checkers`, plain data, times in virtual
+seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.coordination.layout.topics import TopicPartition
+
+
+class RecordId(NamedTuple):
+    """A record of the scenario: who sent it, and its number among those of this producer; its value says both."""
+
+    producer: int
+    number: int
+
+    def value(self) -> bytes:
+        """The record's value on the wire."""
+        return b"%d:%d" % self
+
+    @classmethod
+    def of_value(cls, value: bytes | None) -> RecordId | None:
+        """The record of a value; None for a value that no producer of a scenario sends."""
+        producer, colon, number = (value or b"").partition(b":")
+        if not colon or not producer.isdigit() or not number.isdigit():
+            return None
+        return cls(int(producer), int(number))
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """An acknowledgement; `offset` is -1 where the broker knew the batch as a duplicate and not its offset."""
+
+    partition: TopicPartition
+    offset: int
+    time: float
+
+
+class StoredBatch(NamedTuple):
+    """A batch in a log. `crc` covers everything but offset and leader epoch."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedHighWatermark:
+    """A leader's high watermark at one moment, and the batches below it that were not looked at before, in order.
+
+    `from_offset` is where these begin: the batches from there on, and below the high watermark, are exactly `batches`.
+    """
+
+    time: float
+    broker_id: int
+    partition: TopicPartition
+    leader_epoch: int
+    high_watermark: int
+    from_offset: int
+    batches: tuple[StoredBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """A broker has come back from a loss of power without the records from `from_offset` on, and at that moment the
+    committed ISR had it, or not: then it has to catch up before it counts.
+    """
+
+    time: float
+    broker_id: int
+    partition: TopicPartition
+    from_offset: int
+    in_isr: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """A record that a consumer was given."""
+
+    time: float
+    consumer: int
+    partition: TopicPartition
+    offset: int
+    record: RecordId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit of a group that has succeeded at this time."""
+
+    time: float
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRead:
+    """An answer to OffsetFetch that was asked for at `asked_at`; None for no offset."""
+
+    asked_at: float
+    group: str
+    partition: TopicPartition
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record in a log at the end of a run."""
+
+    offset: int
+    record: RecordId | None
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLog:
+    """A replica's log at the end of a run: all of it, and how far it is committed as that replica knows."""
+
+    broker_id: int
+    partition: TopicPartition
+    is_leader: bool
+    high_watermark: int
+    records: tuple[StoredRecord, ...]
+    batches: tuple[StoredBatch, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """One run."""
+
+    sent: dict[RecordId, TopicPartition] = field(default_factory=dict)
+    """In the order of sending."""
+    acknowledged: dict[RecordId, Acknowledged] = field(default_factory=dict)
+    never_written: set[RecordId] = field(default_factory=set)
+    """Records of which the producer has said that they are surely not in the log."""
+    leaders: dict[tuple[TopicPartition, int], dict[int, float]] = field(default_factory=dict)
+    """For each leader epoch the brokers that have led in it, and since when."""
+    controllers: dict[int, dict[int, float]] = field(default_factory=dict)
+    """For each controller epoch the brokers that have been the controller in it, and since when."""
+    exposed: list[ExposedHighWatermark] = field(default_factory=list)
+    """In order of time."""
+    forgot: list[Forgot] = field(default_factory=list)
+    consumed: list[Consumed] = field(default_factory=list)
+    """In order of time."""
+    committed: list[Committed] = field(default_factory=list)
+    committed_reads: list[CommittedRead] = field(default_factory=list)
+    final_logs: list[FinalLog] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
+    """What should have come about after faults had ended, and did not."""
+
+    def may_be_lost(self, partition: TopicPartition, offset: int, since: float) -> bool:
+        """Whether what was committed at `since` may be gone.
+
+        Kafka elects any member of the ISR, without asking what it has. So a record lives as long as no broker comes
+        back as a member of the committed ISR that has lost it with its power (KIP-966 tells the same); a member of the
+        ISR that has kept it, in memory or on disk, is never replaced by one that has not as long as the controller
+        takes those out of the ISR that are gone.
+        """
+        return any(
+            event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
+            for event in self.forgot
+        )

@@ -1,0 +1,370 @@
+"""A simulated run of a whole cluster: three production brokers and the coordinator, unchanged, on simulated machines;
+users; faults; and the judgement of `checkers`.
+
+    report = simulate(seed=7, plan=POWER)
+    assert not report.findings
+
+A run has three parts: the cluster forms and the users begin; faults strike for most of the time; everything is healed,
+and the cluster has to come to rest. One seed of one plan is one run, bit for bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.admin import Admin
+from barnabas.client.producer import Producer
+from barnabas.client.records import ProducerRecord
+from barnabas.client.settings import ProducerSettings
+from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.embedded.server import EmbeddedCoordinator
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.server.entry import broker_main
+from barnabas.testing.checkers import check_all
+from barnabas.testing.cluster_history import Acknowledged, FinalLog, History, RecordId
+from barnabas.testing.cluster_load import Load, Users
+from barnabas.testing.cluster_logs import StoredLog
+from barnabas.testing.cluster_observer import COUNTING_SECONDS, LOOKING_SECONDS, Observer
+from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.simulation import Simulation
+
+if TYPE_CHECKING:
+    import logging
+
+    from barnabas.kernel.host import Host
+    from barnabas.server.broker import Broker
+    from barnabas.testing.simulated_host import Main, SimulatedMachine, SimulatedProcess
+
+BROKER_IDS: Final = (1, 2, 3)
+BROKER_PORT: Final = 9092
+COORDINATOR_PORT: Final = 2181
+DIRECTORIES: Final = ("/data/one", "/data/two")
+FORMING_SECONDS_MAX: Final = 30.0
+SETTLING_SECONDS_MAX: Final = 40.0
+PROBE_SECONDS_MAX: Final = 3.0
+"""In a cluster at rest, an acknowledgement takes milliseconds."""
+COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "expiries", "fenced requests", "retries")
+"""What a suite of runs must have seen."""
+
+_PROPERTIES: Final = f"""
+listeners=PLAINTEXT://:{BROKER_PORT}
+zookeeper.connect=coordinator:{COORDINATOR_PORT}
+zookeeper.session.timeout.ms=4000
+zookeeper.connection.timeout.ms=4000
+log.dirs={",".join(DIRECTORIES)}
+default.replication.factor=3
+min.insync.replicas=2
+offsets.topic.num.partitions=2
+offsets.topic.replication.factor=3
+replica.lag.time.max.ms=4000
+replica.fetch.wait.max.ms=1000
+replica.socket.timeout.ms=5000
+controller.socket.timeout.ms=5000
+request.timeout.ms=5000
+group.initial.rebalance.delay.ms=200
+log.segment.bytes=16384
+controlled.shutdown.enable=true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is like. Rates are strikes per virtual minute."""
+
+    name: str
+    per_minute: Mapping[FaultKind, float]
+    down_at_most: int = 1
+    keeps_one_in_sync: bool = False
+    """A machine loses its power only where every partition keeps another member of its ISR that is up, and nothing
+    else is taken down before it has come back into its place: so no acknowledged record may be lost.
+    """
+    lasting_seconds: tuple[float, float] = (0.3, 9.0)
+    faults_seconds: float = 56.0
+    load: Load = field(default_factory=Load)
+
+
+_MISCHIEF: Final = {
+    FaultKind.CRASH: 3.0,
+    FaultKind.PAUSE: 3.0,
+    FaultKind.PARTITION: 2.0,
+    FaultKind.CUT: 3.0,
+    FaultKind.RESET: 4.0,
+    FaultKind.SLOW_DISK: 2.0,
+}
+POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2)
+"""Power fails whenever it likes, of all machines at once too: what that may take is computed."""
+KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
+"""One member of every ISR is kept: nothing may be lost."""
+PLANS: Final[Mapping[str, Plan]] = {plan.name: plan for plan in (POWER, KEEPING)}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run has shown; `findings` is empty for a cluster that has done all it must."""
+
+    seed: int
+    plan: str
+    findings: tuple[str, ...]
+    coverage: Counter[str]
+    strikes: Mapping[FaultKind, int]
+    seconds: float
+    acknowledged: int
+    consumed: int
+    history: History
+
+
+class ClusterSimulation:
+    """One run. `run` it once."""
+
+    def __init__(self, seed: int, plan: Plan, *, handler: logging.Handler | None = None) -> None:
+        """The brokers' logs go to `handler`."""
+        self.simulation = Simulation(seed)
+        self.plan = plan
+        self.history = History()
+        self.observer = Observer(
+            self.history, lambda: self.simulation.now, plan.load.topic, plan.load.partitions, DIRECTORIES
+        )
+        self.users = Users(
+            tuple(f"broker{broker_id}:{BROKER_PORT}" for broker_id in BROKER_IDS),
+            plan.load,
+            self.history,
+            lambda: self.simulation.now,
+        )
+        self._handler = handler
+        self._coordinator = self.simulation.machine("coordinator")
+        self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
+        self._nemesis: Nemesis | None = None
+        self._recovering: dict[int, None] = {}
+
+    def run(self) -> Report:
+        """Runs to the end, and judges. Raises SimulationFailedError where production code fails."""
+        with ExitStack() as stack:
+            stack.enter_context(self.observer.probes())
+            stack.enter_context(self.simulation)
+            self._start()
+            self._look()
+            self._count()
+            users = self._let_users_begin()
+            self._strike()
+            self._settle(users)
+            self._finish()
+        return self._report()
+
+    # Parts of a run.
+
+    def _start(self) -> None:
+        self._coordinator.start(self._coordinate)
+        for broker_id in BROKER_IDS:
+            self._brokers[broker_id].start(self._broker(broker_id))
+        self.simulation.run_until(self._forms, FORMING_SECONDS_MAX)
+
+    def _let_users_begin(self) -> list[SimulatedProcess]:
+        simulation, users = self.simulation, self.users
+        simulation.run_on(simulation.machine("administrator"), users.create_topic)
+        return [
+            simulation.machine("producers").start(users.produce),
+            simulation.machine("consumers").start(users.consume),
+            simulation.machine("administrator").start(users.administer),
+            simulation.machine("watcher").start(users.watch_offsets),
+        ]
+
+    def _strike(self) -> None:
+        schedule = FaultSchedule(
+            per_minute=self.plan.per_minute,
+            lasting_seconds_default=self.plan.lasting_seconds,
+            down_at_most=self.plan.down_at_most,
+        )
+        machines = [*self._brokers.values(), self._coordinator]
+        self._nemesis = Nemesis(self.simulation, machines, schedule, permits=self._permits)
+        self._nemesis.start()
+        self.simulation.run_for(self.plan.faults_seconds)
+        self._nemesis.stop()
+
+    def _settle(self, users: list[SimulatedProcess]) -> None:
+        """Nothing breaks any more: everything has to come to rest, and then to work at once."""
+        self.users.stop()
+        self._wait("the users end what they are at", lambda: all(process.ended for process in users))
+        for process in users:
+            if process.ended:
+                process.result()
+        self._wait("the brokers form one cluster", self._forms)
+        self._wait("every partition has a leader, and all its replicas are in sync", self._is_whole)
+        self._wait("every deleted topic is gone", self._is_deleted)
+        if not self.history.unsettled:
+            self.simulation.run_on(self.simulation.machine("watcher"), self._probe)
+
+    def _finish(self) -> None:
+        """Reads what every replica has in the end."""
+        self.observer.look()
+        self.observer.count()
+        for broker_id, running in self.observer.running.items():
+            for partition in self._watched():
+                replica = running.broker.rooms.replica_manager.find_partition(partition)
+                if replica is None or replica.log is None:
+                    continue
+                disk = running.machine.disk
+                self.history.final_logs.append(
+                    FinalLog(
+                        broker_id,
+                        partition,
+                        replica.is_leader,
+                        replica.log.high_watermark,
+                        StoredLog(disk, DIRECTORIES, partition).records(),
+                        StoredLog(disk, DIRECTORIES, partition).read(),
+                    )
+                )
+
+    def _report(self) -> Report:
+        coverage = self.observer.coverage
+        coverage["retries"] += self.users.retries
+        return Report(
+            self.simulation.seed,
+            self.plan.name,
+            tuple(check_all(self.history)),
+            coverage,
+            dict(self._nemesis.strikes) if self._nemesis is not None else {},
+            self.simulation.now,
+            len(self.history.acknowledged),
+            len(self.history.consumed),
+            self.history,
+        )
+
+    # Processes.
+
+    async def _coordinate(self, host: Host) -> None:
+        config = CoordinatorConfig("/data", host="0.0.0.0", port=COORDINATOR_PORT)  # noqa: S104 - a simulated machine
+        coordinator = EmbeddedCoordinator(host, config)
+        try:
+            await coordinator.start()
+            self.observer.coordinator = coordinator
+            raise await coordinator.failure
+        finally:
+            await coordinator.stop()
+
+    def _broker(self, broker_id: int) -> Main:
+        machine = self._brokers[broker_id]
+
+        def started(broker: Broker) -> None:
+            self.observer.started(broker_id, machine, broker)
+            self._recovering.pop(broker_id, None)
+
+        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}", handler=self._handler, on_started=started)
+
+        async def run(host: Host) -> None:
+            self.observer.starting(broker_id, machine)
+            await main(host)
+
+        return run
+
+    def _look(self) -> None:
+        self.observer.look()
+        self.simulation.after(LOOKING_SECONDS, self._look)
+
+    def _count(self) -> None:
+        self.observer.count()
+        self.simulation.after(COUNTING_SECONDS, self._count)
+
+    # What is the case.
+
+    def _watched(self) -> list[TopicPartition]:
+        return [TopicPartition(self.plan.load.topic, number) for number in range(self.plan.load.partitions)]
+
+    def _forms(self) -> bool:
+        """Every broker knows just the three, and the same controller, which is one of them."""
+        running = self.observer.running
+        if set(running) != set(BROKER_IDS):
+            return False
+        images = [process.broker.rooms.metadata_cache.image for process in running.values()]
+        active = [each for each, process in running.items() if process.broker.rooms.controller.is_active]
+        return len(active) == 1 and all(
+            set(image.brokers) == set(BROKER_IDS) and image.controller_id == active[0] for image in images
+        )
+
+    def _is_whole(self) -> bool:
+        for process in self.observer.running.values():
+            image = process.broker.rooms.metadata_cache.image
+            for topic in image.topics.values():
+                for state in topic.partitions.values():
+                    if state.leader not in BROKER_IDS or set(state.isr) != set(state.replicas):
+                        return False
+        return True
+
+    def _is_deleted(self) -> bool:
+        gone = {topic for topic, is_there in self.users.topics.items() if not is_there}
+        for process in self.observer.running.values():
+            rooms = process.broker.rooms
+            hosted = {partition.topic for partition in rooms.replica_manager.partitions}
+            if gone & (hosted | set(rooms.metadata_cache.image.topics)):
+                return False
+        tree = self.observer.coordinator.engine.tree if self.observer.coordinator is not None else None
+        return tree is not None and not any(
+            tree.find(f"{parent}/{topic}") for topic in gone for parent in ("/brokers/topics", "/admin/delete_topics")
+        )
+
+    def _permits(self, kind: FaultKind, machine: SimulatedMachine) -> bool:
+        """Where nothing may be lost: whether everything that the machine has is safe elsewhere."""
+        if not self.plan.keeps_one_in_sync:
+            return True
+        if self._recovering:
+            return False
+        if kind is not FaultKind.POWER or machine is self._coordinator:
+            return True
+        broker_id = next(each for each, broker in self._brokers.items() if broker is machine)
+        if set(self.observer.running) != set(BROKER_IDS):
+            return False
+        for partition in self.observer.all_partitions():
+            state = self.observer.committed_state(partition)
+            if state is not None and set(state.isr) <= {broker_id}:
+                return False
+        self._recovering[broker_id] = None
+        return True
+
+    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+        """Lets time pass until the condition holds; a cluster that does not get there is a finding."""
+        ends_at = self.simulation.now + SETTLING_SECONDS_MAX
+        while not condition():
+            if self.simulation.now >= ends_at:
+                self.history.unsettled.append(f"{SETTLING_SECONDS_MAX:g} s after the last fault: not {what}")
+                return
+            self.simulation.run_for(LOOKING_SECONDS)
+
+    async def _probe(self, host: Host) -> None:
+        """In a cluster at rest everything works, and at once."""
+        async with self.users.client(host) as client, Admin(client) as admin:
+            settings = ProducerSettings(delivery_timeout_ms=10_000)
+            async with Producer(client, settings) as producer:
+                # The first record of a producer has to ask for the producer's id and the topic.
+                for attempt in range(2):
+                    await asyncio.gather(
+                        *(
+                            self._probe_partition(producer, number, attempt)
+                            for number in range(self.plan.load.partitions)
+                        )
+                    )
+            if not await self.users.read_offsets(admin, timeout_ms=10_000):
+                self.history.unsettled.append("nobody tells the offsets of the group")
+
+    async def _probe_partition(self, producer: Producer, number: int, attempt: int) -> None:
+        partition = TopicPartition(self.plan.load.topic, number)
+        record = RecordId(0, attempt * self.plan.load.partitions + number)
+        self.history.sent[record] = partition
+        begun_at = self.simulation.now
+        try:
+            metadata = await producer.send_and_wait(ProducerRecord(partition.topic, record.value(), partition=number))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            self.history.unsettled.append(f"a cluster at rest does not take a record for {partition}: {error}")
+            return
+        now = self.simulation.now
+        self.history.acknowledged[record] = Acknowledged(partition, metadata.offset, now)
+        if attempt and now - begun_at > PROBE_SECONDS_MAX:
+            self.history.unsettled.append(f"a cluster at rest took {now - begun_at:.3f} s for a record of {partition}")
+
+
+def simulate(seed: int, plan: Plan = POWER, *, handler: logging.Handler | None = None) -> Report:
+    """One run of a plan. Raises SimulationFailedError where production code fails."""
+    return ClusterSimulation(seed, plan, handler=handler).run()
