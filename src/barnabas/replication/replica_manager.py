@@ -109,8 +109,7 @@ class ReplicaManager:
         self._metrics = ReplicaMetrics(
             metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
         )
-        for purgatory in self._purgatories:
-            self._metrics.add_purgatory(purgatory)
+        self._metrics.add_purgatories(self._purgatories)
         self._alter_partition = AlterPartitionManager(
             broker_id,
             alter_partition,
@@ -138,8 +137,7 @@ class ReplicaManager:
             metrics,
         )
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
-        self._checkpoints_started = False
-        self._is_stopping = False
+        self._checkpoints_started = self._is_stopping = False
 
     def _partition_context(self, logs: Logs) -> PartitionContext:
         return PartitionContext(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+import operator
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
@@ -54,14 +55,16 @@ class ReplicaMetrics:
         self._gauge("PartitionsWithLateTransactionsCount", lambda: self._count(lambda p: _is_late(p, now_ms())))
         self._gauge("ProducerIdCount", lambda: sum(_producer_count(partition) for partition in partitions()))
 
-    def add_purgatory(self, purgatory: Purgatory[Any]) -> None:
-        """Shows how much waits in a purgatory."""
-        tags = (("delayedOperation", purgatory.name),)
-        for name, read in (
-            ("PurgatorySize", lambda: purgatory.watched),
-            ("NumDelayedOperations", lambda: purgatory.delayed),
-        ):
-            self._registry.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
+    def add_purgatories(self, purgatories: Iterable[Purgatory[Any]]) -> None:
+        """Shows how much waits in purgatories."""
+        for purgatory in purgatories:
+            tags = (("delayedOperation", purgatory.name),)
+            for name in ("PurgatorySize", "NumDelayedOperations"):
+                attribute = operator.attrgetter("watched" if name == "PurgatorySize" else "delayed")
+                self._registry.gauge(
+                    MetricName("kafka.server", "DelayedOperationPurgatory", name, tags),
+                    functools.partial(attribute, purgatory),
+                )
 
     def add_partition(self, partition: Partition) -> None:
         """Shows what `kafka.cluster:type=Partition` says of a partition."""
