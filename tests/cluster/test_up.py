@@ -30,7 +30,7 @@ TOPIC = "flights"
 class Up:
     """One `barnabas up --json`."""
 
-    def __init__(self, directory: Path, brokers: int, *arguments: str) -> None:
+    def __init__(self, directory: Path, brokers: int, *arguments: str, wait: bool = True) -> None:
         self.directory = directory
         self._errors = directory.parent / f"{directory.name}.err"
         with self._errors.open("ab") as errors:
@@ -46,6 +46,10 @@ class Up:
                 env={**os.environ, "PYTHONPATH": str(SOURCE)},
                 start_new_session=True,
             )
+        if wait:
+            self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], READY_SECONDS)
         line = self.process.stdout.readline() if readable else ""

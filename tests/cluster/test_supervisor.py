@@ -1,0 +1,76 @@
+"""The supervisor of `barnabas up` as programs use it: one broker killed, stopped and started beside the others."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from barnabas.kernel.real_host import RealHost, run
+from barnabas.server.cluster_plan import ClusterPlan
+from barnabas.server.supervisor import ClusterStartError, Supervisor
+from tests.cluster.test_up import Up, is_running
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import metadata
+
+
+def port_of(cluster: Supervisor, broker_id: int) -> int:
+    address: str = cluster.description()["brokers"][broker_id - 1]["address"]
+    return int(address.rpartition(":")[2])
+
+
+def test_one_broker_can_be_killed_stopped_and_started_on_its_port(tmp_path: Path) -> None:
+    ended: list[tuple[str, int]] = []
+
+    async def scenario(host: RealHost) -> dict[str, int]:
+        plan = ClusterPlan(brokers=2, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan, on_unexpected_end=lambda *end: ended.append(end)) as cluster:
+            addresses = cluster.bootstrap_servers
+            before = cluster.processes
+            assert sorted(before) == ["broker-1", "broker-2", "coordinator"]
+            await cluster.restart_broker(1, kill=True)
+            await cluster.restart_broker(2)
+            assert cluster.bootstrap_servers == addresses
+            after = cluster.processes
+            assert after["coordinator"] == before["coordinator"]
+            assert after["broker-1"] != before["broker-1"]
+            assert after["broker-2"] != before["broker-2"]
+            with pytest.raises(ClusterStartError, match="broker-1 runs already"):
+                await cluster.start_broker(1)
+            port = port_of(cluster, 1)
+            while len((await asyncio.to_thread(metadata, port)).brokers) < 2:
+                continue
+            assert await cluster.stop_broker(2) == 0
+            assert sorted(cluster.processes) == ["broker-1", "coordinator"]
+            return after
+
+    processes = run(scenario)
+    assert not any(is_running(process_id) for process_id in processes.values())
+    assert ended == []
+    log = (tmp_path / "broker-1" / "logs" / "server.log").read_text()
+    assert "Broker 1 is registered already" in log
+
+
+def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 3, wait=False)
+    first = tmp_path / "data" / "broker-1" / "server.properties"
+    wait_until(first.exists, "brokers are started")
+    assert up.stop(signal.SIGTERM) == 0
+    assert up.errors() == ""
+    assert processes_with(str(tmp_path)) == []
+
+
+def processes_with(argument: str) -> list[int]:
+    """Ids of processes that have this in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if argument.encode() in command and is_running(int(entry.name)):
+                found.append(int(entry.name))
+    return found
