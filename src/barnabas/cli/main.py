@@ -12,6 +12,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.broker",
         "Run one broker, from a server.properties as Kafka's brokers read it.",
     ),
+    "controller": (
+        "barnabas.cli.controller",
+        "Look after the controller of a cluster: have it move.",
+    ),
     "coordinator": (
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
