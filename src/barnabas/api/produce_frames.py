@@ -148,12 +148,17 @@ class ResponseForm:
     ) -> bytearray:
         """The response without error; it can be changed by `set_error` until it is sent."""
         if self._has_log_start_offset:
-            return bytearray(
-                self._pack(
-                    *(self._size, correlation_id, self._prefix, 0),
-                    *(first_offset, log_append_time_ms, log_start_offset, self._suffix),
-                )
+            numbers = self._pack(
+                self._size,
+                correlation_id,
+                self._prefix,
+                0,
+                first_offset,
+                log_append_time_ms,
+                log_start_offset,
+                self._suffix,
             )
+            return bytearray(numbers)
         return bytearray(
             self._pack(self._size, correlation_id, self._prefix, 0, first_offset, log_append_time_ms, self._suffix)
         )

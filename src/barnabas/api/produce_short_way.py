@@ -40,7 +40,9 @@ class AppendTarget:
         "_now",
         "_requests",
         "_write_queue",
+        "bytes_in",
         "form",
+        "messages_in",
         "metrics",
         "partition",
         "request_metrics",
@@ -59,6 +61,8 @@ class AppendTarget:
         self.partition = partition
         self.form = ResponseForm(partition.topic_partition, api_version)
         self.metrics = metrics
+        self.bytes_in = metrics.bytes_in
+        self.messages_in = metrics.messages_in
         self.request_metrics = request_metrics
         self._requests: Meter = request_metrics.meter(api_version)
         self._acknowledgements = acknowledgements
@@ -170,12 +174,14 @@ class ShortWay:
         except KafkaError:
             # The general way comes to the same refusal, and says it with all that belongs to it.
             return False
-        first_offset, last_offset, _, log_append_time_ms, log_start_offset, record_count, size_bytes = result[:7]
-        metrics = target.metrics
-        metrics.bytes_in.count += size_bytes
-        metrics.messages_in.count += record_count
-        if result.converted_count:
-            metrics.produce_conversions.count += result.converted_count
+        (
+            first_offset, last_offset, _, log_append_time_ms, log_start_offset, record_count, size_bytes,
+            _, converted_count, _,
+        ) = result  # fmt: skip
+        target.bytes_in.count += size_bytes
+        target.messages_in.count += record_count
+        if converted_count:
+            target.metrics.produce_conversions.count += converted_count
         if not acks:
             target.when_written(log, connection)
             return None

@@ -45,7 +45,6 @@ from barnabas.wire.record_validation import (
     AppendOrigin,
     ValidatedBatch,
     assign_offsets,
-    check_produce_version,
     validate_records,
 )
 from barnabas.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
@@ -77,9 +76,7 @@ class PartitionLog(LocalLog):
             raise self._refused()
         now_ms = self._time_ms()
         try:
-            if produce_version is not None:
-                check_produce_version(records, produce_version)
-            batch = validate_records(records, self._rules, now_ms, origin)
+            batch = validate_records(records, self._rules, now_ms, origin, produce_version)
         except RecordsError as error:
             raise AppendError.of_records(error, self.log_start_offset) from error
         return self.append_validated(batch, leader_epoch, now_ms, origin)

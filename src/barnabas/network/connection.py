@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # What a buffer that is held back costs beside its bytes.
 _OBJECT_BYTES: Final = 64
+_OPEN: Final = Phase.OPEN
 
 
 class Slot:
@@ -208,7 +209,7 @@ class ServerConnection(Connection):
                     self._output += response
                 if much:
                     return False
-        return not self._pauses and self.phase is Phase.OPEN and (self.is_control or not self._tick.held)
+        return not self._pauses and self.phase is _OPEN and (self.is_control or not self._tick.held)
 
     @property
     def _busy(self) -> bool:

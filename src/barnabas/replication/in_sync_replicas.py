@@ -220,7 +220,11 @@ class InSyncReplicas:
         reach the high watermark of a busy partition. It stays while too few are in the confirmed ISR.
         """
         log = self._partition.log
-        if log is None or not self._partition.is_leader or not self.has_enough(log):
+        if log is None or not self._partition.is_leader:
+            return False
+        if not self.followers:
+            return bool(self.state.committed) and log.increase_high_watermark(log.log_end_offset)
+        if not self.has_enough(log):
             return False
         end_offset = least = log.log_end_offset
         for follower in self.followers:

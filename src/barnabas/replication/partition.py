@@ -311,9 +311,11 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"of {self.name} {list(self.isr)} are in sync; min.insync.replicas is {self.in_sync.min_isr(log)}",
             )
-        self.in_sync.log_grows(log.log_end_offset)
+        in_sync = self.in_sync
+        if in_sync.followers:
+            in_sync.log_grows(log.log_end_offset)
         result = log.append_as_leader(records, self.leader_epoch, origin=origin, produce_version=produce_version)
-        self.in_sync.advance_high_watermark()
+        in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
         return result
 

@@ -167,10 +167,16 @@ def _is_one_batch(buffer: Buffer) -> bool:
 
 
 def validate_records(
-    buffer: Buffer, rules: AppendRules, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    buffer: Buffer,
+    rules: AppendRules,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    produce_version: int | None = None,
 ) -> ValidatedBatch:
     """Checks the batches in the buffer and makes one batch of magic 2 of them, in place where that is possible. Nothing
     in the buffer is changed.
+
+    With `produce_version`, `check_produce_version` comes first.
 
     A partial batch at the end is ignored. Raises
 
@@ -183,9 +189,13 @@ def validate_records(
     - InvalidRecordError: anything else that a producer must not send; `record_errors` names the records where single
     ones are at fault.
     """
+    if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE_VERSION:
+        check_produce_version(buffer, produce_version)
     usual = _validate_usual(buffer, rules, now_ms)
     if usual is not None:
-        return usual
+        return usual  # one batch of magic 2, which every later version may carry
+    if produce_version is not None:
+        check_produce_version(buffer, produce_version)
     walk = walk_batches(buffer)
     if not walk.spans:
         raise InvalidRecordError("there is no batch")
@@ -251,11 +261,28 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     if attributes & ATTRIBUTE_COMPRESSION:
         payload = decompress(payload, CompressionType.of_attributes(attributes), rules.decompressed_bytes_max)
     scan = scan_records(payload, record_count, base_timestamp_ms)
-    if not scan.has_sequential_offsets or not _is_acceptable(scan, False, rules, now_ms):
+    max_timestamp_ms, min_timestamp_ms, _, has_sequential_offsets, has_all_keys = scan
+    timestamp_type = rules.timestamp_type
+    # As `_is_acceptable` and `_largest` have it, which cost as much as the rest when there is one record.
+    if (
+        not has_sequential_offsets
+        or (rules.is_compacted and not has_all_keys)
+        or (
+            timestamp_type is not _LOG_APPEND_TIME
+            and max_timestamp_ms != NO_TIMESTAMP
+            and (
+                now_ms - min_timestamp_ms > rules.timestamp_before_max_ms
+                or max_timestamp_ms - now_ms > rules.timestamp_after_max_ms
+            )
+        )
+    ):
         return None
+    if max_timestamp_ms < NO_TIMESTAMP:
+        max_timestamp_ms = NO_TIMESTAMP
     header = _new_tuple(BatchHeader, fields)
-    uncompressed_bytes = BATCH_HEADER_BYTES + len(payload)
-    return ValidatedBatch(view, header, _largest(scan), rules.timestamp_type, 0, uncompressed_bytes)
+    return _new_tuple(
+        ValidatedBatch, (view, header, max_timestamp_ms, timestamp_type, 0, BATCH_HEADER_BYTES + len(payload))
+    )
 
 
 def _validate_batch(
