@@ -66,10 +66,10 @@ class BrokerChanges:
         )
         yield (ChangeChannels((*dead, *bounced_ids), (*new, *bounced)),)
         if new:
-            yield from self._start_up(new)
+            yield from self.start_up(new)
         if bounced:
             yield from self._fail(bounced_ids)
-            yield from self._start_up(bounced)
+            yield from self.start_up(bounced)
         for broker_id in dead:
             reader.watches.forget_broker(broker_id)
         if dead:
@@ -109,7 +109,7 @@ class BrokerChanges:
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
 
-    def _start_up(self, brokers: list[LiveBroker]) -> Steps[None]:
+    def start_up(self, brokers: list[LiveBroker]) -> Steps[None]:
         """Brokers are new: all learn of them, they learn all, and what they host goes on."""
         context = self._context
         new = {broker.broker_id: broker for broker in brokers}

@@ -42,9 +42,13 @@ class Written:
 
 
 def read_leadership(
-    context: ControllerContext, partitions: Iterable[TopicPartition]
+    context: ControllerContext,
+    partitions: Iterable[TopicPartition],
+    written_at: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
-    """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used."""
+    """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
+    given the transactions that wrote them.
+    """
     wanted = list(partitions)
     outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
@@ -55,6 +59,8 @@ def read_leadership(
             found[partition] = outcome
         else:
             found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
+            if written_at is not None:
+                written_at[partition] = outcome.stat.mzxid
     return found
 
 

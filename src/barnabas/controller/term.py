@@ -11,7 +11,7 @@ from itertools import islice
 
 from barnabas.controller.alter_partition import IsrChanges
 from barnabas.controller.broker_changes import BrokerChanges
-from barnabas.controller.context import ControllerContext
+from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.controller_election import Office
 from barnabas.controller.effects import ChangeChannels, StateChange, Steps, operate, read_children
 from barnabas.controller.features import set_up_features
@@ -95,7 +95,7 @@ class ControllerTerm:
         elif not isinstance(events, NoNodeError):
             raise events
         yield from delete_znodes(stale, version)
-        yield from self._load()
+        returned = yield from self._load()
         deletions = yield from self._topic_reader.read_deletions()
         yield from self._deletion.load(deletions)
         # Brokers must know of each other before they are told to follow one another. What they know of topics that are
@@ -103,11 +103,16 @@ class ControllerTerm:
         yield from self._brokers.send_full_metadata(context.live_or_shutting_down_brokers)
         yield from self._replicas.start_up()
         yield from self._partitions.start_up()
+        if returned:
+            yield from self._brokers.start_up(returned)
         self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
         yield from self._say_what_is_not_carried_out()
         yield from self._deletion.resume()
 
-    def _load(self) -> Steps[None]:
+    def _load(self) -> Steps[list[LiveBroker]]:
+        """Reads everything. Returns the brokers that have come back from a stop of which no partition knows yet: they
+        are registered, and not in the context, until what they led and were in sync with has been given to others.
+        """
         context = self.context
         brokers = yield from self._broker_reader.read_all()
         for broker in brokers.values():
@@ -118,7 +123,11 @@ class ControllerTerm:
             batch = names[start : start + TOPICS_PER_BATCH]
             znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version)
             partition_count += sum(len(self._topics.add(topic, znode)) for topic, znode in znodes.items())
-        yield from self._refresh(context.partitions)
+        written_at: dict[TopicPartition, int] = {}
+        yield from self._refresh(context.partitions, written_at)
+        returned = self._returned(brokers, written_at)
+        for broker in returned:
+            context.remove_live_broker(broker.broker_id)
         yield (ChangeChannels(opened=tuple(brokers.values())),)
         self._logger.info(
             "Loaded the context: brokers %s, %d topics, %d partitions",
@@ -126,13 +135,36 @@ class ControllerTerm:
             len(context.topics),
             partition_count,
         )
+        return returned
 
-    def _refresh(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
+    def _returned(
+        self, brokers: Mapping[int, LiveBroker], written_at: Mapping[TopicPartition, int]
+    ) -> list[LiveBroker]:
+        """The brokers that registered after the state of a partition was written in whose ISR they are.
+
+        Such a broker has stopped and started again while nobody was the controller. It may have lost the end of its
+        log with its power; so it must not go on leading in its old epoch, nor be taken for in sync, as long as a
+        member of the ISR is there that did not stop. (Apache Kafka's controller does not notice it.)
+        """
+        returned: dict[int, LiveBroker] = {}
+        for partition, zxid in written_at.items():
+            known = self.context.leadership(partition)
+            for member in () if known is None else known.isr:
+                broker = brokers.get(member)
+                if broker is not None and broker.epoch > zxid:
+                    returned[member] = broker
+        if returned:
+            self._logger.info("Brokers %s have started anew while there was no controller", sorted(returned))
+        return [returned[broker_id] for broker_id in sorted(returned)]
+
+    def _refresh(
+        self, partitions: Iterable[TopicPartition], written_at: dict[TopicPartition, int] | None = None
+    ) -> Steps[list[TopicPartition]]:
         """Reads who leads the partitions; returns those that have or had a leader. What cannot be used is logged."""
         refreshed = []
         wanted = iter(list(partitions))
         while batch := list(islice(wanted, PARTITIONS_PER_BATCH)):
-            found = yield from read_leadership(self.context, batch)
+            found = yield from read_leadership(self.context, batch, written_at)
             for partition, known in found.items():
                 if isinstance(known, LeaderAndIsr):
                     self.context.set_leadership(partition, known)
