@@ -5,9 +5,11 @@ seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.topics import TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class RecordId(NamedTuple):
@@ -150,6 +152,8 @@ class History:
     final_logs: list[FinalLog] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     """What should have come about after faults had ended, and did not."""
+    excuses_losses: bool = True
+    """False where every partition has kept a member in sync: then nothing may be lost."""
 
     def may_be_lost(self, partition: TopicPartition, offset: int, since: float) -> bool:
         """Whether what was committed at `since` may be gone.
@@ -159,7 +163,20 @@ class History:
         ISR that has kept it, in memory or on disk, is never replaced by one that has not as long as the controller
         takes those out of the ISR that are gone.
         """
-        return any(
+        return self.excuses_losses and any(
             event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
+            for event in self.forgot
+        )
+
+    def commits_may_be_lost(self, committed: Committed) -> bool:
+        """Whether a group may be told less than it has committed: the commit may be lost, or what the partition had
+        below it, whenever that was (a consumer may not have noticed yet when it committed).
+        """
+        return self.excuses_losses and any(
+            event.in_isr
+            and (
+                (event.partition.topic == OFFSETS_TOPIC and event.time >= committed.time)
+                or (event.partition == committed.partition and event.from_offset < committed.offset)
+            )
             for event in self.forgot
         )

@@ -18,7 +18,7 @@ from barnabas.coordination.layout.topics import PartitionState, TopicPartition, 
 from barnabas.kernel.metrics import Meter
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication.partition import Partition
-from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot
+from barnabas.testing.cluster_history import OFFSETS_TOPIC, ExposedHighWatermark, Forgot
 from barnabas.testing.cluster_logs import StoredLog
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOOKING_SECONDS: Final = 0.05
 COUNTING_SECONDS: Final = 1.0
+_OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
     {
         "FENCED_LEADER_EPOCH",
@@ -95,12 +96,9 @@ class Observer:
             self.history.forgot.append(Forgot(self._now(), broker_id, partition, from_offset, in_isr))
 
     def all_partitions(self) -> list[TopicPartition]:
-        offsets = [
-            TopicPartition("__consumer_offsets", number)
-            for number in range(64)
-            if self.committed_state(TopicPartition("__consumer_offsets", number)) is not None
-        ]
-        return self._watched + offsets
+        """The partitions of the users' topic, and those of the groups' offsets as far as they are there."""
+        offsets = (TopicPartition(OFFSETS_TOPIC, number) for number in range(_OFFSETS_PARTITIONS_MAX))
+        return self._watched + [partition for partition in offsets if self.committed_state(partition) is not None]
 
     def committed_state(self, partition: TopicPartition) -> PartitionState | None:
         """What the coordinator has of a partition."""

@@ -125,7 +125,7 @@ class ClusterSimulation:
         """The brokers' logs go to `handler`."""
         self.simulation = Simulation(seed)
         self.plan = plan
-        self.history = History()
+        self.history = History(excuses_losses=not plan.keeps_one_in_sync)
         self.observer = Observer(
             self.history, lambda: self.simulation.now, plan.load.topic, plan.load.partitions, DIRECTORIES
         )
