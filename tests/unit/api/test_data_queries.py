@@ -12,6 +12,7 @@ import pytest
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
+from barnabas.wire import catalogue
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     DeleteRecordsRequest,
@@ -438,3 +439,14 @@ def test_describes_log_directories(run: Run, tmp_path: Path, version: int) -> No
             assert sorted(code for code, _ in results.values()) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
 
     run(main())
+
+
+def test_answers_every_version_that_apache_kafka_answers(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        # The schemas hold the versions of Apache Kafka 3.9.1, and are held against its own answer.
+        for key, versions in broker.calls.registry.versions().items():
+            known = catalogue.request(key).versions
+            assert versions == (known.low, known.high), key
+        assert set(broker.calls.registry.versions()) == {0, 1, 2, 3, 18, 21, 23, 35, 60, 61}
+
+    scenario(run, tmp_path, body)
