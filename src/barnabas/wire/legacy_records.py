@@ -193,9 +193,9 @@ class LegacyBatch:
             yield RecordEntry(record.offset, record.timestamp_ms, record.key, record.value is not None, size_bytes)
 
     def inner_messages(
-        self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX
+        self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX, messages_max: int | None = None
     ) -> list[tuple[int, LegacyBatch]]:
-        """The messages in a wrapper with their absolute offsets.
+        """The messages in a wrapper with their absolute offsets; no more than the first `messages_max` are looked at.
 
         Raises InvalidRecordError for a wrapper without messages, with messages that are compressed again or newer than
         the wrapper's format can hold, with a partial message, or whose offset is less than that of its last message;
@@ -210,7 +210,7 @@ class LegacyBatch:
         data = decompress(value, compression_type, decompressed_bytes_max, ignore_lz4_checksum=self.magic == MAGIC_V0)
         messages: list[LegacyBatch] = []
         position = 0
-        while position < len(data):
+        while position < len(data) and len(messages) != messages_max:
             try:
                 message = LegacyBatch(data, position)
             except CorruptRecordError as problem:

@@ -69,6 +69,9 @@ from barnabas.wire.records import (
 RECORD_ERRORS_MAX: Final = 100
 """The most records that one error names; the response would otherwise be many times as large as the request."""
 
+SMALLEST_RECORD_BYTES: Final = 7
+"""A record without key, value and headers: its size and six fields of one byte."""
+
 _MAGIC_2_SINCE_PRODUCE_VERSION: Final = 3
 _ZSTD_SINCE_PRODUCE_VERSION: Final = 7
 _INT64_MAX: Final = (1 << 63) - 1
@@ -107,6 +110,15 @@ class AppendRules:
     """`compression.type` and the level of it; None for "producer"."""
     decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX
     """What the records of one batch may become."""
+
+    @property
+    def records_max(self) -> int:
+        """How many records one batch may have: as many as fit into `batch_bytes_max` uncompressed.
+
+        Each is looked at on the event loop, and a few hundred compressed bytes can hold millions of empty ones. The
+        error is that of a batch that is too large, on which Kafka's producers split it.
+        """
+        return self.batch_bytes_max // SMALLEST_RECORD_BYTES
 
 
 class ValidatedBatch(NamedTuple):
@@ -182,7 +194,7 @@ def validate_records(
 
     - CorruptRecordError: a size or checksum is wrong;
     - RecordTooLargeError: a batch exceeds `batch_bytes_max`, before or after it was rebuilt, or its records exceed
-    `decompressed_bytes_max`;
+    `decompressed_bytes_max` or `records_max`;
     - UnsupportedCompressionTypeError: the codec is none of the five;
     - InvalidTimestampError: timestamps outside of the allowed range, or of the broker's type, which only a broker may
     set;
@@ -248,6 +260,7 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
         or base_offset
         or attributes & _UNUSUAL_ATTRIBUTES
         or record_count <= 0
+        or record_count * SMALLEST_RECORD_BYTES > rules.batch_bytes_max
         or last_offset_delta + 1 != record_count
         or (producer_id != NO_PRODUCER_ID and (base_sequence < 0 or producer_epoch < 0))
         or (producer_id == NO_PRODUCER_ID and attributes & ATTRIBUTE_TRANSACTIONAL)
@@ -296,6 +309,8 @@ def _validate_batch(
     batch.verify()
     if origin is _CLIENT:
         _check_client_header(header)
+    if header.record_count > rules.records_max:
+        raise _too_many(header.record_count, rules)
     source = header.compression_type
     payload = batch.payload(rules.decompressed_bytes_max)
     scan = scan_records(payload, header.record_count, header.base_timestamp_ms)
@@ -380,7 +395,10 @@ def _validate_messages(buffer: Buffer, spans: tuple[BatchSpan, ...], rules: Appe
 
 def _check_inner_messages(message: LegacyBatch, rules: AppendRules) -> None:
     errors: list[RecordError] = []
-    for index, (_, inner) in enumerate(message.inner_messages(rules.decompressed_bytes_max)):
+    messages = message.inner_messages(rules.decompressed_bytes_max, rules.records_max + 1)
+    if len(messages) > rules.records_max:
+        raise _too_many(len(messages), rules)
+    for index, (_, inner) in enumerate(messages):
         if inner.magic != message.magic:
             errors.append(RecordError(index, f"the message has magic {inner.magic} and its wrapper {message.magic}"))
         inner.verify()
@@ -452,4 +470,11 @@ def _rebuilt(
 def _too_large(size_bytes: int, rules: AppendRules) -> RecordTooLargeError:
     return RecordTooLargeError(
         f"batch has {size_bytes} bytes; the topic allows {rules.batch_bytes_max} (max.message.bytes)"
+    )
+
+
+def _too_many(record_count: int, rules: AppendRules) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"batch has at least {record_count} records; a topic with max.message.bytes {rules.batch_bytes_max} allows"
+        f" {rules.records_max}: send smaller batches"
     )

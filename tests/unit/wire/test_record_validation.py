@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 import struct
@@ -29,6 +30,7 @@ from barnabas.wire.record_errors import (
 )
 from barnabas.wire.record_validation import (
     RECORD_ERRORS_MAX,
+    SMALLEST_RECORD_BYTES,
     AppendOrigin,
     AppendRules,
     assign_offsets,
@@ -193,6 +195,42 @@ def test_decompression_is_bounded() -> None:
     with pytest.raises(DecompressedTooLargeError) as caught:
         validate_records(batch, AppendRules(decompressed_bytes_max=10_000), NOW_MS)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.ZSTD])
+def test_a_batch_has_no_more_records_than_fit_uncompressed(codec: CompressionType) -> None:
+    """A few hundred bytes could hold millions of records, and each is looked at on the event loop."""
+    count = 1_000
+    builder = RecordBatchBuilder(compression=Compression(codec))
+    for _ in range(count):
+        builder.append(NOW_MS, None, None)
+    batch = builder.build()
+    enough = count * SMALLEST_RECORD_BYTES
+    assert len(batch) < enough
+    assert validate_records(batch, AppendRules(batch_bytes_max=enough), NOW_MS).record_count == count
+    with pytest.raises(RecordTooLargeError, match="1000 records") as caught:
+        validate_records(batch, AppendRules(batch_bytes_max=enough - 1), NOW_MS)
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_every_uncompressed_batch_that_is_small_enough_has_few_enough_records() -> None:
+    builder = RecordBatchBuilder()
+    for _ in range(100):
+        builder.append(NOW_MS, None, None)
+    batch = builder.build()
+    assert validate_records(batch, AppendRules(batch_bytes_max=len(batch)), NOW_MS).record_count == 100
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_message_has_no_more_messages_than_a_batch_has_records(magic: int) -> None:
+    records = [Record(offset, NOW_MS, None, b"") for offset in range(1_000)]
+    wrapper = write_messages(magic, records, Compression(CompressionType.GZIP))
+    enough = 1_000 * SMALLEST_RECORD_BYTES
+    assert len(wrapper) < enough
+    rules = AppendRules(batch_bytes_max=enough, compression=Compression(CompressionType.GZIP))
+    assert validate_records(wrapper, rules, NOW_MS).record_count == 1_000
+    with pytest.raises(RecordTooLargeError, match="1000 records"):
+        validate_records(wrapper, dataclasses.replace(rules, batch_bytes_max=enough - 1), NOW_MS)
 
 
 def test_a_codec_of_no_name_is_unsupported() -> None:
