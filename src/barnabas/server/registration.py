@@ -1,7 +1,8 @@
 """This broker's ephemeral znode in `/brokers/ids`: made, made again after a session, and never taken from another.
 
 Kafka's rules, and one of our own: a znode that another session holds is most often that of this broker's life before a
-crash, so it is waited for until that session must have expired, where Kafka gives up at once.
+crash, so it is waited for until that session must have expired, where Kafka gives up at once. Servers that restart or
+elect give every session its whole time-out again, so only a connection without a break tells that it must have.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.coordination.errors import ConnectionLossError, MultiFailedError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData, ZnodeData
 from barnabas.coordination.protocol import CreateMode, Stat, WatcherEvent
+from barnabas.coordination.session_state import SessionState
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
 
 # A server looks for expired sessions once per tick, and a tick is at most half of a session's time-out.
 _EXPIRY_FACTOR: Final = 1.5
+
+
+class _Patience(NamedTuple):
+    """Until when another session's znode is waited for, and in which of our connections that was said."""
+
+    connection: int
+    deadline: float
 
 
 class Registration:
@@ -41,19 +50,21 @@ class Registration:
         self._logger = logger
         self._path = broker_id_path(broker_id)
         self.broker_epoch = -1
+        self._connections = 0
+        session.add_state_listener(self._state_changed)
 
     async def vacant(self) -> None:
         """Waits while another session holds the znode, until that session must have expired.
 
         Raises DuplicateBrokerError when it is still there then, and SessionExpiredError when the present one is over.
         """
-        deadline: float | None = None
+        patience: _Patience | None = None
         while True:
             changed = _Change(self._loop)
             found = await self._session.until_connected(lambda: self._read(changed))  # noqa: B023 - awaited here
             if found is None or self._is_ours(found):
                 return
-            deadline = await self._wait(found, changed, deadline)
+            patience = await self._wait(found, changed, patience)
 
     async def register(self) -> int:
         """Registers the broker in the present session; returns its broker epoch, the transaction that made the znode.
@@ -71,7 +82,7 @@ class Registration:
 
     async def _made(self, payload: bytes) -> Stat:
         """The stat of the znode, when it is ours."""
-        deadline: float | None = None
+        patience: _Patience | None = None
         while True:
             try:
                 return await self._create(payload)
@@ -91,7 +102,7 @@ class Registration:
                     return found.stat
                 if self._is_ours(found):
                     return await self._replace(payload, found)
-                deadline = await self._wait(found, changed, deadline)
+                patience = await self._wait(found, changed, patience)
             except (ConnectionLossError, MultiFailedError):
                 # The next try sees what has become of it.
                 continue
@@ -120,12 +131,12 @@ class Registration:
         owner = found.stat.ephemeral_owner
         return owner == self._session.session_id or self._session.was_ours(owner)
 
-    async def _wait(self, found: ZnodeData, changed: _Change, deadline: float | None) -> float:
-        """Waits for another session's znode to change, until the deadline, which it returns; past it raises."""
+    async def _wait(self, found: ZnodeData, changed: _Change, patience: _Patience | None) -> _Patience:
+        """Waits for another session's znode to change, as long as patience lasts, which it returns; past it raises."""
         owner = found.stat.ephemeral_owner
-        if deadline is None:
+        if patience is None or patience.connection != self._connections:
             limit_ms = self._session.session_timeout_ms * _EXPIRY_FACTOR
-            deadline = self._loop.time() + limit_ms / 1000
+            patience = _Patience(self._connections, self._loop.time() + limit_ms / 1000)
             self._logger.warning(
                 "Broker %d is registered already, by session 0x%x. If that is this broker's, from before it was killed,"
                 " it ends within its time-out: waiting for that, at most %d ms",
@@ -133,15 +144,19 @@ class Registration:
                 owner,
                 limit_ms,
             )
-        if self._loop.time() >= deadline:
+        if self._loop.time() >= patience.deadline:
             raise DuplicateBrokerError(
                 f"Another broker with the id {self._broker_id} is alive (session 0x{owner:x} holds {self._path}): stop"
                 " it, or give this broker another broker.id"
             )
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(patience.deadline):
                 await changed.happened
-        return deadline
+        return patience
+
+    def _state_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._connections += 1
 
 
 class _Change:

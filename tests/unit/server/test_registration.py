@@ -101,6 +101,34 @@ def test_a_true_duplicate_is_refused_after_the_wait_with_what_to_do(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_vacancy_asked", [True, False])
+def test_a_predecessor_is_waited_for_although_restarts_of_the_coordinator_prolong_its_session(
+    seed: int, is_vacancy_asked: bool
+) -> None:
+    """Each restart gives every session its whole time-out again."""
+
+    async def register(host: Host) -> None:
+        session, registration = await prepared(host, Lines())
+        if is_vacancy_asked:
+            await registration.vacant()
+        await registration.register()
+        await session.close()
+
+    timeout_seconds = TIMEOUT_MS / 1000
+    with Simulation(seed) as simulation:
+        coordinator = start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        machine.start(hold)
+        simulation.run_for(3.0)
+        machine.crash()
+        for times in (0.7, 1.4, 2.1):
+            simulation.after(times * timeout_seconds, coordinator.crash)
+            simulation.after(times * timeout_seconds + 0.1, coordinator.restart)
+        simulation.run_on(machine, register, 6 * timeout_seconds)
+        assert 2.5 * timeout_seconds < simulation.now - 3.0 < 4 * timeout_seconds
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_znode_that_goes_away_meanwhile_is_made_at_once(seed: int) -> None:
     async def delete(host: Host) -> None:
         session = session_on(host, Lines())
