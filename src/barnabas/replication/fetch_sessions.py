@@ -310,6 +310,8 @@ class FetchScope:
             item.note_sent(read)
             if read.partition is not None:
                 session.watch(item, read.partition)
+                if session.is_privileged and read.code is ErrorCode.NONE and read.diverging is None:
+                    read.partition.follower_joined(session.follower_id, session.clock)
             session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more)
 
     def _news(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> list[int]:

@@ -433,6 +433,12 @@ class Partition:
         if (has_moved and self.in_sync.advance_high_watermark()) or may_raise_low_watermark:
             self._context.wake_ups.add(self)
 
+    def follower_joined(self, follower_id: int, clock: FetchClock) -> None:
+        """The fetch of which `update_follower` has told has opened a session of that follower: `clock` tells of more."""
+        follower = self.in_sync.by_id.get(follower_id)
+        if follower is not None and follower.clock is None:
+            follower.clock = clock
+
     def follower_left(self, follower_id: int, clock: FetchClock) -> None:
         """The follower's session does not fetch the partition any more."""
         follower = self.in_sync.by_id.get(follower_id)
