@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.kernel.ids import Uuid
+from barnabas.kernel.timers import Timers
 from barnabas.log.checkpoints import CorruptCheckpointError, read_offsets, write_offsets
 from barnabas.log.directory_files import lock_directory, take_clean_shutdown, write_clean_shutdown
 from barnabas.log.names import (
@@ -17,13 +18,19 @@ from barnabas.log.names import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from barnabas.log.sure_offload import offload_surely
 
 
 class LogDirectory:
     """A directory with partition directories in it. A disk that fails takes this directory away and no other."""
 
     def __init__(
-        self, host: Host, path: str, logger: logging.Logger, on_failure: Callable[[LogDirectory], object]
+        self,
+        host: Host,
+        timers: Timers,
+        path: str,
+        logger: logging.Logger,
+        on_failure: Callable[[LogDirectory], object],
     ) -> None:
         """`on_failure` is called once, when the directory has gone offline."""
         self.path = path
@@ -35,6 +42,7 @@ class LogDirectory:
         """Whether the last broker here stopped in order."""
         self.previous_broker_epoch = -1
         self._host = host
+        self._timers = timers
         self._files: Files = host.files
         self._logger = logger
         self._on_failure = on_failure
@@ -52,7 +60,9 @@ class LogDirectory:
         if self.error is not None:
             return
         self.error = error
-        self._logger.error("Log directory %s has failed and is offline: %s", self.path, error)
+        self._logger.error(
+            "Log directory %s has failed and is offline until the broker is started again: %s", self.path, error
+        )
         self._on_failure(self)
 
     def open(self) -> None:
@@ -101,7 +111,8 @@ class LogDirectory:
         """Bytes that may still be written there; a system call. Raises OSError."""
         return self._files.free_bytes(self.path)
 
-    # Checkpoints. A lost or damaged one costs time at the next start, or repeats deletions, and loses no record.
+    # Checkpoints. A lost or damaged one costs time at the next start, or repeats deletions, and loses no record: it
+    # is read as an empty one. All reads raise OSError, and may be made off the loop.
 
     def read_recovery_points(self) -> dict[TopicPartition, int]:
         """Up to where each log is durable."""
@@ -111,7 +122,7 @@ class LogDirectory:
         return self._read(LOG_START_OFFSET_CHECKPOINT)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """For the owner of the high watermarks; empty where there is none that can be read."""
+        """For the owner of the high watermarks."""
         return self._read(HIGH_WATERMARK_CHECKPOINT)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
@@ -133,8 +144,6 @@ class LogDirectory:
             return read_offsets(self._files, f"{self.path}/{name}")
         except CorruptCheckpointError as error:
             self._logger.warning("Ignoring a checkpoint that cannot be read: %s", error)
-        except OSError as error:
-            self.fail(error)
         return {}
 
     async def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -142,6 +151,8 @@ class LogDirectory:
             return
         path = f"{self.path}/{name}"
         try:
-            await self._host.offload(OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets), order=path)
+            await offload_surely(
+                self._host, self._timers, OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets), order=path
+            )
         except OSError as error:
             self.fail(error)

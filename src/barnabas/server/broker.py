@@ -193,7 +193,7 @@ class Broker:
         if self.state is BrokerState.RUNNING and rooms is not None:
             self._advance(BrokerEvent.ASKED_TO_STOP)
             rooms.replica_manager.begin_controlled_shutdown()
-            await self._step("the controlled shutdown", self._controlled_shutdown(rooms).run)
+            await self._step("the controlled shutdown", lambda: self._move_leaders_away(rooms))
             self._advance(BrokerEvent.LEADERS_MOVED)
         elif self.state in {BrokerState.STARTING, BrokerState.RECOVERY}:
             self._advance(BrokerEvent.ABANDONED)
@@ -214,6 +214,24 @@ class Broker:
         self._foundation.timers.close()
         self._advance(BrokerEvent.STOPPED)
         self._logger.info("Stopped")
+
+    async def _move_leaders_away(self, rooms: Rooms) -> None:
+        """By the controller; it is not waited for when ZooKeeper, without which it moves nothing, is out of reach."""
+        loop = self.host.loop
+        moving = loop.create_task(self._controlled_shutdown(rooms).run(), name="controlled-shutdown")
+        cut_off = loop.create_task(self._session.out_of_reach(), name="controlled-shutdown-cut-off")
+        try:
+            await asyncio.wait([moving, cut_off], return_when=asyncio.FIRST_COMPLETED)
+            if moving.done():
+                moving.result()
+            else:
+                self._logger.warning(
+                    "ZooKeeper is out of reach: shutting down although this broker may lead partitions"
+                )
+        finally:
+            moving.cancel()
+            cut_off.cancel()
+            await asyncio.gather(moving, cut_off, return_exceptions=True)
 
     def _controlled_shutdown(self, rooms: Rooms) -> ControlledShutdown:
         return ControlledShutdown(

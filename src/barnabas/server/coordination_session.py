@@ -29,7 +29,7 @@ from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
 Answer = TypeVar("Answer")
 
-_LOGGED_EVERY_MS: Final = 10_000
+_LOGGED_EVERY_MS: Final = 5_000
 _PAUSE_AFTER_REFUSAL_SECONDS: Final = 1.0
 _COUNTED: Final = {
     SessionState.CONNECTED: "SyncConnects",
@@ -123,6 +123,7 @@ class CoordinationSession:
 
         Raises AuthFailedError and the like when the servers refuse the broker.
         """
+        self._logger.info("Connecting to ZooKeeper at %s", self._settings.connect)
         self._client.add_state_listener(self._state_changed)
         try:
             await self._connect()
@@ -146,6 +147,31 @@ class CoordinationSession:
             await found
         finally:
             self.remove_state_listener(note)
+
+    async def out_of_reach(self) -> None:
+        """Returns once no server has been connected for a whole session time-out: nobody counts on this broker then."""
+        over: asyncio.Future[None] = self._host.loop.create_future()
+        limit: asyncio.TimerHandle | None = None
+
+        def give_up() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def note(state: SessionState) -> None:
+            nonlocal limit
+            if state is SessionState.CONNECTED and limit is not None:
+                limit.cancel()
+                limit = None
+            elif state is not SessionState.CONNECTED and limit is None:
+                limit = self._host.loop.call_later(self._settings.session_timeout_ms / 1000, give_up)
+
+        self.add_state_listener(note)
+        try:
+            await over
+        finally:
+            self.remove_state_listener(note)
+            if limit is not None:
+                limit.cancel()
 
     async def until_connected(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Awaits `work()`, again after every loss of the connection; `work` must be safe to repeat, because what a lost

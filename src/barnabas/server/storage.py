@@ -121,4 +121,7 @@ class Storage:
     def _directory_offline(self, directory: LogDirectory) -> None:
         self.on_directory_offline(directory)
         if not self.log_manager.live_directories:
-            self._on_failure("Every log directory is offline, the last one was " + directory.path)
+            self._on_failure(
+                f"Every log directory is offline, the last one was {directory.path}: free space or repair the disk, then"
+                " start the broker again"
+            )

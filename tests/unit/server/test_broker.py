@@ -171,6 +171,25 @@ def test_a_broker_that_waits_for_its_former_session_can_be_stopped_and_nobody_ca
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_stop_without_the_coordinator_is_bounded_by_the_session(seed: int) -> None:
+    """The broker, which is the controller too, can move no leader without it."""
+    lines = Lines()
+
+    async def stop_alone(broker: Broker, host: Host) -> float:
+        coordinator.crash()
+        began = host.loop.time()
+        await broker.stop()
+        return host.loop.time() - began
+
+    with Simulation(seed) as simulation:
+        coordinator = start_coordinator(simulation)
+        took = simulation.run_on(simulation.machine("broker"), running(stop_alone, lines, "broker.id=4"), 300)
+        assert took < 2 * TIMEOUT_MS / 1000
+    assert "ZooKeeper is out of reach: shutting down although this broker may lead partitions" in lines
+    assert " ERROR " not in lines
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_an_expired_session_leads_to_a_new_registration_and_the_same_cluster(seed: int) -> None:
     async def outlive(broker: Broker, _host: Host) -> tuple[int, int]:
         first = broker.rooms.registration.broker_epoch
@@ -214,6 +233,7 @@ def test_a_failed_directory_is_announced_and_the_last_one_ends_the_broker(seed: 
         start_coordinator(simulation)
         reason = simulation.run_on(simulation.machine("broker"), running(fail, lines, "broker.id=4"))
     assert "Every log directory is offline" in reason
+    assert "free space or repair the disk" in reason
 
 
 def test_a_directory_in_use_is_refused() -> None:

@@ -184,3 +184,27 @@ def test_closing_ends_also_a_session_that_never_began(seed: int) -> None:
     with Simulation(seed) as simulation:
         simulation.machine("coordinator")
         assert simulation.run_on(simulation.machine("broker"), close) is SessionState.CLOSED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_is_out_of_reach_after_a_whole_time_out_without_a_server_and_not_before(seed: int) -> None:
+    async def look(host: Host) -> float:
+        session = session_on(host, Lines())
+        await session.connect()
+        out_of_reach = host.loop.create_task(session.out_of_reach())
+        coordinator.crash()
+        await pause(0.5 * TIMEOUT_MS / 1000)
+        coordinator.restart()
+        await session.perform(Exists("/"))
+        await pause(TIMEOUT_MS / 1000)
+        assert not out_of_reach.done()
+        coordinator.crash()
+        began = host.loop.time()
+        await out_of_reach
+        await session.close()
+        return host.loop.time() - began
+
+    with Simulation(seed) as simulation:
+        coordinator = start_coordinator(simulation)
+        took = simulation.run_on(simulation.machine("broker"), look)
+        assert TIMEOUT_MS / 1000 <= took < 1.1 * TIMEOUT_MS / 1000
