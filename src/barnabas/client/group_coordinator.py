@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.cluster import BrokerNode
+from barnabas.client.cluster import NO_NODE, BrokerNode
 from barnabas.client.errors import CommitFailedError
 from barnabas.client.records import OffsetAndMetadata, TopicPartition
 from barnabas.client.subscription_bytes import by_topic
@@ -43,6 +43,11 @@ class GroupCoordinator:
         self._client = client
         self._lane = lane
         self._node: BrokerNode | None = None
+
+    @property
+    def node_id(self) -> int:
+        """The broker that coordinates the group, as far as is known; -1 when it has to be looked for."""
+        return NO_NODE if self._node is None else self._node.node_id
 
     async def ask(self, message: Any, timeout_ms: float | None = None) -> Any:
         """One request to the coordinator, which is looked for first where it is not known.

@@ -434,7 +434,7 @@ class Partition:
             self._context.wake_ups.add(self)
 
     def follower_joined(self, follower_id: int, clock: FetchClock) -> None:
-        """The fetch of which `update_follower` has told has opened a session of that follower: `clock` tells of more."""
+        """The fetch of which `update_follower` has told has opened a session of the follower: `clock` tells of more."""
         follower = self.in_sync.by_id.get(follower_id)
         if follower is not None and follower.clock is None:
             follower.clock = clock

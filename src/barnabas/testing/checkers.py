@@ -142,7 +142,7 @@ def check_consumed(history: History) -> Iterator[str]:
 
 
 def check_group_offsets(history: History) -> Iterator[str]:
-    """Whoever asks for an offset of a group gets what was committed before, or a later one.
+    """Whoever asks the coordinator for an offset of a group gets what was committed before, or a later one.
 
     A loss of power may take commits, and records: then the group has to go back in the partition.
     """
@@ -159,7 +159,7 @@ def check_group_offsets(history: History) -> Iterator[str]:
         highest = max(before, key=lambda committed: committed.offset)
         if read.offset is not None and read.offset >= highest.offset:
             continue
-        if history.commits_may_be_lost(highest):
+        if history.is_superseded(read) or history.commits_may_be_lost(highest):
             continue
         yield (
             f"group {read.group} had committed {highest.offset} for {_name(read.partition)} at {highest.time:.3f} s, "

@@ -101,12 +101,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRead:
-    """An answer to OffsetFetch that was asked for at `asked_at`; None for no offset."""
+    """An answer to OffsetFetch by a broker, asked for at `asked_at`; None for no offset."""
 
     asked_at: float
     group: str
     partition: TopicPartition
     offset: int | None
+    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ class History:
     """In order of time."""
     committed: list[Committed] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
+    offsets_partition: TopicPartition | None = None
+    """The partition that keeps the offsets of the group."""
     final_logs: list[FinalLog] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     """What should have come about after faults had ended, and did not."""
@@ -167,6 +170,22 @@ class History:
             event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
             for event in self.forgot
         )
+
+    def is_superseded(self, read: CommittedRead) -> bool:
+        """Whether somebody else coordinated the group already when that broker was asked, which did not know it yet:
+        Kafka does not keep it from answering what it knows (only from taking anything).
+        """
+        newest = max(
+            (
+                (epoch, broker_id)
+                for (partition, epoch), brokers in self.leaders.items()
+                if partition == self.offsets_partition
+                for broker_id, since in brokers.items()
+                if since <= read.asked_at
+            ),
+            default=None,
+        )
+        return newest is not None and newest[1] != read.broker_id
 
     def commits_may_be_lost(self, committed: Committed) -> bool:
         """Whether a group may be told less than it has committed: the commit may be lost, or what the partition had

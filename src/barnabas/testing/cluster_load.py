@@ -16,6 +16,7 @@ from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError, DeliveryTimeoutError
+from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
@@ -197,23 +198,28 @@ class Users:
 
     async def watch_offsets(self, host: Host) -> None:
         """Asks for the group's offsets now and then, until `stop`."""
-        async with self.client(host) as client, Admin(client) as admin:
+        async with self.client(host) as client:
             while self.goes_on():
                 await client.timers.sleep(1_000)
-                await self.read_offsets(admin, timeout_ms=5_000)
+                await self.read_offsets(client, timeout_ms=5_000)
 
-    async def read_offsets(self, admin: Admin, timeout_ms: float) -> bool:
+    async def read_offsets(self, client: Client, timeout_ms: float) -> bool:
         """Notes what the group has committed; False when nobody could tell."""
+        lane = client.connections.new_lane()
+        coordinator = GroupCoordinator(client, lane, self.load.group)
         asked_at = self.now()
         try:
-            offsets = await admin.list_group_offsets(self.load.group, timeout_ms=timeout_ms)
+            offsets = await coordinator.committed(None, timeout_ms)
         except (ClientError, KafkaError):
             return False
+        finally:
+            await client.connections.close_lane(lane)
+        found = {TopicPartition(*partition): place.offset for partition, place in offsets.items()}
         for number in range(self.load.partitions):
             partition = TopicPartition(self.load.topic, number)
-            place = next((place for at, place in offsets.items() if tuple(at) == tuple(partition)), None)
-            offset = None if place is None else place.offset
-            self.history.committed_reads.append(CommittedRead(asked_at, self.load.group, partition, offset))
+            self.history.committed_reads.append(
+                CommittedRead(asked_at, self.load.group, partition, found.get(partition), coordinator.node_id)
+            )
         return True
 
     # Administering.

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from barnabas.client.admin import Admin
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
@@ -26,7 +25,7 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
-from barnabas.testing.cluster_history import Acknowledged, FinalLog, History, RecordId
+from barnabas.testing.cluster_history import OFFSETS_TOPIC, Acknowledged, FinalLog, History, RecordId
 from barnabas.testing.cluster_load import Load, Users
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, LOOKING_SECONDS, Observer
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from barnabas.server.broker import Broker
     from barnabas.testing.simulated_host import Main, SimulatedMachine, SimulatedProcess
 
+Handler = Callable[[int], "logging.Handler"]
+
 BROKER_IDS: Final = (1, 2, 3)
 BROKER_PORT: Final = 9092
 COORDINATOR_PORT: Final = 2181
@@ -51,6 +52,7 @@ PROBE_SECONDS_MAX: Final = 3.0
 COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "expiries", "fenced requests", "retries")
 """What a suite of runs must have seen."""
 
+_HARMLESS: Final = frozenset({FaultKind.RESET, FaultKind.SLOW_DISK})
 _PROPERTIES: Final = f"""
 listeners=PLAINTEXT://:{BROKER_PORT}
 zookeeper.connect=coordinator:{COORDINATOR_PORT}
@@ -80,8 +82,8 @@ class Plan:
     per_minute: Mapping[FaultKind, float]
     down_at_most: int = 1
     keeps_one_in_sync: bool = False
-    """A machine loses its power only where every partition keeps another member of its ISR that is up, and nothing
-    else is taken down before it has come back into its place: so no acknowledged record may be lost.
+    """A broker loses its power only where every partition keeps another member of its ISR that can be reached, and
+    nothing else breaks before it is back: so no acknowledged record may be lost.
     """
     lasting_seconds: tuple[float, float] = (0.3, 9.0)
     faults_seconds: float = 56.0
@@ -121,8 +123,8 @@ class Report:
 class ClusterSimulation:
     """One run. `run` it once."""
 
-    def __init__(self, seed: int, plan: Plan, *, handler: logging.Handler | None = None) -> None:
-        """The brokers' logs go to `handler`."""
+    def __init__(self, seed: int, plan: Plan, *, handler: Handler | None = None) -> None:
+        """`handler` makes a handler for the log of each broker, given its id."""
         self.simulation = Simulation(seed)
         self.plan = plan
         self.history = History(excuses_losses=not plan.keeps_one_in_sync)
@@ -200,6 +202,9 @@ class ClusterSimulation:
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
+        for running in self.observer.running.values():
+            number = running.broker.rooms.coordinators.groups.partition_for(self.plan.load.group)
+            self.history.offsets_partition = TopicPartition(OFFSETS_TOPIC, number)
         self.observer.look()
         self.observer.count()
         for broker_id, running in self.observer.running.items():
@@ -253,7 +258,8 @@ class ClusterSimulation:
             self.observer.started(broker_id, machine, broker)
             self._recovering.pop(broker_id, None)
 
-        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}", handler=self._handler, on_started=started)
+        handler = None if self._handler is None else self._handler(broker_id)
+        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
             self.observer.starting(broker_id, machine)
@@ -306,17 +312,18 @@ class ClusterSimulation:
             tree.find(f"{parent}/{topic}") for topic in gone for parent in ("/brokers/topics", "/admin/delete_topics")
         )
 
-    def _permits(self, kind: FaultKind, machine: SimulatedMachine) -> bool:
-        """Where nothing may be lost: whether everything that the machine has is safe elsewhere."""
-        if not self.plan.keeps_one_in_sync:
+    def _permits(self, kind: FaultKind, machine: SimulatedMachine | None) -> bool:
+        """Where nothing may be lost: whether everything that a machine has is safe, and at hand, elsewhere."""
+        if not self.plan.keeps_one_in_sync or kind in _HARMLESS:
             return True
         if self._recovering:
             return False
-        if kind is not FaultKind.POWER or machine is self._coordinator:
+        if kind is not FaultKind.POWER or machine is None or machine is self._coordinator:
             return True
-        broker_id = next(each for each, broker in self._brokers.items() if broker is machine)
-        if set(self.observer.running) != set(BROKER_IDS):
+        broken = 0 if self._nemesis is None else self._nemesis.broken
+        if broken or set(self.observer.running) != set(BROKER_IDS):
             return False
+        broker_id = next(each for each, broker in self._brokers.items() if broker is machine)
         for partition in self.observer.all_partitions():
             state = self.observer.committed_state(partition)
             if state is not None and set(state.isr) <= {broker_id}:
@@ -335,7 +342,7 @@ class ClusterSimulation:
 
     async def _probe(self, host: Host) -> None:
         """In a cluster at rest everything works, and at once."""
-        async with self.users.client(host) as client, Admin(client) as admin:
+        async with self.users.client(host) as client:
             settings = ProducerSettings(delivery_timeout_ms=10_000)
             async with Producer(client, settings) as producer:
                 # The first record of a producer has to ask for the producer's id and the topic.
@@ -346,7 +353,7 @@ class ClusterSimulation:
                             for number in range(self.plan.load.partitions)
                         )
                     )
-            if not await self.users.read_offsets(admin, timeout_ms=10_000):
+            if not await self.users.read_offsets(client, timeout_ms=10_000):
                 self.history.unsettled.append("nobody tells the offsets of the group")
 
     async def _probe_partition(self, producer: Producer, number: int, attempt: int) -> None:
@@ -365,6 +372,6 @@ class ClusterSimulation:
             self.history.unsettled.append(f"a cluster at rest took {now - begun_at:.3f} s for a record of {partition}")
 
 
-def simulate(seed: int, plan: Plan = POWER, *, handler: logging.Handler | None = None) -> Report:
+def simulate(seed: int, plan: Plan = POWER, *, handler: Handler | None = None) -> Report:
     """One run of a plan. Raises SimulationFailedError where production code fails."""
     return ClusterSimulation(seed, plan, handler=handler).run()

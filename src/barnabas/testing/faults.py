@@ -64,9 +64,9 @@ class Nemesis:
         machines: Sequence[SimulatedMachine],
         schedule: FaultSchedule,
         *,
-        permits: Callable[[FaultKind, SimulatedMachine], bool] = lambda _kind, _machine: True,
+        permits: Callable[[FaultKind, SimulatedMachine | None], bool] = lambda _kind, _machine: True,
     ) -> None:
-        """`permits` says whether a machine may be taken down now by that kind of fault; outages ask nobody."""
+        """`permits` says whether that kind of fault may strike now; one that takes a machine down names it."""
         if len(machines) < 2 and any(
             kind in schedule.per_minute for kind in (FaultKind.PARTITION, FaultKind.CUT, FaultKind.RESET)
         ):
@@ -82,6 +82,11 @@ class Nemesis:
         self._down: dict[SimulatedMachine, None] = {}
         self._undo: dict[int, Callable[[], None]] = {}
         self._numbers = 0
+
+    @property
+    def broken(self) -> int:
+        """How many faults last now."""
+        return len(self._undo)
 
     def start(self) -> None:
         """Begins to strike."""
@@ -127,6 +132,8 @@ class Nemesis:
         """Breaks something; returns what mends it, or None when nothing could be broken."""
         if kind in DOWN:
             return self._take_down(kind)
+        if not self._permits(kind, None):
+            return None
         if kind is FaultKind.OUTAGE:
             return self._black_out()
         if kind is FaultKind.PARTITION:

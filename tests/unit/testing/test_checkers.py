@@ -55,10 +55,10 @@ def good_history() -> History:
     history.consumed = [Consumed(3.0 + record.number, 1, EVENTS, record.number, record) for record in RECORDS]
     history.committed = [Committed(5.0, "readers", EVENTS, 3), Committed(9.0, "readers", EVENTS, 6)]
     history.committed_reads = [
-        CommittedRead(1.0, "readers", EVENTS, None),
-        CommittedRead(6.0, "readers", EVENTS, 3),
-        CommittedRead(8.9, "readers", EVENTS, 6),
-        CommittedRead(10.0, "readers", EVENTS, 6),
+        CommittedRead(1.0, "readers", EVENTS, None, 2),
+        CommittedRead(6.0, "readers", EVENTS, 3, 2),
+        CommittedRead(8.9, "readers", EVENTS, 6, 2),
+        CommittedRead(10.0, "readers", EVENTS, 6, 2),
     ]
     history.final_logs = [final_log(1), final_log(2, leads=True), final_log(3, high_watermark=4)]
     return history
@@ -238,7 +238,7 @@ def test_a_record_that_was_read_and_is_not_there_in_the_end_is_found() -> None:
 @pytest.mark.parametrize("told", [None, 2])
 def test_a_group_offset_that_goes_back_is_found(told: int | None) -> None:
     history = good_history()
-    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, told))
+    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, told, 2))
     (finding,) = findings(checkers.check_group_offsets, history)
     assert f"had committed 6 for events-0 at 9.000 s, and was told {told}" in finding
     history.forgot = [Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True)]
@@ -248,10 +248,47 @@ def test_a_group_offset_that_goes_back_is_found(told: int | None) -> None:
 def test_offsets_of_other_groups_and_partitions_are_their_own() -> None:
     history = good_history()
     history.committed_reads += [
-        CommittedRead(10.0, "others", EVENTS, None),
-        CommittedRead(10.0, "readers", TopicPartition("events", 1), None),
+        CommittedRead(10.0, "others", EVENTS, None, 2),
+        CommittedRead(10.0, "readers", TopicPartition("events", 1), None, 2),
     ]
     assert findings(checkers.check_group_offsets, history) == []
+
+
+def test_a_coordinator_that_was_superseded_may_tell_what_it_knew() -> None:
+    history = good_history()
+    history.offsets_partition = TopicPartition("__consumer_offsets", 1)
+    history.leaders |= {(history.offsets_partition, 3): {1: 0.5}, (history.offsets_partition, 4): {2: 8.8}}
+    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, 3, 1))
+    assert findings(checkers.check_group_offsets, history) == []
+    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, 3, 2))
+    assert len(findings(checkers.check_group_offsets, history)) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "is_excused"),
+    [
+        (Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True), True),
+        (Forgot(8.0, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True), False),  # before the commit
+        (Forgot(8.0, 2, EVENTS, 5, in_isr=True), True),  # the consumer had not noticed yet
+        (Forgot(8.0, 2, EVENTS, 6, in_isr=True), False),
+        (Forgot(9.5, 2, EVENTS, 5, in_isr=False), False),
+    ],
+)
+def test_what_excuses_a_group_offset_that_goes_back(event: Forgot, is_excused: bool) -> None:
+    history = good_history()
+    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, 4, 2))
+    history.forgot = [event]
+    assert (findings(checkers.check_group_offsets, history) == []) is is_excused
+    history.excuses_losses = False
+    assert len(findings(checkers.check_group_offsets, history)) == 1
+
+
+def test_nothing_is_excused_where_one_member_of_every_isr_was_kept() -> None:
+    history = good_history()
+    lose_the_last_record(history)
+    history.forgot = [Forgot(9.0, 2, EVENTS, 5, in_isr=True)]
+    history.excuses_losses = False
+    assert len(findings(checkers.check_acknowledged, history)) == 1
 
 
 def test_what_did_not_come_to_rest_is_a_finding() -> None:
