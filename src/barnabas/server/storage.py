@@ -122,6 +122,6 @@ class Storage:
         self.on_directory_offline(directory)
         if not self.log_manager.live_directories:
             self._on_failure(
-                f"Every log directory is offline, the last one was {directory.path}: free space or repair the disk, then"
-                " start the broker again"
+                f"Every log directory is offline, the last one was {directory.path}: free space or repair the disk,"
+                " then start the broker again"
             )
