@@ -14,6 +14,8 @@ CONSTRAINTS := requirements/constraints.txt
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
 SIMULATION_SEEDS ?= 500
+# What needs no other process runs in as many processes as there are cores.
+TEST_PROCESSES ?= auto
 
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
@@ -53,7 +55,8 @@ run: $(DEMO) ## The main job, as far as it is built: three brokers take a year o
 
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
-	@$(BIN)/pytest tests/unit tests/simulation tests/cluster tests/clients
+	@$(BIN)/pytest -n $(TEST_PROCESSES) tests/unit tests/simulation
+	@$(BIN)/pytest tests/cluster tests/clients
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C against three broker processes
@@ -61,7 +64,8 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C
 	@BARNABAS_ALL_CLIENTS=1 $(BIN)/pytest tests/clients
 
 .PHONY: test-cluster
-test-cluster: $(TEST) ## Failures of real processes: kill -9 for longer than in make test
+test-cluster: $(INTEROP) ## Failures of real processes: kill -9 for longer than in make test
+	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster --timeout 900
 
 .PHONY: test-interop
@@ -71,7 +75,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
-	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest tests/simulation --timeout 1800
+	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) tests/simulation --timeout 1800
 
 .PHONY: bench
 bench: $(INTEROP) ## Every benchmark, side by side with what it is compared to
