@@ -328,7 +328,8 @@ class LocalLog:
                 self._unsynced.append(self.segments.active)  # with its indexes: it is loaded as it is
             await self.flush()
             has_producers = bool(self._snapshots) or self.producers.changed_end_offset > 0
-            if has_producers and self.log_end_offset not in self._snapshots:
+            # What is known of producers while a truncation has not succeeded is not that of this log.
+            if has_producers and self.log_end_offset not in self._snapshots and not self.is_truncating:
                 self._take_snapshot(self.log_end_offset)
                 await asyncio.gather(*self._tasks)
         except OSError as error:

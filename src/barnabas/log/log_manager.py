@@ -82,7 +82,7 @@ class LogManager:
             flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
         )
         self.directories: tuple[LogDirectory, ...] = tuple(
-            LogDirectory(host, path, self._logger, self._directory_failed) for path in directories
+            LogDirectory(host, timers, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
@@ -236,7 +236,7 @@ class LogManager:
             changed[log.log_directory] = None
         for directory in changed:
             try:
-                await self._host.offload(
+                await self._services.offload(
                     OffloadKind.SYNC, self._host.files.fsync_directory, directory.path, order=directory.path
                 )
             except OSError as error:
@@ -361,7 +361,7 @@ class LogManager:
         await self.checkpoint_log_start_offsets()
         for directory in self.directories:
             try:
-                await self._host.offload(
+                await self._services.offload(
                     OffloadKind.SYNC, directory.close, None if directory.is_offline else broker_epoch
                 )
             except OSError as error:

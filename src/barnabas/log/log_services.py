@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
+from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.metrics import Timing
 from barnabas.kernel.timers import Timers
 from barnabas.log.deletions import Deletions
 from barnabas.log.log_config import LogSettings
 from barnabas.log.log_directory import LogDirectory
+from barnabas.log.sure_offload import offload_surely
 from barnabas.log.write_queue import WriteQueue
 
 Result = TypeVar("Result")
-_FULL_RETRY_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,8 @@ class LogServices:
     async def offload(
         self, kind: OffloadKind, function: Callable[..., Result], *arguments: Any, order: Hashable | None = None
     ) -> Result:
-        """Runs work that must not be lost off the loop; where the host's queue is full, as soon as it is not."""
-        while True:
-            try:
-                work = self.host.offload(kind, function, *arguments, order=order)
-            except OffloadFullError:
-                await self.timers.sleep(_FULL_RETRY_MS)
-            else:
-                return await work
+        """As `offload_surely`."""
+        return await offload_surely(self.host, self.timers, kind, function, *arguments, order=order)
 
     @property
     def time_ms(self) -> Callable[[], int]:

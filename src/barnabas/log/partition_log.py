@@ -102,6 +102,8 @@ class PartitionLog(LocalLog):
             update = cast("Update", prepared)
         records = batch.records
         size_bytes = len(records)
+        if size_bytes > self._segment_config.segment_bytes:
+            raise self._larger_than_segments(size_bytes)
         last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
         try:
             segment = self._segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
@@ -221,14 +223,16 @@ class PartitionLog(LocalLog):
     ) -> Segment:
         segment = self.segments.active
         if segment.should_roll(append_bytes, last_offset, max_timestamp_ms, now_ms):
-            if append_bytes > segment.config.segment_bytes:
-                raise AppendError(
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"{append_bytes} bytes do not fit into a segment of {segment.config.segment_bytes} (segment.bytes)",
-                    log_start_offset=self.log_start_offset,
-                )
             return self._roll(first_offset)
         return segment
+
+    def _larger_than_segments(self, size_bytes: int) -> AppendError:
+        """A leader's refusal. A follower takes what its leader has taken, perhaps when segments were larger."""
+        return AppendError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size_bytes} bytes do not fit into a segment of {self._segment_config.segment_bytes} (segment.bytes)",
+            log_start_offset=self.log_start_offset,
+        )
 
     def _failed_append(self, error: OSError) -> AppendError:
         self.log_directory.fail(error)
@@ -414,8 +418,12 @@ class PartitionLog(LocalLog):
     async def truncate_to(self, offset: int) -> bool:
         """Drops everything from `offset` on, in whole batches; True where there was anything.
 
-        Offsets and epochs are right before this suspends for the first time; until it ends, nothing can be appended,
-        since the producers' state is rebuilt from the log. A caller who is cancelled leaves that going on.
+        Offsets and epochs are right before this suspends for the first time; until it ends, and any other truncation
+        that was begun meanwhile, nothing can be appended, since the producers' state is rebuilt from the log. A caller
+        who is cancelled leaves that going on. Whoever waits for appends to count as written is told that they do not.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR when the directory fails, and CORRUPT_MESSAGE where what is left cannot
+        be read; nothing can be appended then until another truncation succeeds.
         """
         self._check_online()
         if offset >= self.log_end_offset:
@@ -433,11 +441,13 @@ class PartitionLog(LocalLog):
             raise self._storage_failed(error) from error
         self.segments.active.config = self._segment_config
         self._services.logger.info("%r: truncated to offset %d", self, self.segments.active.next_offset)
-        await self._truncated(self.segments.active.next_offset)
+        end_offset = self.segments.active.next_offset
+        await self._truncated(end_offset, min(self.high_watermark, end_offset))
         return True
 
     async def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`."""
+        """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`. As `truncate_to`
+        otherwise."""
         self._check_online()
         self._services.logger.info("%r: truncate and start at offset %d", self, offset)
         try:
@@ -448,10 +458,9 @@ class PartitionLog(LocalLog):
         self._epochs_changed |= self.leader_epochs.clear()
         self.producers.clear(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        await self._truncated(offset)
-        self.update_high_watermark(self.log_end_offset)
+        await self._truncated(offset, offset)
 
-    async def _truncated(self, end_offset: int) -> None:
+    async def _truncated(self, end_offset: int, high_watermark: int) -> None:
         """Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run."""
         self._truncations += 1
         is_below_recovery_point = end_offset < self.recovery_point
@@ -459,18 +468,22 @@ class PartitionLog(LocalLog):
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
         self._epochs_changed |= self.leader_epochs.truncate_from_end(end_offset)
-        if self.high_watermark > end_offset:
-            self.high_watermark = end_offset
+        self.high_watermark = high_watermark
+        self.last_stable_offset = max(min(self.last_stable_offset, high_watermark), self.log_start_offset)
         self.is_truncating = True
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.written.finish(self._refused())
         await asyncio.shield(self._start(self._complete_truncation(end_offset, is_below_recovery_point)))
 
     async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
-        """Invariants: the removal of later segments and snapshots is durable before anything is appended, so that a
+        """Appends are let in again by the last truncation that was begun, and with its producers' state.
+
+        Invariants: the removal of later segments and snapshots is durable before anything is appended, so that a
         loss of power does not bring them back beside new records; so are the epochs that went, of a log that has
         nothing left to contradict them; and so is a recovery point that went back, since a recovery trusts what lies
         below the one that is on the disk.
         """
+        number = self._truncations
         try:
             stale = sorted(offset for offset in self._snapshots if offset > end_offset)
             self._snapshots.difference_update(stale)
@@ -482,16 +495,21 @@ class PartitionLog(LocalLog):
                 await self._write_epochs()
             if is_below_recovery_point:
                 await self._services.checkpoint_recovery_points(self.log_directory)
-            if self.producers.changed_end_offset <= end_offset:
-                self.producers.end_offset = end_offset
-            else:
-                self.producers = await self._replayed_producers(end_offset)
+            if number != self._truncations:
+                return
+            producers = self.producers
+            if producers.changed_end_offset > end_offset:
+                producers = await self._replayed_producers(end_offset)
         except OSError as error:
             raise self._storage_failed(error) from error
-        finally:
-            self.is_truncating = False
-            if not (self.is_offline or self.is_closed):
-                self._refusal = None
+        except RecordsError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
+        if number != self._truncations or self.is_closed:
+            return
+        producers.end_offset = end_offset
+        self.producers = producers
+        self.is_truncating = False
+        self._refusal = None
         self._committed_more()
 
     async def _replayed_producers(self, end_offset: int) -> ProducerState:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.link.tick import Tick
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 WrittenCallback = Callable[[KafkaError | None], object]
 
@@ -40,18 +40,25 @@ class QueuedLog(Protocol):
 class Written:
     """Who waits for a log's appends to count as written; each log has one."""
 
-    __slots__ = ("callbacks", "is_queued", "is_syncing")
+    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing")
 
     def __init__(self) -> None:
         self.callbacks: list[WrittenCallback] = []
+        self.covered: list[WrittenCallback] = []
+        """Those whose appends the sync covers that goes on."""
         self.is_queued = False
         self.is_syncing = False
 
     def finish(self, error: KafkaError | None) -> None:
         """Calls everybody who waits, in order."""
+        self.finish_covered(error)
         callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            callback(error)
+        _call_all(callbacks, error)
+
+    def finish_covered(self, error: KafkaError | None) -> None:
+        """Calls those who wait for the sync that goes on, in order."""
+        covered, self.covered = self.covered, []
+        _call_all(covered, error)
 
 
 class WriteQueue:
@@ -87,7 +94,11 @@ class WriteQueue:
     def _run(self) -> None:
         logs, self._logs = self._logs, []
         for log in logs:
-            self._settle(log)
+            try:
+                self._settle(log)
+            except Exception as failure:  # noqa: BLE001 - the other logs must be written all the same
+                _report(f"writing {log!r} failed", failure)
+                log.written.finish(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{log!r} cannot be written: {failure}"))
 
     def _settle(self, log: QueuedLog) -> None:
         written = log.written
@@ -107,15 +118,30 @@ class WriteQueue:
         appended while it goes on joins in a list of its own and waits for the next.
         """
         written = log.written
-        covered, written.callbacks = written.callbacks, []
+        written.covered, written.callbacks = written.callbacks, []
         written.is_syncing = True
 
         def finished(sync: asyncio.Future[KafkaError | None]) -> None:
             written.is_syncing = False
-            error = KafkaError(-1, "the sync was cancelled") if sync.cancelled() else sync.result()
-            for callback in covered:
-                callback(error)
+            failure = asyncio.CancelledError() if sync.cancelled() else sync.exception()
+            if failure is not None:
+                # Not tried again: the host is closing, or something is wrong that will be wrong the next time too.
+                written.finish(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the sync of {log!r} failed: {failure!r}"))
+                return
+            written.finish_covered(sync.result())
             if not written.is_queued:
                 self._settle(log)
 
         log.start_sync().add_done_callback(finished)
+
+
+def _call_all(callbacks: list[WrittenCallback], error: KafkaError | None) -> None:
+    for callback in callbacks:
+        try:
+            callback(error)
+        except Exception as failure:  # noqa: BLE001 - one failure must not keep the others waiting for ever
+            _report(f"{callback!r}, waiting for a write, failed", failure)
+
+
+def _report(message: str, failure: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

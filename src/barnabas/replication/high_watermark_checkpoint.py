@@ -25,9 +25,13 @@ class HighWatermarkCheckpoints:
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self, directories: Iterable[LogDirectory]) -> None:
-        """Reads the files of the directories, once, before any log is taken over."""
+        """Reads the files of the directories, once, before any log is taken over. A directory that fails goes
+        offline."""
         for directory in directories:
-            self._loaded[directory.path] = dict(directory.read_high_watermarks())
+            try:
+                self._loaded[directory.path] = directory.read_high_watermarks()
+            except OSError as error:
+                directory.fail(error)
 
     def restore(self, log: PartitionLog) -> None:
         """Sets the high watermark of a log that is taken over, or made."""

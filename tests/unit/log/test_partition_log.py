@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.log.appending import AppendError, AppendResult, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
@@ -322,6 +323,88 @@ def test_nothing_is_appended_while_a_truncation_goes_on(with_broker: WithBroker)
         assert send(log, 4).first_offset == 4
         assert send(log, 1).is_duplicate
         assert not await log.truncate_to(5)
+
+    with_broker(main)
+
+
+def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBroker) -> None:
+    """As when a follower gets a new leader while it cuts its log off for the one before."""
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(10):
+            send(log, number)
+        first = asyncio.ensure_future(log.truncate_to(8))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(log.truncate_to(4))
+        await asyncio.sleep(0)
+        assert log.log_end_offset == 4
+        while log.is_truncating:
+            assert refusal(lambda: send(log, 4)).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert second.done()
+        await first
+        assert not send(log, 4).is_duplicate
+        await asyncio.sleep(0.01)
+        assert send(log, 5).first_offset == 5
+
+    with_broker(main)
+
+
+def test_a_log_that_begins_anew_has_its_high_watermark_there_at_once(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(10):
+            send(log, number)
+        log.increase_high_watermark(7)
+        truncation = asyncio.ensure_future(log.truncate_fully_and_start_at(20))
+        await asyncio.sleep(0)
+        assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (20, 20, 20)
+        while log.is_truncating:
+            await asyncio.sleep(0)
+        send(log, 0)
+        await truncation
+        assert (log.high_watermark, log.log_end_offset) == (20, 21), "what was appended meanwhile is not committed"
+
+    with_broker(main)
+
+
+def test_who_waits_for_a_sync_learns_that_the_records_are_cut_off(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        log.append_as_leader(records(b"kept"), 0)
+        await broker.written(log)
+        log.append_as_leader(records(b"cut off"), 0)
+        waiting = asyncio.ensure_future(broker.written(log))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert log.written.is_syncing
+        await log.truncate_to(1)
+        with pytest.raises(KafkaError) as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    with_broker(main, config=LogConfig(flush_messages=1))
+
+
+def test_a_follower_takes_more_at_once_than_its_segments_hold(with_broker: WithBroker) -> None:
+    """The leader may have written them when `segment.bytes` was greater."""
+
+    async def main(broker: LogBroker) -> None:
+        data = b"".join(await leader_bytes(broker))
+        follower = broker.log(TopicPartition("follower", 0), config=LogConfig(segment_bytes=200))
+        assert len(data) > 200
+        result = follower.append_as_follower(bytearray(data))
+        assert result is not None
+        assert follower.log_end_offset == 5
+
+    async def leader_bytes(broker: LogBroker) -> list[bytes]:
+        leader = broker.log()
+        for number in range(5):
+            leader.append_as_leader(records(b"x" * 50 + b"%d" % number), 0)
+        return await broker.batches(leader)
 
     with_broker(main)
 

@@ -136,3 +136,57 @@ def test_a_failed_sync_is_told_only_to_whom_it_covers(run: Run) -> None:
         assert [error.code for _, error in fixture.called if error] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
     run(main())
+
+
+def test_a_callback_that_fails_keeps_nobody_else_waiting(run: Run) -> None:
+    async def main() -> None:
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+        fixture = Fixture()
+        fixture.queue.add(fixture.log)
+        fixture.queue.when_written(fixture.log, lambda _error: 1 // 0)
+        fixture.wait("a")
+        other = FakeLog()
+        fixture.queue.add(other)
+        await turns()
+        assert (fixture.names, other.writes, len(reported)) == ("a", 1, 1)
+
+    run(main())
+
+
+def test_a_log_whose_write_fails_unexpectedly_keeps_no_other_from_being_written(run: Run) -> None:
+    async def main() -> None:
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+        fixture = Fixture()
+        fixture.log.write_pending = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+        fixture.queue.add(fixture.log)
+        fixture.wait("a")
+        other = FakeLog()
+        fixture.queue.add(other)
+        await turns()
+        assert (fixture.names, other.writes, len(reported)) == ("a", 1, 1)
+        assert [error.code for _, error in fixture.called if error] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    run(main())
+
+
+def test_a_sync_that_fails_unexpectedly_leaves_nobody_waiting(run: Run) -> None:
+    async def main() -> None:
+        for failure in (RuntimeError("closing"), None):
+            fixture = Fixture()
+            fixture.log.must_sync = True
+            fixture.queue.add(fixture.log)
+            fixture.wait("a")
+            await turns()
+            fixture.wait("b")
+            if failure is None:
+                fixture.log.syncs[0].cancel()
+            else:
+                fixture.log.syncs[0].set_exception(failure)
+            await turns()
+            codes = [(name, error.code) for name, error in fixture.called if error]
+            assert codes == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("b", ErrorCode.UNKNOWN_SERVER_ERROR)]
+            assert len(fixture.log.syncs) == 1, "it would fail again"
+
+    run(main())
