@@ -1,8 +1,8 @@
 """UpdateMetadata, 0 to 8: the controller tells this broker of brokers, topics and leaders.
 
 Refused for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been replaced
-(STALE_CONTROLLER_EPOCH). Left out: the full requests of a migration from ZooKeeper to KRaft, which are taken for
-partial ones.
+(STALE_CONTROLLER_EPOCH). A full request, which a controller sends to a broker that was away, has it forget what is not
+named. Nothing is left out.
 """
 
 from __future__ import annotations

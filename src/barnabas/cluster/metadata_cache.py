@@ -14,6 +14,8 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.messages import UpdateMetadataRequest
 
+FULL: Final = 2
+"""The type of a request that names all there is (KIP-866)."""
 _SHARED_LISTS_MAX: Final = 10_000
 """How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
 
@@ -27,7 +29,7 @@ class MetadataChange:
     changed: tuple[TopicPartition, ...]
     """Partitions that are new or have another state."""
     deleted: tuple[TopicPartition, ...]
-    """Partitions whose topic is being deleted, known before or not."""
+    """Partitions whose topic is being deleted, known before or not, and those of which nothing is left to know."""
 
     @property
     def brokers_changed(self) -> bool:
@@ -60,8 +62,10 @@ class MetadataCache:
     def apply(self, request: UpdateMetadataRequest) -> MetadataChange:
         """Takes over a request of any version. Whether its controller may still speak is the caller's to check.
 
-        All brokers that are not named are gone; topics that are not named stay as they are. A partition with the leader
-        -2 is forgotten, and with its last partition the topic.
+        All brokers that are not named are gone. Topics that are not named stay as they are, unless the request is a
+        full one: this broker was away, and has not heard of their deletion. A partition with the leader -2 is
+        forgotten, with its last partition the topic, and with a topic that comes with another id all that was known of
+        its namesake.
         """
         previous = self.image
         topics: Mapping[str, TopicMetadata] = previous.topics
@@ -69,11 +73,15 @@ class MetadataCache:
         changed: list[TopicPartition] = []
         deleted: dict[TopicPartition, None] = {}
         named = list(_topic_states(request))
-        if named:
+        gone = _not_named(topics, named) if request.type == FULL else []
+        if named or gone:
             next_topics = dict(topics)
+            _forget(next_topics, gone)
+            deleted.update(dict.fromkeys(gone))
             for name, topic_id, states in named:
                 self._apply_topic(next_topics, name, topic_id, states, changed, deleted)
-            names_by_id = _names_by_id(previous, next_topics, (name for name, _, _ in named))
+            touched = dict.fromkeys((*(name for name, _, _ in named), *(partition.topic for partition in gone)))
+            names_by_id = _names_by_id(previous, next_topics, touched)
             topics = next_topics
         self.image = MetadataImage(
             brokers=self._brokers(request),
@@ -102,6 +110,9 @@ class MetadataCache:
     ) -> None:
         known = topics.get(name)
         partitions = {} if known is None else dict(known.partitions)
+        if known is not None and ZERO_UUID not in (known.topic_id, topic_id) and known.topic_id != topic_id:
+            deleted.update(dict.fromkeys(TopicPartition(name, number) for number in partitions))
+            partitions = {}
         last = max(partitions, default=-1)
         in_order = True
         for state in states:
@@ -182,6 +193,35 @@ def _topic_states(
         grouped.setdefault(state.topic_name, []).append(state)
     for name, states in grouped.items():
         yield name, ZERO_UUID, states
+
+
+def _not_named(
+    topics: Mapping[str, TopicMetadata],
+    named: Iterable[tuple[str, Uuid, Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState]]],
+) -> list[TopicPartition]:
+    """The partitions that are known and that a request does not name."""
+    numbers: dict[str, set[int]] = {}
+    for name, _, states in named:
+        numbers.setdefault(name, set()).update(state.partition_index for state in states)
+    return [
+        TopicPartition(name, number)
+        for name, topic in topics.items()
+        for number in topic.partitions
+        if number not in numbers.get(name, ())
+    ]
+
+
+def _forget(topics: dict[str, TopicMetadata], gone: Iterable[TopicPartition]) -> None:
+    numbers: dict[str, set[int]] = {}
+    for partition in gone:
+        numbers.setdefault(partition.topic, set()).add(partition.partition)
+    for name, some in numbers.items():
+        topic = topics[name]
+        rest = {number: known for number, known in topic.partitions.items() if number not in some}
+        if rest:
+            topics[name] = TopicMetadata(name, topic.topic_id, rest)
+        else:
+            del topics[name]
 
 
 def _names_by_id(

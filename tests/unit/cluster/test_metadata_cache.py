@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from barnabas.cluster.image import Node, PartitionMetadata
-from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+from barnabas.cluster.metadata_cache import FULL, MetadataCache, MetadataChange
 from barnabas.cluster.metadata_responses import broker_responses, topic_response
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -138,6 +138,41 @@ def test_a_topic_that_was_created_anew_has_another_id() -> None:
     assert metadata.image.names_by_id == {OTHER_ID: "flights"}
     metadata.apply(told(state(0), topic_id=ZERO_UUID))
     assert metadata.image.names_by_id == {}
+
+
+def test_a_topic_with_another_id_has_nothing_of_its_namesake() -> None:
+    metadata = cache()
+    metadata.apply(told(state(0), state(1), state(2)))
+    change = metadata.apply(told(state(0), topic_id=OTHER_ID))
+    assert list(metadata.image.topics["flights"].partitions) == [0]
+    assert change.changed == (TopicPartition("flights", 0),)
+    assert change.deleted == (TopicPartition("flights", 1), TopicPartition("flights", 2))
+
+
+def test_a_full_request_has_everything_forgotten_that_it_does_not_name() -> None:
+    metadata = cache()
+    metadata.apply(told(state(0), state(1)))
+    metadata.apply(told(state(0), state(1), name="gone", topic_id=OTHER_ID))
+    full = told(state(1, leader=2))
+    full.type = FULL
+    change = metadata.apply(full)
+    image = metadata.image
+    assert {name: list(topic.partitions) for name, topic in image.topics.items()} == {"flights": [1]}
+    assert (image.topic_name(OTHER_ID), image.topic_name(FLIGHTS_ID)) == (None, "flights")
+    assert change.changed == (TopicPartition("flights", 1),)
+    assert change.deleted == (TopicPartition("flights", 0), TopicPartition("gone", 0), TopicPartition("gone", 1))
+
+
+def test_a_full_request_without_topics_leaves_none() -> None:
+    metadata = cache()
+    metadata.apply(told(state(0)))
+    nothing = told()
+    metadata.apply(nothing)
+    assert list(metadata.image.topics) == ["flights"], "it said nothing of topics"
+    nothing.type = FULL
+    metadata.apply(nothing)
+    assert not metadata.image.topics
+    assert not metadata.image.names_by_id
 
 
 def test_older_requests() -> None:
