@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.messages import FindCoordinatorRequest
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import create_topic, leaders, metadata
+from tests.support.wire_calls import call, create_topic, leaders, metadata
 from tests.support.workload import Workload
 
 LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
 COORDINATORS = ("embedded", "zookeeper") if LONG else ("embedded",)
+ROLES = ("leader", "follower", "controller", *(("coordinator of the group",) if LONG else ()))
 RANDOM_SECONDS = 120.0 if LONG else 10.0
 SEED = int(os.environ.get("BARNABAS_FAILURE_SEED", "0")) or random.randrange(1, 1_000_000)
 BROKERS = 3
@@ -31,7 +34,7 @@ PARTITIONS = 6
 SESSION_TIMEOUT_MS = 3_000
 RECOVERY_SECONDS = 60.0
 LEADERS_AFTER_EXPIRY_SECONDS = 1.0
-POLL_SECONDS = 0.01
+STOP_SECONDS = 10.0
 OVERRIDES = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "offsets.topic.num.partitions": 3,
@@ -88,12 +91,17 @@ def wait_until_led(cluster: BrokerCluster, topic: str, partitions: int) -> None:
 
 
 def wait_until_whole(cluster: BrokerCluster, topic: str, partitions: int) -> None:
-    """Every broker is back in every ISR."""
+    """Every broker is back in every ISR, and all of them say so: of the same leaders and the same controller."""
 
     def is_whole() -> bool:
-        (found,) = metadata(any_port(cluster), [topic]).topics
-        whole = [partition for partition in found.partitions if len(partition.isr_nodes) == BROKERS]
-        return len(whole) == partitions
+        answers = [metadata(broker.port, [topic]) for broker in cluster.brokers.values()]
+        found = [answer.topics[0].partitions for answer in answers]
+        whole = [each for each in found if [len(partition.isr_nodes) for partition in each] == [BROKERS] * partitions]
+        views = {
+            (answer.controller_id, *sorted((each.partition_index, each.leader_id, each.leader_epoch) for each in view))
+            for answer, view in zip(answers, found, strict=True)
+        }
+        return len(whole) == BROKERS and len(views) == 1
 
     wait_until(is_whole, f"{topic} has all replicas in sync", RECOVERY_SECONDS, cluster.log_tails)
 
@@ -110,17 +118,42 @@ def leader_of(cluster: BrokerCluster, topic: str) -> int:
     return wait_until(lambda: leaders(any_port(cluster), topic).get(0), "partition 0 has a leader", RECOVERY_SECONDS)
 
 
+def coordinator_of_group(cluster: BrokerCluster, group: str) -> int:
+    """The broker that coordinates the group."""
+    request = FindCoordinatorRequest(key=group, key_type=0)
+
+    def known() -> int | None:
+        answer = call(any_port(cluster), ApiKey.FIND_COORDINATOR, 2, request)
+        return answer.node_id if answer.error_code == 0 else None
+
+    return wait_until(known, "the group has a coordinator", RECOVERY_SECONDS, cluster.log_tails)
+
+
 def victim(cluster: BrokerCluster, workload: Workload, role: str) -> int:
     leader, controller = leader_of(cluster, workload.topic), controller_id(cluster)
     if role == "leader":
         return leader
     if role == "controller":
         return controller
+    if role == "coordinator of the group":
+        return coordinator_of_group(cluster, workload.group)
     return next(broker for broker in cluster.brokers if broker not in (leader, controller))
 
 
+def kill(cluster: BrokerCluster, broker_id: int) -> None:
+    """SIGKILL to a broker that runs: had it ended by itself, that would be the finding."""
+    broker = cluster.brokers[broker_id]
+    assert broker.process.is_running, f"it has ended by itself: {broker.log_tail()}"
+    broker.kill()
+
+
+def kill_coordinator(cluster: BrokerCluster) -> None:
+    assert cluster.coordinator.is_running, f"it has ended by itself: {cluster.coordinator.log_tail()}"
+    cluster.coordinator.kill()
+
+
 def kill_and_restart(cluster: BrokerCluster, broker_id: int, between: Callable[[], None]) -> None:
-    cluster.brokers[broker_id].kill()
+    kill(cluster, broker_id)
     between()
     cluster.brokers[broker_id].start()
 
@@ -128,11 +161,11 @@ def kill_and_restart(cluster: BrokerCluster, broker_id: int, between: Callable[[
 @pytest.mark.timeout(400)
 def test_loses_nothing_when_each_role_is_killed_in_turn(cluster: BrokerCluster) -> None:
     with workload_on(cluster) as workload:
-        for role in ("leader", "follower", "controller"):
+        for role in ROLES:
             broker_id = victim(cluster, workload, role)
             kill_and_restart(cluster, broker_id, lambda: progress(workload, 500))
             wait_until_whole(cluster, workload.topic, PARTITIONS)
-        cluster.coordinator.kill()
+        kill_coordinator(cluster)
         progress(workload, 200)
         cluster.coordinator.start()
         progress(workload, 500)
@@ -148,7 +181,7 @@ def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster)
             broker_id = source.choice([*cluster.brokers, *cluster.brokers, None])
             records = source.randrange(50, 400)
             if broker_id is None:
-                cluster.coordinator.kill()
+                kill_coordinator(cluster)
                 progress(workload, records)
                 cluster.coordinator.start()
             else:
@@ -157,12 +190,13 @@ def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster)
 
 
 @pytest.mark.timeout(300)
-def test_elects_new_leaders_within_a_second_of_the_expiry(cluster: BrokerCluster) -> None:
+@pytest.mark.parametrize("role", ["controller", "other"] if LONG else ["controller"])
+def test_elects_new_leaders_within_a_second_of_the_expiry(cluster: BrokerCluster, role: str) -> None:
     with workload_on(cluster) as workload:
-        # The controller that stays elects; its own death costs an election more.
+        # When the controller itself dies, a new one is elected first.
         controller = controller_id(cluster)
-        broker_id = next(each for each in cluster.brokers if each != controller)
-        cluster.brokers[broker_id].kill()
+        broker_id = controller if role == "controller" else next(each for each in cluster.brokers if each != controller)
+        kill(cluster, broker_id)
         # The session expires so long after the broker's last ping, which was no later than the kill.
         killed = time.monotonic()
 
@@ -174,6 +208,22 @@ def test_elects_new_leaders_within_a_second_of_the_expiry(cluster: BrokerCluster
         took = time.monotonic() - killed
         assert took <= SESSION_TIMEOUT_MS * cluster.expiry_granularity / 1_000 + LEADERS_AFTER_EXPIRY_SECONDS
         cluster.brokers[broker_id].start()
+
+
+@pytest.mark.timeout(300)
+def test_a_rolling_restart_hands_the_leaders_over_before_it_stops_a_broker(cluster: BrokerCluster) -> None:
+    with workload_on(cluster) as workload:
+        for broker_id, broker in cluster.brokers.items():
+            began = time.monotonic()
+            assert broker.stop() == 0, broker.log_tail()
+            # Without the hand-over the others would lead only after the session's expiry.
+            found = leaders(any_port(cluster), workload.topic)
+            assert len(found) == PARTITIONS
+            assert broker_id not in found.values()
+            assert time.monotonic() - began < STOP_SECONDS
+            progress(workload, 100)
+            broker.start()
+            wait_until_whole(cluster, workload.topic, PARTITIONS)
 
 
 @pytest.mark.timeout(300)
@@ -195,7 +245,6 @@ def test_a_broker_that_sleeps_past_its_session_is_fenced_and_rejoins(cluster: Br
         finally:
             sleeper.process.resume()
         wait_until_whole(cluster, workload.topic, PARTITIONS)
-        assert len({metadata(broker.port).controller_id for broker in cluster.brokers.values()}) == 1
 
 
 @pytest.mark.timeout(300)
@@ -210,7 +259,7 @@ def test_the_last_broker_of_an_isr_dies_and_returns_with_everything(cluster: Bro
         last = leader_of(cluster, topic)
         others = [each for each in cluster.brokers if each != last]
         for each in others:
-            cluster.brokers[each].kill()
+            kill(cluster, each)
 
         def is_alone() -> bool:
             (found,) = metadata(cluster.brokers[last].port, [topic]).topics
@@ -218,7 +267,7 @@ def test_the_last_broker_of_an_isr_dies_and_returns_with_everything(cluster: Bro
 
         wait_until(is_alone, "the last one is the whole ISR", RECOVERY_SECONDS, cluster.log_tails)
         progress(workload, 300)
-        cluster.brokers[last].kill()
+        kill(cluster, last)
         for each in others:
             cluster.brokers[each].start(wait=False)
         # Those that are out of the ISR lack records: they must not lead.
@@ -235,9 +284,9 @@ def test_the_last_broker_of_an_isr_dies_and_returns_with_everything(cluster: Bro
 @pytest.mark.timeout(300)
 def test_everything_is_killed_at_once_and_comes_back(cluster: BrokerCluster) -> None:
     with workload_on(cluster) as workload:
-        for broker in cluster.brokers.values():
-            broker.kill()
-        cluster.coordinator.kill()
+        for broker_id in cluster.brokers:
+            kill(cluster, broker_id)
+        kill_coordinator(cluster)
         cluster.coordinator.start()
         for broker in cluster.brokers.values():
             broker.start(wait=False)

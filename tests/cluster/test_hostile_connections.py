@@ -34,7 +34,12 @@ FETCHES = 400
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    overrides = {"offsets.topic.replication.factor": 1, "socket.request.max.bytes": FRAME_BYTES_MAX}
+    overrides = {
+        "offsets.topic.replication.factor": 1,
+        "socket.request.max.bytes": FRAME_BYTES_MAX,
+        # Ten thousand connect in less than a second: with Kafka's default of 50, each 50 would wait for a TCP repetition.
+        "socket.listen.backlog.size": 4_096,
+    }
     with broker_cluster(tmp_path_factory.mktemp("hostile"), 1, overrides=overrides) as cluster:
         (only,) = cluster.brokers.values()
         yield only

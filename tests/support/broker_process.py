@@ -36,6 +36,11 @@ class Coordinator(Protocol):
         """The connection string."""
         ...
 
+    @property
+    def is_running(self) -> bool:
+        """Whether every process of it runs."""
+        ...
+
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None:
@@ -50,6 +55,10 @@ class _Embedded:
         self._server = EmbeddedCoordinator(directory, options=("--tick-time", str(ZOOKEEPER_TICK_MS)))
         self.address = self._server.address
         self.process = self._server.process
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.is_running
 
     def start(self) -> None:
         self._server.start()
@@ -71,6 +80,10 @@ class _Ensemble:
         self._ensemble = ZooKeeperEnsemble(directory)
         self.address = self._ensemble.addresses
         self._started = False
+
+    @property
+    def is_running(self) -> bool:
+        return all(server.process.is_running for server in self._ensemble.servers)
 
     def start(self) -> None:
         if not self._started:
@@ -220,7 +233,9 @@ class BrokerCluster:
     def check_that_none_exited_by_itself(self) -> None:
         """AssertionError unless every process that was not stopped or killed runs."""
         ended = [broker.log_tail() for broker in self.brokers.values() if not broker.process.is_running]
-        assert not ended, "brokers ended by themselves:\n" + "\n".join(ended)
+        if not self.coordinator.is_running:
+            ended.append(self.coordinator.log_tail())
+        assert not ended, "processes ended by themselves:\n" + "\n".join(ended)
 
     def log_tails(self) -> str:
         """What all of them wrote last."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-PAUSE_SECONDS = 0.002
+PAUSE_SECONDS = 0.005
 FLUSH_SECONDS = 90.0
 READ_SECONDS = 90.0
 QUIET_SECONDS = 60.0
@@ -31,26 +31,31 @@ class Acknowledged:
 
 
 class Workload:
-    """`producers` threads that send to all partitions in turn, and one member of `group` that reads and commits."""
+    """`producers` threads that send to all partitions in turn, and `members` of `group` that read and commit."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, producers: int = 2) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: int, *, producers: int = 2, members: int = 2
+    ) -> None:
         self.topic = topic
         self.group = f"group-of-{topic}"
         self._bootstrap_servers = bootstrap_servers
         self._partitions = partitions
         self._acknowledged = {f"p{number}": Acknowledged() for number in range(producers)}
-        self._consumed: Counter[tuple[int, str]] = Counter()
-        self._committed: dict[int, int] = {}
+        self._consumed: list[set[tuple[int, str]]] = [set() for _ in range(members)]
+        self._committed: list[dict[int, int]] = [{} for _ in range(members)]
         self._group_failures: list[str] = []
         self._stopping = threading.Event()
         self._group_stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._produce, args=(name,), name=name, daemon=True) for name in self._acknowledged
         ]
-        self._group_thread = threading.Thread(target=self._consume, daemon=True)
+        self._group_threads = [
+            threading.Thread(target=self._consume, args=(number,), name=f"m{number}", daemon=True)
+            for number in range(members)
+        ]
 
     def start(self) -> None:
-        for thread in (*self._threads, self._group_thread):
+        for thread in (*self._threads, *self._group_threads):
             thread.start()
 
     @property
@@ -61,7 +66,7 @@ class Workload:
     @property
     def consumed_count(self) -> int:
         """How many records the group has seen so far."""
-        return len(self._consumed)
+        return sum(map(len, self._consumed))
 
     def finish(self) -> None:
         """Stops the producers, waits for their last acknowledgements, and holds everything against the log.
@@ -76,6 +81,7 @@ class Workload:
         assert not failures, f"{len(failures)} records failed: {failures[:3]}"
         found = self._read_everything()
         self._wait_for_group({(partition, value) for partition, values in found.items() for value in values})
+        self._check_committed()
         for name, told in self._acknowledged.items():
             self._check(name, told, found)
 
@@ -127,12 +133,13 @@ class Workload:
                         break
                     except BufferError:
                         producer.poll(0.1)
-            producer.poll(PAUSE_SECONDS)
+            producer.poll(0)
+            self._stopping.wait(PAUSE_SECONDS)
         left = producer.flush(FLUSH_SECONDS)
         if left:
             told.failures.append(f"{left} records were not answered")
 
-    def _consume(self) -> None:
+    def _consume(self, number: int) -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap_servers,
@@ -145,31 +152,31 @@ class Workload:
             }
         )
         consumer.subscribe([self.topic])
-        since_commit = 0
+        consumed, since_commit = self._consumed[number], 0
         try:
             while not self._group_stopping.is_set():
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
                     continue
-                self._consumed[message.partition(), message.value().decode()] += 1
+                consumed.add((message.partition(), message.value().decode()))
                 since_commit += 1
                 if since_commit >= COMMIT_EVERY:
                     since_commit = 0
-                    self._commit(consumer)
+                    self._commit(consumer, self._committed[number])
         finally:
             consumer.close()
 
-    def _commit(self, consumer: Consumer) -> None:
+    def _commit(self, consumer: Consumer, told: dict[int, int]) -> None:
         """Commits, and holds what the group then says against what it said before: offsets never go back."""
         try:
             for committed in consumer.commit(asynchronous=False):
-                if committed.offset < 0:
-                    # Nothing was read of this partition since it was assigned, so nothing was committed.
+                if committed.offset < 0 or committed.error is not None:
+                    # Nothing was read of this partition since it was assigned, or nothing was committed.
                     continue
-                before = self._committed.get(committed.partition, 0)
-                if committed.error is None and committed.offset < before:
+                before = told.get(committed.partition, 0)
+                if committed.offset < before:
                     self._group_failures.append(f"{committed.partition}: {committed.offset} after {before}")
-                self._committed[committed.partition] = max(before, committed.offset)
+                told[committed.partition] = max(before, committed.offset)
         except KafkaException as error:
             # The coordinator is gone or rebalances: what was not committed is read again.
             if not _is_passing(error.args[0]):
@@ -177,13 +184,31 @@ class Workload:
 
     def _wait_for_group(self, everything: set[tuple[int, str]]) -> None:
         deadline = time.monotonic() + READ_SECONDS
-        while not everything <= set(self._consumed) and time.monotonic() < deadline:
+        while not everything <= self._consumed_by_all() and time.monotonic() < deadline:
             time.sleep(0.1)
         self._group_stopping.set()
-        self._group_thread.join(QUIET_SECONDS)
-        missing = sorted(everything - set(self._consumed))
+        for thread in self._group_threads:
+            thread.join(QUIET_SECONDS)
+            assert not thread.is_alive(), f"member {thread.name} did not end"
+        missing = sorted(everything - self._consumed_by_all())
         assert not missing, f"the group did not see {len(missing)} of {len(everything)} records, such as {missing[:5]}"
         assert not self._group_failures, self._group_failures[:5]
+
+    def _consumed_by_all(self) -> set[tuple[int, str]]:
+        # Copies, as the members go on.
+        return set().union(*(each.copy() for each in self._consumed))
+
+    def _check_committed(self) -> None:
+        """What the group was told to be committed still is, or more."""
+        consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": self.group})
+        try:
+            partitions = [TopicPartition(self.topic, partition) for partition in range(self._partitions)]
+            kept = {found.partition: found.offset for found in consumer.committed(partitions, timeout=READ_SECONDS)}
+        finally:
+            consumer.close()
+        for told in self._committed:
+            lost = {partition: offset for partition, offset in told.items() if kept[partition] < offset}
+            assert not lost, f"the group has lost commits: told {lost}, kept {kept}"
 
     def _read_everything(self) -> dict[int, list[str]]:
         """The values of every partition, in order."""
