@@ -74,5 +74,5 @@ class PartitionWatcher(Protocol):
 OnLeadershipChange = Callable[["list[Partition]", "list[Partition]"], object]
 """Called with the partitions that this broker leads since now, and with those that it follows since now."""
 OnStop = Callable[["list[tuple[TopicPartition, int, bool]]"], object]
-"""Called with partitions that StopReplica stopped: each with the leader epoch of the request, and whether its log is
-deleted."""
+"""Called with partitions that are not here any more: each with the leader epoch as of which that is so, and whether its
+log is deleted. StopReplica says so, or their log directory has failed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.replication.alter_partition import AlterPartitionManager
+from barnabas.replication.deleted_replicas import DeletedReplicas
 from barnabas.replication.fetch_protocol import FetchProtocol
 from barnabas.replication.fetcher_context import FetcherContext
 from barnabas.replication.fetcher_manager import FetcherManager
@@ -102,6 +103,7 @@ class ReplicaManager:
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._state_changes = logs.logger("state.change.logger")
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._deleted = DeletedReplicas()
         self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory = (
             Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
         )
@@ -304,8 +306,10 @@ class ReplicaManager:
             if partition.log is not None and partition.log.log_directory is directory
         ]
         self._fetchers.remove(partition.topic_partition for partition in failed)
+        stopped = [(partition.topic_partition, partition.leader_epoch, False) for partition in failed]
         for partition in failed:
             self._take_offline(partition)
+        self._tell_stopped(stopped)
         self._logger.warning("Stopped serving %d replicas in directory %s", len(failed), directory.path)
         if self.on_directory_failed is not None:
             self.on_directory_failed(directory)
@@ -327,6 +331,9 @@ class ReplicaManager:
             self._refuse(told, ErrorCode.KAFKA_STORAGE_ERROR, errors)
             return
         partition = self._partitions.get(topic_partition)
+        if partition is None and self._deleted.is_gone(topic_partition, told.topic_id, told.state.leader_epoch):
+            self._refuse(told, ErrorCode.STALE_CONTROLLER_EPOCH, errors)
+            return
         log = (
             self._log_manager.get_log(topic_partition) if partition is None or partition.log is None else partition.log
         )
@@ -475,6 +482,10 @@ class ReplicaManager:
         self._fetchers.close_idle()
         for topic_partition, leader_epoch, delete in stopped:
             partition = self._partitions.get(topic_partition)
+            log = self._log_manager.get_log(topic_partition)
+            if delete and log is not None and log.topic_id is not None:
+                known_epoch = INITIAL_LEADER_EPOCH if partition is None else partition.leader_epoch
+                self._deleted.add(topic_partition, log.topic_id, known_epoch, leader_epoch)
             if partition is not None:
                 # Who waits is woken: what it waits for may never come.
                 self._wake_ups.add(partition)
@@ -488,9 +499,12 @@ class ReplicaManager:
                 "Stopped replica of partition %s at leader epoch %d%s",
                 *(topic_partition, leader_epoch, ", to be deleted" if delete else ""),
             )
+        self._tell_stopped([(*partition,) for partition in stopped])
+
+    def _tell_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
         if self.on_stop is not None and stopped:
             try:
-                self.on_stop([(*partition,) for partition in stopped])
+                self.on_stop(stopped)
             except Exception:
                 self._logger.exception("Telling of stopped replicas failed")
 

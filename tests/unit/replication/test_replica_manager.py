@@ -262,6 +262,7 @@ def test_a_failed_directory_takes_its_replicas_offline() -> None:
         setting.manager.log_directory_failed(setting.log_manager.directory)  # type: ignore[arg-type]
         with pytest.raises(KafkaError, match="offline"):
             setting.manager.get_partition(NAME)
+        assert setting.stopped == [(NAME, 0, False)], "coordinators must not go on with it"
         assert setting.gauge("OfflineReplicaCount") == 1
         assert setting.tell(leader_and_isr(1, 1, (1,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
         assert await setting.stop(-2, delete=True) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
@@ -291,6 +292,34 @@ def test_stopping_and_its_epochs() -> None:
         assert setting.log_manager.logs == {}
         assert setting.stopped == [(NAME, 5, False), (NAME, -2, True)]
         assert setting.gauge("PartitionCount") == 0
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("is_hosted", [True, False])
+def test_a_request_from_before_the_deletion_brings_no_replica_back(is_hosted: bool) -> None:
+    async def test(setting: Setting) -> None:
+        if is_hosted:
+            setting.tell(leader_and_isr(1, 5, (1,)))
+        else:
+            setting.log_manager.add(NAME)
+        setting.log_manager.logs[NAME].topic_id = TOPIC_ID
+        assert await setting.stop(-2, delete=True) == (0, [0])
+        assert setting.tell(leader_and_isr(1, 5, (1,))) == (0, [ErrorCode.STALE_CONTROLLER_EPOCH])
+        assert setting.tell(leader_and_isr(1, 6, (1,))) == (0, [ErrorCode.STALE_CONTROLLER_EPOCH])
+        assert setting.log_manager.logs == {}
+        assert setting.tell(leader_and_isr(1, 0, (1,)), topic_id=OTHER_ID) == (0, [0]), "a namesake"
+
+    in_setting(test)
+
+
+def test_a_replica_that_was_moved_away_comes_back_in_a_later_epoch() -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(1, 5, (1,)))
+        setting.log_manager.logs[NAME].topic_id = TOPIC_ID
+        assert await setting.stop(6, delete=True) == (0, [0])
+        assert setting.tell(leader_and_isr(1, 6, (1,))) == (0, [ErrorCode.STALE_CONTROLLER_EPOCH])
+        assert setting.tell(leader_and_isr(1, 7, (1,))) == (0, [0])
 
     in_setting(test)
 
