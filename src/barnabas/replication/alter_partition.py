@@ -104,10 +104,18 @@ class AlterPartitionManager:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                if not await self._ask():
+                if not await self._ask_safely():
                     await self._timers.sleep(RETRY_MS)
         finally:
             self._task = None
+
+    async def _ask_safely(self) -> bool:
+        """As `_ask`. What waits must not be forgotten, whatever an answer looks like."""
+        try:
+            return await self._ask()
+        except Exception:
+            self._logger.exception("Asking the controller for changes of ISRs failed")
+            return False
 
     async def _ask(self) -> bool:
         """Sends all that waits and gives out the answers; False where it is to be tried again later."""

@@ -236,6 +236,10 @@ class CoordinationSession:
                 await self._connect()
             except CoordinationError as error:
                 self._logger.warning("No new session: %s", error)
+            except Exception:
+                # A broker without a session, and without anybody who makes one, would look alive for ever.
+                self._logger.exception("Making a new session failed")
+                await self._pause(_PAUSE_AFTER_REFUSAL_SECONDS)
             else:
                 return
 

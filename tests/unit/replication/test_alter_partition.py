@@ -166,3 +166,18 @@ def test_what_is_asked_again_from_an_answer_waits_a_little() -> None:
         assert setting.answers == [IsrAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, 4, 8, (1, 2))]
 
     in_setting(test)
+
+
+def test_an_answer_that_cannot_be_understood_loses_no_change() -> None:
+    async def test(setting: Setting) -> None:
+        setting.submit(0)
+        broken = response(0)
+        broken.topics = None  # type: ignore[assignment]
+        setting.controller.answers.put_nowait(broken)
+        await asyncio.sleep(1)
+        assert (setting.answers, setting.manager.waiting) == ([], 1)
+        setting.controller.answers.put_nowait(response(0))
+        await asyncio.sleep(1)
+        assert [answer.error for answer in setting.answers] == [ErrorCode.NONE]
+
+    in_setting(test)
