@@ -114,8 +114,8 @@ class DelayedFetch(DelayedOperation):
         if self._available_total >= self._parameters.min_bytes:
             self._fetches.ready(self)
 
-    def session_closed(self) -> None:
-        """There is nobody left who would tell of changes."""
+    def answer_now(self) -> None:
+        """There is nobody left who would tell of changes, or the follower is wanted for something else."""
         self._fetches.ready(self)
 
     def try_complete(self) -> bool:

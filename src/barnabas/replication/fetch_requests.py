@@ -44,6 +44,7 @@ def fetch_request(
     settings: ReplicaSettings,
     *,
     version: int,
+    max_wait_ms: int,
     broker_id: int,
     broker_epoch: int,
 ) -> tuple[FetchRequest, int]:
@@ -51,7 +52,7 @@ def fetch_request(
     if version >= FETCH_WITH_TOPIC_IDS and not session.has_topic_ids:
         version = FETCH_WITHOUT_TOPIC_IDS
     request = FetchRequest(
-        max_wait_ms=settings.fetch_wait_max_ms,
+        max_wait_ms=max_wait_ms,
         min_bytes=settings.fetch_bytes_min,
         max_bytes=settings.fetch_response_bytes_max,
         session_id=session.session_id,

@@ -7,7 +7,7 @@ fitted. A follower of 2,000 quiet partitions costs its leader nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -120,7 +120,7 @@ class Parked(Protocol):
     """A fetch that waits for news."""
 
     def partition_changed(self, fetched: FetchPartition) -> None: ...
-    def session_closed(self) -> None: ...
+    def answer_now(self) -> None: ...
 
 
 class FetchSession:
@@ -219,8 +219,12 @@ class FetchSession:
         """Watches nothing any more; fetches that are parked are answered."""
         for item in list(self._items.values()):
             self._unwatch(item)
+        self.answer_parked()
+
+    def answer_parked(self) -> None:
+        """Has the fetches that are parked answered with what there is."""
         for fetch in tuple(self.parked):
-            fetch.session_closed()
+            fetch.answer_now()
 
     def advance(self, now: float) -> None:
         """A request of the present epoch has come."""
@@ -366,6 +370,13 @@ class FetchSessionCache:
         session.advance(self._now())
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return FetchScope(self, request, session=session)
+
+    def call_followers(self, broker_ids: Container[int]) -> None:
+        """Has what these followers have parked answered: this broker leads partitions now that they are to fetch too,
+        which they can only say in another request."""
+        for session in tuple(self._sessions.values()):
+            if session.follower_id in broker_ids:
+                session.answer_parked()
 
     def open(self, request: SessionRequest, items: Sequence[FetchPartition]) -> FetchSession | None:
         """A new session, if there is room or can be made."""

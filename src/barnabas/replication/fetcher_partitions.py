@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
+import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -63,6 +64,7 @@ class FetchedPartition:
         "leader_epoch",
         "partition",
         "phase",
+        "refusals",
         "topic_id",
     )
 
@@ -87,6 +89,8 @@ class FetchedPartition:
         """The first offset, before the start of our log, and the records with which it is to begin anew."""
         self.delayed_until: float | None = None
         """After an error, the loop's time before which nothing is tried."""
+        self.refusals = 0
+        """How many times on end the leader has refused it, for a reason that passes."""
         self.lag: int | None = None
         """Records up to the leader's high watermark; None before the first answer."""
 
@@ -121,8 +125,9 @@ class FetcherPartitions:
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._unsettled: dict[TopicPartition, FetchedPartition] = {}
-        # One delay is as long as any other, so that the first is the first to end.
-        self._delays: deque[tuple[float, FetchedPartition]] = deque()
+        # A heap; the numbers keep partitions from being compared.
+        self._delays: list[tuple[float, int, FetchedPartition]] = []
+        self._delay_numbers = itertools.count()
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -196,10 +201,10 @@ class FetcherPartitions:
         return any(fetched.delayed_until is None for fetched in self._unsettled.values())
 
     def delay(self, fetched: FetchedPartition, until: float) -> None:
-        """Leaves a partition alone until a time of the loop's clock. Times do not go back from call to call."""
+        """Leaves a partition alone until a time of the loop's clock; nothing if it is delayed already."""
         if fetched.delayed_until is None:
             fetched.delayed_until = until
-            self._delays.append((until, fetched))
+            heapq.heappush(self._delays, (until, next(self._delay_numbers), fetched))
             self._changed[fetched.topic_partition] = None
 
     @property
@@ -211,7 +216,7 @@ class FetcherPartitions:
         """Ends the delays that are over."""
         delays = self._delays
         while delays and delays[0][0] <= now:
-            _, fetched = delays.popleft()
+            _, _, fetched = heapq.heappop(delays)
             fetched.delayed_until = None
             if self.holds(fetched):
                 self._changed[fetched.topic_partition] = None

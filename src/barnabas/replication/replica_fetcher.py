@@ -17,6 +17,7 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import UNDEFINED_OFFSET, EpochEnd
+from barnabas.replication.fetch_pacing import FetchWait, retry_delay_ms
 from barnabas.replication.fetch_requests import fetch_request
 from barnabas.replication.fetch_settling import Settling
 from barnabas.replication.fetcher_partitions import (
@@ -64,8 +65,9 @@ class ReplicaFetcher:
         self._connection = context.connections.connect(leader, f"broker-{context.broker_id}-fetcher-{fetcher_id}")
         self._partitions = FetcherPartitions()
         self._session = FollowerSession()
+        self._wait = FetchWait(context.settings.fetch_wait_max_ms)
         self._settling = Settling(
-            context, self._partitions, self._connection, delay=self._delay, fail=self._fail_partition
+            context, self._partitions, self._connection, delay=self._ask_again_soon, fail=self._fail_partition
         )
         self._log_starts_checked = context.loop.time()
         self._chain: asyncio.Future[None] | None = None
@@ -101,6 +103,7 @@ class ReplicaFetcher:
             is_same = known is not None and known.partition is partition.partition
             if known is None or not is_same or known.leader_epoch != partition.leader_epoch:
                 self._partitions.add(partition)
+                self._wait.shorten()
         self._awake.set()
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -179,6 +182,7 @@ class ReplicaFetcher:
             self._session,
             context.settings,
             version=context.protocol.fetch_version,
+            max_wait_ms=self._wait.begin(now, partitions.next_delay_end),
             broker_id=context.broker_id,
             broker_epoch=context.broker_epoch(),
         )
@@ -194,6 +198,8 @@ class ReplicaFetcher:
         if self._is_closed:
             return
         self.requests.count += 1
+        if not response.responses:
+            self._wait.end_empty(self._context.loop.time())
         try:
             appended = self._take_over(response)
         except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
@@ -268,6 +274,7 @@ class ReplicaFetcher:
         if data.error_code:
             self._refused(fetched, ErrorCode.for_code(data.error_code))
             return
+        fetched.refusals = 0
         end = data.diverging_epoch
         if end is not None and end.end_offset != UNDEFINED_OFFSET:
             # Nothing else of the answer counts before the log is cut off.
@@ -364,7 +371,9 @@ class ReplicaFetcher:
                 )
             case _:
                 logger.error("Error for partition %s at offset %d: %s", partition, fetched.fetch_offset, error.name)
-        self._delay(fetched)
+                self._delay(fetched)
+                return
+        self._ask_again_soon(fetched)
 
     # Small things.
 
@@ -374,6 +383,12 @@ class ReplicaFetcher:
 
     def _delay(self, fetched: FetchedPartition) -> None:
         self._partitions.delay(fetched, self._context.loop.time() + self._context.settings.fetch_backoff_ms / 1000)
+
+    def _ask_again_soon(self, fetched: FetchedPartition) -> None:
+        """For what is likely to pass at once: the leader has not heard yet what the controller has told us."""
+        fetched.refusals += 1
+        delay_ms = retry_delay_ms(fetched.refusals, self._context.settings.fetch_backoff_ms)
+        self._partitions.delay(fetched, self._context.loop.time() + delay_ms / 1000)
 
     def _fail_partition(self, fetched: FetchedPartition, reason: str) -> None:
         if self._partitions.holds(fetched):

@@ -68,6 +68,12 @@ class Handlers:
         administration = foundation.logs.logger("kafka.server.ZkAdminManager")
         self.registry = Registry()
         self.topic_metrics = BrokerTopicMetrics(foundation.metrics)
+        self.fetch_sessions = FetchSessionCache(
+            rooms.config.values["max.incremental.fetch.session.cache.slots"],
+            foundation.host.loop.time,
+            foundation.host.entropy,
+            foundation.metrics,
+        )
         self.topic_waits = TopicWaits(rooms.metadata_cache, foundation.host.loop, foundation.timers, administration)
         self.topic_creator = TopicCreator(
             foundation.host, rooms.session, rooms.metadata_cache, rooms.storage.broker_configs, administration
@@ -107,9 +113,6 @@ class Handlers:
             replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, logger
         )
         reader = FetchReader(replicas, rooms.metadata_cache, self.topic_metrics, host.loop.time, logger)
-        sessions = FetchSessionCache(
-            values["max.incremental.fetch.session.cache.slots"], host.loop.time, host.entropy, metrics
-        )
         return [
             ProduceHandler(
                 appends,
@@ -123,7 +126,7 @@ class Handlers:
             FetchHandler(
                 host,
                 Fetches(reader, replicas.fetch_purgatory, foundation.tick, metrics),
-                sessions,
+                self.fetch_sessions,
                 log_manager.reader,
                 replicas,
                 rooms.metadata_cache,

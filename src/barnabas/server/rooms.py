@@ -23,6 +23,7 @@ from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.fetch_protocol import fetch_protocol
+from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.settings import ReplicaSettings
 from barnabas.server.config import LifecycleSettings
@@ -105,9 +106,9 @@ class Rooms:
             ReplicatedInternalLog(self.replica_manager, self.acknowledgements, storage.log_manager.reader),
             allocator,
         )
-        self.replica_manager.on_leadership_change = self.coordinators.leadership_changed
-        self.replica_manager.on_stop = self.coordinators.replicas_stopped
         self.handlers = Handlers(self)
+        self.replica_manager.on_leadership_change = self._leadership_changed
+        self.replica_manager.on_stop = self.coordinators.replicas_stopped
         self.dispatcher = Dispatcher(
             host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics
         )
@@ -182,6 +183,11 @@ class Rooms:
     def others_alive(self) -> bool:
         """Whether any other broker is known to be alive."""
         return any(broker_id != self.identity.broker_id for broker_id in self.metadata_cache.image.brokers)
+
+    def _leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
+        followers = {follower.broker_id for partition in became_leader for follower in partition.followers}
+        self.handlers.fetch_sessions.call_followers(followers)
+        self.coordinators.leadership_changed(became_leader, became_follower)
 
     def _is_known(self) -> bool:
         image = self.metadata_cache.image

@@ -248,3 +248,27 @@ def test_a_full_scope_has_what_it_names() -> None:
     assert [each.topic_partition.partition for each in scope.items()] == [0, 1]
     assert scope.has_others(1)
     assert not scope.has_others(2)
+
+
+class Parked:
+    """A fetch that waits in a session."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+
+    def partition_changed(self, _fetched: FetchPartition) -> None:
+        raise AssertionError("no partition has changed")
+
+    def answer_now(self) -> None:
+        self.answered += 1
+
+
+def test_followers_that_are_called_have_their_parked_fetches_answered() -> None:
+    sessions = Sessions(slots=3)
+    fetches = {}
+    for follower_id in (1, 2, -1):
+        fetches[follower_id] = Parked()
+        session = sessions.cache.sessions[sessions.open(follower_id=follower_id)]
+        session.parked[fetches[follower_id]] = None
+    sessions.cache.call_followers({2, 3})
+    assert {follower_id: fetch.answered for follower_id, fetch in fetches.items()} == {1: 0, 2: 1, -1: 0}

@@ -316,15 +316,55 @@ def test_a_log_that_is_empty_begins_where_the_leaders_batch_does() -> None:
 def test_errors_that_pass_delay_the_partition(error: ErrorCode) -> None:
     async def test(setting: Setting) -> None:
         setting.follow()
+        for delay_seconds in (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, BACKOFF_SECONDS, BACKOFF_SECONDS):
+            sent, asked = await setting.fetch_request()
+            assert asked[0].fetch_offset == 0
+            began = asyncio.get_running_loop().time()
+            sent.on_response(fetched_response(error=error))
+            sent, asked = await setting.fetch_request()
+            assert (asked, sent.message.forgotten_topics_data[0].partitions) == ([], [0])
+            sent.on_response(empty_response())
+            again, asked = await setting.fetch_request()
+            assert asyncio.get_running_loop().time() - began == pytest.approx(delay_seconds, abs=0.005)
+            setting.leader.sent.put_nowait(again)
+        sent, _ = await setting.fetch_request()
+        sent.on_response(fetched_response(high_watermark=0))
+        sent, _ = await setting.fetch_request()
+        sent.on_response(fetched_response(error=error))
         sent, _ = await setting.fetch_request()
         began = asyncio.get_running_loop().time()
-        sent.on_response(fetched_response(error=error))
-        sent, asked = await setting.fetch_request()
-        assert (asked, sent.message.forgotten_topics_data[0].partitions) == ([], [0])
         sent.on_response(empty_response())
-        _, asked = await setting.fetch_request()
-        assert asked[0].fetch_offset == 0
-        assert asyncio.get_running_loop().time() - began == pytest.approx(BACKOFF_SECONDS, abs=0.01)
+        await setting.fetch_request()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.02, abs=0.005)
+
+    in_setting(test)
+
+
+def test_a_request_waits_at_the_leader_no_longer_than_a_partition_is_delayed() -> None:
+    async def test(setting: Setting) -> None:
+        setting.follow()
+        sent, _ = await setting.fetch_request()
+        sent.on_response(fetched_response(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        sent, _ = await setting.fetch_request()
+        assert 0 < sent.message.max_wait_ms <= 21
+
+    in_setting(test)
+
+
+def test_requests_wait_shortly_first_and_longer_while_nothing_happens() -> None:
+    async def test(setting: Setting) -> None:
+        setting.follow()
+        waits = []
+        for _ in range(8):
+            sent, _ = await setting.fetch_request()
+            waits.append(sent.message.max_wait_ms)
+            await asyncio.sleep(sent.message.max_wait_ms / 1000)
+            sent.on_response(fetched_response(session_id=SESSION) if len(waits) == 1 else empty_response())
+        assert waits == [20, 20, 40, 80, 160, 320, 500, 500]
+        sent, _ = await setting.fetch_request()
+        sent.on_response(empty_response())  # before its time: something has changed at the leader
+        sent, _ = await setting.fetch_request()
+        assert sent.message.max_wait_ms == 20
 
     in_setting(test)
 
