@@ -1,0 +1,97 @@
+"""Brokers of Barnabas and of Apache Kafka 3.9.1 die by kill -9 in one cluster under load, on either coordinator.
+
+Whoever leads, follows or controls, and whoever takes over: every acknowledged record is there exactly once and in
+order, the group goes on, replicas are whole again, and all brokers tell clients the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.mixed_cluster import IDS, Kind, MixedCluster, kind_of, mixed_cluster
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import create_topic
+from tests.support.workload import Workload
+
+PARTITIONS: Final = 8
+PATIENCE_SECONDS: Final = 60.0
+TOPIC: Final = "under-load"
+# Of those that sleep while the other of their kind dies.
+LONG_SESSION: Final = {"zookeeper.session.timeout.ms": 20_000}
+
+
+@contextlib.contextmanager
+def cluster_under_load(directory: Path, coordinator: str) -> Iterator[tuple[MixedCluster, Workload]]:
+    """A topic with RF 3 and min.insync.replicas 2, led by both kinds, under load; at the end everything is counted."""
+    with mixed_cluster(directory, coordinator=coordinator, overrides_of_second=LONG_SESSION) as cluster:
+        create_topic(cluster.port(1), TOPIC, PARTITIONS, 3, **{"min.insync.replicas": "2"})
+        cluster.wait_until_whole(TOPIC)
+        workload = Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.start()
+        try:
+            wait_until(lambda: workload.consumed_count, "the group reads", PATIENCE_SECONDS)
+            yield cluster, workload
+            cluster.wait_until_whole(TOPIC)
+            workload.finish()
+        finally:
+            workload.abandon()
+        cluster.wait_until_agreed()
+        assert cluster.unexpected_complaints() == []
+
+
+def progress(workload: Workload, records: int = 500) -> None:
+    """Waits until so many more records are acknowledged."""
+    target = workload.acknowledged_count + records
+    wait_until(lambda: workload.acknowledged_count >= target, f"{records} more acknowledged", PATIENCE_SECONDS)
+
+
+def wait_until_led_without(cluster: MixedCluster, broker_id: int) -> None:
+    """Waits until others lead what the broker led, and all know it."""
+    for partition in range(PARTITIONS):
+        assert cluster.leader(TOPIC, partition) != broker_id
+
+
+def restart(cluster: MixedCluster, workload: Workload, broker_id: int) -> None:
+    progress(workload)
+    cluster.brokers[broker_id].start()
+    cluster.wait_until_whole(TOPIC)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("coordinator", ["zookeeper", "embedded"])
+def test_loses_nothing_when_controllers_of_one_kind_are_succeeded_by_the_other(
+    oracle_jars: Path, tmp_path: Path, coordinator: str
+) -> None:
+    with cluster_under_load(tmp_path, coordinator) as (cluster, workload):
+        for kind in Kind:
+            controller, fellow = IDS[kind]
+            cluster.move_controller(controller)
+            progress(workload)
+            epoch = cluster.controller_epoch()
+            # The fellow sleeps through the election; its session lives on.
+            with cluster.suspended(fellow):
+                cluster.brokers[controller].kill()
+                wait_until(lambda: cluster.controller_epoch() == epoch + 1, "another controls", PATIENCE_SECONDS)  # noqa: B023
+            assert kind_of(cluster.controller()) is kind.other
+            wait_until_led_without(cluster, controller)
+            restart(cluster, workload, controller)
+
+
+@pytest.mark.timeout(300)
+def test_loses_nothing_when_leaders_of_one_kind_die_under_a_controller_of_the_other(
+    oracle_jars: Path, tmp_path: Path
+) -> None:
+    with cluster_under_load(tmp_path, "zookeeper") as (cluster, workload):
+        for kind in Kind:
+            dying, controller = IDS[kind][0], IDS[kind.other][1]
+            cluster.move_controller(controller)
+            progress(workload)
+            cluster.brokers[dying].kill()
+            wait_until_led_without(cluster, dying)
+            assert cluster.controller() == controller
+            restart(cluster, workload, dying)
