@@ -13,11 +13,9 @@ recovery point.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, cast
 
 from barnabas.kernel.host import Buffer, OffloadKind
 from barnabas.log.appending import (
-    AppendError,
     AppendResult,
     FetchedRecords,
     check_fetched,
@@ -25,108 +23,28 @@ from barnabas.log.appending import (
     marker_in,
 )
 from barnabas.log.index_file import CorruptIndexError
-from barnabas.log.indexes import AbortedTransaction
+from barnabas.log.leader_appends import LeaderAppends
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
-from barnabas.log.local_log import LocalLog
 from barnabas.log.producer_snapshots import (
     LogRange,
     ProducerReplay,
     remove_snapshots,
     replay_producers,
 )
-from barnabas.log.producer_state import BatchMetadata, ProducerEntry, ProducerState, ProducerStateError, Update
+from barnabas.log.producer_state import ProducerEntry, ProducerState, ProducerStateError
 from barnabas.log.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
 from barnabas.log.segment import Segment
 from barnabas.log.timestamp_lookup import ListedOffset, list_offset
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.record_validation import (
-    AppendOrigin,
-    ValidatedBatch,
-    assign_offsets,
-    validate_records,
-)
-from barnabas.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
-
-_CLIENT: Final = AppendOrigin.CLIENT
-_LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
-_new_tuple: Final = tuple.__new__
+from barnabas.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
 
 
-class PartitionLog(LocalLog):
+class PartitionLog(LeaderAppends):
     """One log. `LogManager` makes it."""
 
-    # Appending.
-
-    def append_as_leader(
-        self,
-        records: Buffer,
-        leader_epoch: int,
-        *,
-        origin: AppendOrigin = _CLIENT,
-        produce_version: int | None = None,
-    ) -> AppendResult:
-        """Validates, gives offsets to, and appends what a producer has sent.
-
-        `records` must be writable: offset, epoch and timestamps are stored in it. It may change again when this
-        returns. Raises AppendError, and then nothing has changed.
-        """
-        if self._refusal is not None:
-            raise self._refused()
-        now_ms = self._time_ms()
-        try:
-            batch = validate_records(records, self._rules, now_ms, origin, produce_version)
-        except RecordsError as error:
-            raise AppendError.of_records(error, self.log_start_offset) from error
-        return self.append_validated(batch, leader_epoch, now_ms, origin)
-
-    def append_validated(
-        self, batch: ValidatedBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = _CLIENT
-    ) -> AppendResult:
-        """The second half of `append_as_leader`, for a batch that was validated off the loop."""
-        if self._refusal is not None:
-            raise self._refused()
-        header = batch.header
-        base_offset = self.log_end_offset
-        is_append_time = batch.timestamp_type is _LOG_APPEND_TIME
-        max_timestamp_ms = now_ms if is_append_time else batch.max_timestamp_ms
-        update = None
-        if header.producer_id != NO_PRODUCER_ID:
-            try:
-                prepared = self._prepare(batch, base_offset, max_timestamp_ms, origin)
-            except ProducerStateError as error:
-                raise AppendError.of_producer(error, self.log_start_offset) from error
-            if type(prepared) is BatchMetadata:
-                return self._repeated(batch, prepared)
-            update = cast("Update", prepared)
-        records = batch.records
-        size_bytes = len(records)
-        if size_bytes > self._segment_config.segment_bytes:
-            raise self._larger_than_segments(size_bytes)
-        last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
-        try:
-            segment = self._segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
-            segment.append(records, last_offset, max_timestamp_ms)
-        except OSError as error:
-            raise self._failed_append(error) from error
-        # From here on the batch is in the log: nothing below fails, unless the whole log directory does.
-        end_offset = self.log_end_offset = last_offset + 1
-        if leader_epoch > self.leader_epochs.latest_epoch:
-            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
-        if update is not None:
-            aborted = self.producers.apply(update, end_offset)
-            if aborted is not None:
-                self._index_aborted(segment, aborted)
-        if not self.written.is_queued:
-            self._queue()
-        return _new_tuple(
-            AppendResult,
-            (
-                base_offset, last_offset, max_timestamp_ms, now_ms if is_append_time else -1, self.log_start_offset,
-                header.record_count, size_bytes, False, batch.converted_count, batch.uncompressed_bytes,
-            ),
-        )  # fmt: skip
+    # Appending what a leader has sent.
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
         """Appends what the leader has sent, under the offsets that it has there; None where there is no whole batch.
@@ -164,34 +82,6 @@ class PartitionLog(LocalLog):
             uncompressed_bytes=size_bytes,
         )
 
-    def _prepare(
-        self, batch: ValidatedBatch, base_offset: int, max_timestamp_ms: int, origin: AppendOrigin
-    ) -> Update | BatchMetadata:
-        """What the batch changes for its producer; or the batch in the log that it repeats."""
-        header = batch.header
-        if origin is _CLIENT:
-            return self.producers.check_client(header, base_offset, max_timestamp_ms)
-        if header.is_control:
-            marker = marker_in(RecordBatch(batch.records))
-            if marker is not None:
-                return self.producers.prepare_marker(header, marker, base_offset, max_timestamp_ms)
-        return self.producers.prepare_coordinator(header, base_offset, max_timestamp_ms)
-
-    def _repeated(self, batch: ValidatedBatch, duplicate: BatchMetadata) -> AppendResult:
-        """The answer to a batch that is in the log already. It counts as written when what is pending does."""
-        return AppendResult(
-            first_offset=duplicate.first_offset,
-            last_offset=duplicate.last_offset,
-            max_timestamp_ms=duplicate.timestamp_ms,
-            log_append_time_ms=duplicate.timestamp_ms,
-            log_start_offset=self.log_start_offset,
-            record_count=batch.record_count,
-            size_bytes=len(batch.records),
-            is_duplicate=True,
-            converted_count=0,
-            uncompressed_bytes=batch.uncompressed_bytes,
-        )
-
     def _replay(self, fetched: FetchedRecords, segment: Segment) -> None:
         """Takes over epochs and producers from batches that are in the log now."""
         epochs, producers = self.leader_epochs, self.producers
@@ -211,36 +101,6 @@ class PartitionLog(LocalLog):
                 continue
             if aborted is not None:
                 self._index_aborted(segment, aborted)
-
-    def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        try:
-            segment.transaction_index.append(aborted)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-
-    def _segment_for(
-        self, append_bytes: int, first_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int
-    ) -> Segment:
-        segment = self.segments.active
-        if segment.should_roll(append_bytes, last_offset, max_timestamp_ms, now_ms):
-            return self._roll(first_offset)
-        return segment
-
-    def _larger_than_segments(self, size_bytes: int) -> AppendError:
-        """A leader's refusal. A follower takes what its leader has taken, perhaps when segments were larger."""
-        return AppendError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size_bytes} bytes do not fit into a segment of {self._segment_config.segment_bytes} (segment.bytes)",
-            log_start_offset=self.log_start_offset,
-        )
-
-    def _failed_append(self, error: OSError) -> AppendError:
-        self.log_directory.fail(error)
-        return AppendError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{self.directory} cannot be written: {error}",
-            log_start_offset=self.log_start_offset,
-        )
 
     # What is committed.
 

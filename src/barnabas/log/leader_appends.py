@@ -1,0 +1,267 @@
+"""How the log of a leader takes what producers and coordinators send: validated, numbered, and not twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from barnabas.kernel.host import Buffer
+from barnabas.log.appending import AppendError, AppendResult, marker_in
+from barnabas.log.indexes import AbortedTransaction
+from barnabas.log.local_log import LocalLog
+from barnabas.log.producer_state import BatchMetadata, ProducerStateError, Update
+from barnabas.log.segment import BatchPlace, Segment
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.record_validation import (
+    AppendOrigin,
+    ValidatedBatch,
+    assign_offsets,
+    validate_records,
+)
+from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
+
+_CLIENT: Final = AppendOrigin.CLIENT
+_LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+_new_tuple: Final = tuple.__new__
+
+
+class LeaderAppends(LocalLog):
+    """The part of a `PartitionLog` that appends for a leader."""
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = _CLIENT,
+        produce_version: int | None = None,
+    ) -> AppendResult:
+        """Validates, gives offsets to, and appends what a producer has sent.
+
+        `records` must be writable: offset, epoch and timestamps are stored in it. It may change again when this
+        returns. Raises AppendError, and then nothing has changed.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        now_ms = self._time_ms()
+        try:
+            batch = validate_records(records, self._rules, now_ms, origin, produce_version)
+        except RecordsError as error:
+            raise AppendError.of_records(error, self.log_start_offset) from error
+        return self.append_validated(batch, leader_epoch, now_ms, origin)
+
+    def append_validated(
+        self, batch: ValidatedBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = _CLIENT
+    ) -> AppendResult:
+        """The second half of `append_as_leader`, for a batch that was validated off the loop."""
+        if self._refusal is not None:
+            raise self._refused()
+        header = batch.header
+        base_offset = self.log_end_offset
+        is_append_time = batch.timestamp_type is _LOG_APPEND_TIME
+        max_timestamp_ms = now_ms if is_append_time else batch.max_timestamp_ms
+        update = None
+        if header.producer_id != NO_PRODUCER_ID:
+            try:
+                prepared = self._prepare(batch, base_offset, max_timestamp_ms, origin)
+            except ProducerStateError as error:
+                raise AppendError.of_producer(error, self.log_start_offset) from error
+            if type(prepared) is BatchMetadata:
+                return self._repeated(batch, prepared)
+            update = cast("Update", prepared)
+        records = batch.records
+        size_bytes = len(records)
+        if size_bytes > self._segment_config.segment_bytes:
+            raise self._larger_than_segments(size_bytes)
+        last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
+        try:
+            segment = self._segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
+            segment.append(records, last_offset, max_timestamp_ms)
+        except OSError as error:
+            raise self._failed_append(error) from error
+        # From here on the batch is in the log: nothing below fails, unless the whole log directory does.
+        end_offset = self.log_end_offset = last_offset + 1
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
+        if update is not None:
+            aborted = self.producers.apply(update, end_offset)
+            if aborted is not None:
+                self._index_aborted(segment, aborted)
+        if not self.written.is_queued:
+            self._queue()
+        return _new_tuple(
+            AppendResult,
+            (
+                base_offset, last_offset, max_timestamp_ms, now_ms if is_append_time else -1, self.log_start_offset,
+                header.record_count, size_bytes, False, batch.converted_count, batch.uncompressed_bytes,
+            ),
+        )  # fmt: skip
+
+    def append_all_as_leader(
+        self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
+    ) -> list[AppendResult | AppendError]:
+        """`append_as_leader` for what several requests of clients have brought, in their order and each with its own
+        outcome. What goes into the log goes there with one write and one look at the clock.
+
+        Raises AppendError where nothing can be appended at all.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        now_ms = self._time_ms()
+        rules = self._rules
+        outcomes: list[AppendResult | AppendError] = []
+        run: list[ValidatedBatch] = []
+        producers: set[int] = set()
+        for records in batches:
+            try:
+                batch = validate_records(records, rules, now_ms, _CLIENT, produce_version)
+            except RecordsError as error:
+                outcomes += self._append_run(run, leader_epoch, now_ms)
+                outcomes.append(AppendError.of_records(error, self.log_start_offset))
+                run = []
+                producers.clear()
+                continue
+            producer_id = batch.header.producer_id
+            if producer_id != NO_PRODUCER_ID:
+                if producer_id in producers:
+                    outcomes += self._append_run(run, leader_epoch, now_ms)
+                    run = []
+                    producers.clear()
+                producers.add(producer_id)
+            run.append(batch)
+        outcomes += self._append_run(run, leader_epoch, now_ms)
+        return outcomes
+
+    def _append_run(
+        self, run: Sequence[ValidatedBatch], leader_epoch: int, now_ms: int
+    ) -> list[AppendResult | AppendError]:
+        """Appends batches of clients with one write.
+
+        Invariant: no producer has two of them, so that each can be checked against the producers' state before any of
+        them changes it; and that changes only when all are in the segment.
+        """
+        if len(run) < 2:
+            return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
+        outcomes: list[AppendResult | AppendError] = []
+        updates: list[Update] = []
+        places: list[BatchPlace] = []
+        parts: list[Buffer] = []
+        base_offset = next_offset = self.log_end_offset
+        log_start_offset = self.log_start_offset
+        latest_ms = -1
+        size_bytes = 0
+        for batch in run:
+            records, header, max_timestamp_ms, timestamp_type, converted_count, uncompressed_bytes = batch
+            log_append_time_ms = -1
+            if timestamp_type is _LOG_APPEND_TIME:
+                max_timestamp_ms = log_append_time_ms = now_ms
+            if header.producer_id != NO_PRODUCER_ID:
+                try:
+                    prepared = self.producers.check_client(header, next_offset, max_timestamp_ms)
+                except ProducerStateError as error:
+                    outcomes.append(AppendError.of_producer(error, log_start_offset))
+                    continue
+                if type(prepared) is BatchMetadata:
+                    outcomes.append(self._repeated(batch, prepared))
+                    continue
+                updates.append(cast("Update", prepared))
+            batch_bytes = len(records)
+            last_offset = assign_offsets(batch, next_offset, leader_epoch, now_ms)
+            places.append(_new_tuple(BatchPlace, (batch_bytes, last_offset, max_timestamp_ms)))
+            parts.append(records)
+            size_bytes += batch_bytes
+            if max_timestamp_ms > latest_ms:
+                latest_ms = max_timestamp_ms
+            appended: AppendResult = _new_tuple(
+                AppendResult,
+                (
+                    next_offset, last_offset, max_timestamp_ms, log_append_time_ms, log_start_offset,
+                    header.record_count, batch_bytes, False, converted_count, uncompressed_bytes,
+                ),
+            )  # fmt: skip
+            outcomes.append(appended)
+            next_offset = last_offset + 1
+        if not places:
+            return outcomes
+        segment = self.segments.active
+        if segment.should_roll(size_bytes, next_offset - 1, latest_ms, now_ms):
+            # Some of them may still belong into this segment, or into none.
+            return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
+        try:
+            segment.append_batches(b"".join(parts), places)
+        except OSError as error:
+            return [self._failed_append(error)] * len(run)
+        self.log_end_offset = next_offset
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
+        for update in updates:
+            self.producers.apply(update, next_offset)
+        if not self.written.is_queued:
+            self._queue()
+        return outcomes
+
+    def _append_one(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendResult | AppendError:
+        try:
+            return self.append_validated(batch, leader_epoch, now_ms)
+        except AppendError as error:
+            return error
+
+    def _prepare(
+        self, batch: ValidatedBatch, base_offset: int, max_timestamp_ms: int, origin: AppendOrigin
+    ) -> Update | BatchMetadata:
+        """What the batch changes for its producer; or the batch in the log that it repeats."""
+        header = batch.header
+        if origin is _CLIENT:
+            return self.producers.check_client(header, base_offset, max_timestamp_ms)
+        if header.is_control:
+            marker = marker_in(RecordBatch(batch.records))
+            if marker is not None:
+                return self.producers.prepare_marker(header, marker, base_offset, max_timestamp_ms)
+        return self.producers.prepare_coordinator(header, base_offset, max_timestamp_ms)
+
+    def _repeated(self, batch: ValidatedBatch, duplicate: BatchMetadata) -> AppendResult:
+        """The answer to a batch that is in the log already. It counts as written when what is pending does."""
+        return AppendResult(
+            first_offset=duplicate.first_offset,
+            last_offset=duplicate.last_offset,
+            max_timestamp_ms=duplicate.timestamp_ms,
+            log_append_time_ms=duplicate.timestamp_ms,
+            log_start_offset=self.log_start_offset,
+            record_count=batch.record_count,
+            size_bytes=len(batch.records),
+            is_duplicate=True,
+            converted_count=0,
+            uncompressed_bytes=batch.uncompressed_bytes,
+        )
+
+    def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        try:
+            segment.transaction_index.append(aborted)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+
+    def _segment_for(
+        self, append_bytes: int, first_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> Segment:
+        segment = self.segments.active
+        if segment.should_roll(append_bytes, last_offset, max_timestamp_ms, now_ms):
+            return self._roll(first_offset)
+        return segment
+
+    def _larger_than_segments(self, size_bytes: int) -> AppendError:
+        """A leader's refusal. A follower takes what its leader has taken, perhaps when segments were larger."""
+        return AppendError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size_bytes} bytes do not fit into a segment of {self._segment_config.segment_bytes} (segment.bytes)",
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _failed_append(self, error: OSError) -> AppendError:
+        self.log_directory.fail(error)
+        return AppendError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.directory} cannot be written: {error}",
+            log_start_offset=self.log_start_offset,
+        )
