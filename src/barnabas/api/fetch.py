@@ -30,7 +30,7 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import Buffer
-from barnabas.wire.record_conversion import ConvertedRecords, down_convert
+from barnabas.wire.record_conversion import down_convert
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.records import LOG_OVERHEAD_BYTES
 
@@ -48,7 +48,6 @@ _SOFT_MAX_BYTES_SINCE: Final = 3
 # The highest version that gets the magic: messages before 0.10, and before record batches.
 _MAGIC_0_UNTIL: Final = 1
 _MAGIC_1_UNTIL: Final = 3
-_CONVERTED_ON_LOOP_BYTES_MAX: Final = 16 * 1024
 _READ_COMMITTED: Final = 1
 _NAME_OF: Final = {True: "FetchFollower", False: "FetchConsumer"}
 
@@ -185,7 +184,13 @@ class FetchHandler:
     def _respond_later(
         self, responder: Responder, parameters: FetchParameters, scope: FetchScope, reads: Reads
     ) -> None:
-        response = self._respond(responder.context, parameters, scope, reads)
+        try:
+            response = self._respond(responder.context, parameters, scope, reads)
+        except Exception:
+            # Nobody else answers it, and all later responses of the connection wait for this one.
+            self._logger.exception("Answering a fetch that has waited failed")
+            responder.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
         if isinstance(response, FetchResponse):
             responder.respond(response)
         else:
@@ -204,10 +209,13 @@ class FetchHandler:
             return FetchResponse(error_code=scope.error, session_id=scope.session_id)
         records: list[Buffer | None] = []
         is_complete = True
-        for _, read, code in chosen:
+        for position, (item, read, code) in enumerate(chosen):
             data: Buffer | None = b""
             if read.plan is not None and code == ErrorCode.NONE:
-                data = self._reader.read_cached(read.plan)
+                try:
+                    data = self._reader.read_cached(read.plan)
+                except OSError as error:
+                    chosen[position] = _Chosen(item, read, self._unreadable(read.plan, error))
                 is_complete = is_complete and data is not None
             records.append(data)
         if is_complete and version > _MAGIC_1_UNTIL:
@@ -243,10 +251,13 @@ class FetchHandler:
         except OffloadFullError:
             return b"", code  # the client comes back
         except OSError as error:
-            self._logger.warning("Reading %s failed: %s", plan, error)
-            return b"", ErrorCode.KAFKA_STORAGE_ERROR
+            return b"", self._unreadable(plan, error)
         finally:
             plan.segment.unpin()
+
+    def _unreadable(self, plan: ReadPlan, error: OSError) -> ErrorCode:
+        self._logger.warning("Reading %s failed: %s", plan, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     async def _convert(
         self, version: int, item: FetchPartition, read: PartitionRead, data: Buffer
@@ -257,19 +268,14 @@ class FetchHandler:
             # Offset and size are the same in every format, and tell the client that it asks for too little.
             return bytes(data[:LOG_OVERHEAD_BYTES]), ErrorCode.NONE
         try:
-            if len(data) <= _CONVERTED_ON_LOOP_BYTES_MAX:
-                converted = down_convert(data, magic, item.fetch_offset)
-            else:
-                converted = await self._convert_off_loop(data, magic, item.fetch_offset)
+            # However few bytes they are: a compressed batch may hold very many records.
+            converted = await self._host.offload(OffloadKind.CPU, down_convert, data, magic, item.fetch_offset)
         except RecordsError as error:
             return b"", error.error
         except OffloadFullError:
             return b"", ErrorCode.NONE  # the client comes back
         self._topic_metrics.of(item.topic_partition.topic).fetch_conversions.count += converted.converted_count
         return converted.data, ErrorCode.NONE
-
-    async def _convert_off_loop(self, data: Buffer, magic: int, first_offset: int) -> ConvertedRecords:
-        return await self._host.offload(OffloadKind.CPU, down_convert, data, magic, first_offset)
 
     def _response(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.log.log_config import LogConfig
 from barnabas.log.reading import LogReader
+from barnabas.log.segment import ReadPlan
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
@@ -300,7 +302,53 @@ def test_reads_off_the_loop_what_is_not_cached(
     scenario(run, tmp_path, body)
 
 
-def test_large_conversions_go_off_the_loop(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_parked", [False, True])
+def test_a_file_that_cannot_be_read_fails_its_partition_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_parked: bool
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        broker.lead("flights", 1)
+        await broker.produce("flights", b"one")
+        read_cached = LogReader.read_cached
+
+        def fail_once(reader: LogReader, plan: ReadPlan) -> memoryview | None:
+            monkeypatch.setattr(LogReader, "read_cached", read_cached)
+            raise OSError(errno.EIO, "the disk is broken")
+
+        monkeypatch.setattr(LogReader, "read_cached", fail_once)
+        caller = broker.connect()
+        size = len(batch(b"one"))
+        options: dict[str, Any] = {"max_wait_ms": 600_000, "min_bytes": 2 * size} if is_parked else {}
+        caller.send(fetch_request(12, "flights", asked(), asked(1), **options), 12)
+        await broker.produce("flights", b"two", number=1)
+        (response,) = await caller.responses(1)
+        first, second = response.responses[0].partitions
+        assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
+        assert values(second) == ([b"two"] if is_parked else [])
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_parked_fetch_is_answered_whatever_fails(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        caller.send(fetch_request(12, "flights", asked(), max_wait_ms=600_000), 12)
+        while not broker.replicas.fetch_purgatory.delayed:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(LogReader, "read_cached", fail)
+        await broker.produce("flights", b"one")
+        (response,) = await caller.responses(1)
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    scenario(run, tmp_path, body)
+
+
+def test_conversions_go_off_the_loop(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights")
         await broker.produce("flights", *(bytes(1000) for _ in range(40)), compression=CompressionType.GZIP)
