@@ -162,9 +162,9 @@ class GroupDeletions:
     def remove_offsets_of(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions exist no more."""
         count = 0
+        deleted = frozenset(partitions)
         for hosted in list(self._groups.values()):
-            written = set(hosted.group.offsets.written_partitions)
-            gone = [partition for partition in partitions if partition in written]
+            gone = [partition for partition in hosted.group.offsets.written_partitions if partition in deleted]
             if gone:
                 count += self._write_off(hosted, hosted.group.offsets.remove(gone))
         if count:
