@@ -117,11 +117,6 @@ class Fetcher:
                 del self._fetched[partition]
         return taken
 
-    @property
-    def has_fetched(self) -> bool:
-        """There may be something to take."""
-        return bool(self._fetched)
-
     def forget(self, partitions: tuple[TopicPartition, ...]) -> None:
         """These partitions are not read any more."""
         for partition in partitions:

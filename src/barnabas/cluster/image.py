@@ -100,10 +100,6 @@ class MetadataImage:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self.names_by_id.get(topic_id)
 
-    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
-        name = self.names_by_id.get(topic_id)
-        return None if name is None else self.topics.get(name)
-
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 

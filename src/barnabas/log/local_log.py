@@ -87,11 +87,6 @@ class LocalLog:
     def segment_count(self) -> int:
         return len(self.segments)
 
-    @property
-    def local_log_start_offset(self) -> int:
-        """There is no tiered storage: everything is local."""
-        return self.log_start_offset
-
     def reconfigure(self, config: LogConfig) -> None:
         """Takes over a topic's new configs, at once."""
         self.config = config

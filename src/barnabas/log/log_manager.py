@@ -105,9 +105,6 @@ class LogManager:
     def offline_directories(self) -> tuple[LogDirectory, ...]:
         return tuple(directory for directory in self.directories if directory.is_offline)
 
-    def is_log_directory_online(self, path: str) -> bool:
-        return any(directory.path == path for directory in self.live_directories)
-
     @property
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last stop, where that was clean in every directory; -1 otherwise."""

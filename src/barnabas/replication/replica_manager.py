@@ -191,10 +191,6 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._broker_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
 
-    def leader_partitions(self) -> list[Partition]:
-        """The partitions that this broker leads."""
-        return [partition for partition in self._partitions.values() if partition.is_leader]
-
     def partition_changed(self, partition: Partition) -> None:
         """Wakes who waits for something in the partition; for whoever changes its log otherwise than through it."""
         self._wake_ups.add(partition)

@@ -88,10 +88,6 @@ class Supervisor:
         return ",".join(member.address for member in self._brokers.values())
 
     @property
-    def coordinator_address(self) -> str:
-        return self._coordinator.address
-
-    @property
     def processes(self) -> dict[str, int]:
         """Process ids of those that run, by name: `coordinator`, `broker-1`, ..."""
         members = (self._coordinator, *self._brokers.values())
@@ -170,8 +166,11 @@ class Supervisor:
 
         Raises ClusterStartError.
         """
-        async with asyncio.timeout(READY_SECONDS_MAX):
-            await self._start_broker(broker_id)
+        try:
+            async with asyncio.timeout(READY_SECONDS_MAX):
+                await self._start_broker(broker_id)
+        except TimeoutError:
+            raise ClusterStartError(f"broker-{broker_id} did not serve within {READY_SECONDS_MAX:.0f} s") from None
 
     async def stop_broker(self, broker_id: int) -> int:
         """Stops a broker in order; returns its exit status."""

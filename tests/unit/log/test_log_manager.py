@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_made_is_offline_and_the_others_go_on(
         with pytest.raises(KafkaError) as caught:
             broker.log(other, is_new=False)
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert not manager.is_log_directory_online(str(tmp_path / "logs-0"))
+        assert [directory.path for directory in manager.offline_directories] == [str(tmp_path / "logs-0")]
 
     async def unreached(_: LogBroker) -> None:
         raise RuntimeError("not reached")

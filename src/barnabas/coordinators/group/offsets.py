@@ -50,11 +50,6 @@ class GroupOffsets:
         """Those with an offset in the log: committed ones, and ones that are being appended."""
         return list(dict.fromkeys((*self._committed, *self._pending)))
 
-    @property
-    def open_producers(self) -> Collection[int]:
-        """The producers whose transactions with offsets of this group are open."""
-        return self._transactional.keys()
-
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         stored = self._committed.get(partition)
         return None if stored is None else stored.committed
