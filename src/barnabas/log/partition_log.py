@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.kernel.host import Buffer, OffloadKind
+from barnabas.kernel.host import Buffer
 from barnabas.log.appending import (
     AppendResult,
     FetchedRecords,
@@ -22,6 +22,7 @@ from barnabas.log.appending import (
     header_of,
     marker_in,
 )
+from barnabas.log.flushing import FlushWork
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.leader_appends import LeaderAppends
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
@@ -338,19 +339,20 @@ class PartitionLog(LeaderAppends):
     async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
         """Appends are let in again by the last truncation that was begun, and with its producers' state.
 
-        Invariants: the removal of later segments and snapshots is durable before anything is appended, so that a
-        loss of power does not bring them back beside new records; so are the epochs that went, of a log that has
-        nothing left to contradict them; and so is a recovery point that went back, since a recovery trusts what lies
-        below the one that is on the disk.
+        Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
+        so that a loss of power does not bring them back beside new records, or between them, each whole by itself; so
+        are the epochs that went, of a log that has nothing left to contradict them; and so is a recovery point that
+        went back, since a recovery trusts what lies below the one that is on the disk.
         """
         number = self._truncations
         try:
             stale = sorted(offset for offset in self._snapshots if offset > end_offset)
             self._snapshots.difference_update(stale)
             await self._offload_disk(remove_snapshots, self._files, self.directory, stale)
-            await self._services.offload(
-                OffloadKind.SYNC, self._files.fsync_directory, self.directory, order=self.directory
-            )
+            active = self.segments.active
+            work = FlushWork((active.data_descriptor(),), (self.directory,), "", None)
+            active.pin()
+            await self._perform_flush(work, [active])
             if self._epochs_changed:
                 await self._write_epochs()
             if is_below_recovery_point:
