@@ -1,0 +1,75 @@
+"""`barnabas simulate`: a whole cluster in virtual time, broken at random from a seed, and judged."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.testing.cluster_simulation import Report
+
+
+@click.command(name="simulate")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="The first seed.")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs, each with the next seed.")
+@click.option(
+    "--plan",
+    type=click.Choice(["power", "keeping", "all"]),
+    default="all",
+    show_default=True,
+    help="What may break: `power` fails anywhere, or one member of every ISR is kept and nothing may be lost.",
+)
+@click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
+def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:
+    """Run three brokers and the coordinator, as they are, in virtual time, with users and faults, from a seed.
+
+    One seed is one run, bit for bit. Prints a line for each run and whatever must not be; exits with 1 then.
+    """
+    from barnabas.testing.cluster_simulation import PLANS, simulate
+    from barnabas.testing.simulation import SimulationFailedError
+
+    # What the simulated users log is theirs; what they found is in the report.
+    logging.getLogger("barnabas").addHandler(logging.NullHandler())
+    failed = 0
+    for number in range(seed, seed + runs):
+        for name in PLANS if plan == "all" else [plan]:
+            try:
+                report = simulate(number, PLANS[name], handler=_log_files(logs_directory, f"{name}-{number}"))
+            except SimulationFailedError as error:
+                click.echo(f"seed {number}, plan {name}: {error}")
+                failed += 1
+                continue
+            click.echo(_line(report))
+            for finding in report.findings:
+                click.echo(f"  {finding}")
+            failed += bool(report.findings)
+    sys.exit(1 if failed else 0)
+
+
+def _log_files(directory: str | None, run: str) -> Callable[[int], logging.Handler] | None:
+    """What makes the handler for each broker's log file of a run; a broker that comes back goes on in its file."""
+    if directory is None:
+        return None
+    Path(directory).mkdir(parents=True, exist_ok=True)
+
+    @functools.cache
+    def make(broker_id: int) -> logging.Handler:
+        return logging.FileHandler(Path(directory, f"{run}-broker-{broker_id}.log"), mode="w")
+
+    return make
+
+
+def _line(report: Report) -> str:
+    strikes = ", ".join(f"{count} {kind.value}" for kind, count in report.strikes.items() if count)
+    seen = ", ".join(f"{count} {what}" for what, count in sorted(report.coverage.items()))
+    return (
+        f"seed {report.seed}, plan {report.plan}: {len(report.findings)} findings in {report.seconds:.1f} s; "
+        f"{report.acknowledged} records acknowledged, {report.consumed} read; struck by {strikes or 'nothing'}; {seen}"
+    )

@@ -1,0 +1,118 @@
+"""Five faults put into the brokers, one at a time: the simulation has to find each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from barnabas.controller.alter_partition import IsrChanges, Proposal
+from barnabas.log.partition_log import PartitionLog
+from barnabas.replication import replica_manager
+from barnabas.replication.acknowledgements import Acknowledgements, Answer
+from barnabas.replication.leader_and_isr import Judgement, ToldPartition, Verdict
+from barnabas.replication.partition import NO_EPOCH, Partition
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.wake_ups import WakeUps
+from barnabas.testing.cluster_simulation import KEEPING, POWER, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault, and the plan of runs that is tried on it."""
+
+    name: str
+    plan: Plan
+    plant: Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
+    """acks=all is answered as acks=1 is."""
+
+    def when_replicated(
+        self: Acknowledgements, partition: Partition, log: PartitionLog, _offset: int, _timeout_ms: int, answer: Answer
+    ) -> None:
+        self.when_written(partition, log, answer)
+
+    patch.setattr(Acknowledgements, "when_replicated", when_replicated)
+
+
+def change_isr_without_version(patch: pytest.MonkeyPatch) -> None:
+    """The controller takes whatever ISR a broker proposes, in whatever epochs, for what the present leader wants."""
+    decide = IsrChanges._decide
+
+    def decide_blindly(self: IsrChanges, partition: Any, proposal: Proposal, version: int) -> Any:
+        known = self._context.leadership(partition)
+        if known is not None and known.leader >= 0:
+            isr = {known.leader: -1, **proposal.isr}
+            proposal = dataclasses.replace(
+                proposal,
+                leader=known.leader,
+                leader_epoch=known.leader_epoch,
+                partition_epoch=known.partition_epoch,
+                isr=dict.fromkeys(isr, -1),
+            )
+        return decide(self, partition, proposal, version)
+
+    patch.setattr(IsrChanges, "_decide", decide_blindly)
+
+
+def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Followers do not compare epochs: they cut their logs off at their own high watermarks (before KIP-101)."""
+    patch.setattr(PartitionLog, "latest_epoch", property(lambda _self: None))
+
+
+def fence_no_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Brokers follow every controller, and serve everybody whatever epoch he names."""
+    readable_log = Partition.readable_log
+    become_leader = Partition.become_leader
+    become_follower = Partition.become_follower
+
+    def readable(self: Partition, _current_leader_epoch: int = NO_EPOCH, *, leader_only: bool) -> PartitionLog:
+        return readable_log(self, NO_EPOCH, leader_only=leader_only)
+
+    def judge(told: ToldPartition, broker_id: int, **_known: Any) -> Judgement:
+        return Judgement(Verdict.LEAD if told.state.leader == broker_id else Verdict.FOLLOW)
+
+    def lead(self: Partition, *arguments: Any) -> bool:
+        self.partition_epoch = -1
+        self.leader_epoch = min(self.leader_epoch, arguments[0].leader_epoch - 1)
+        return become_leader(self, *arguments)
+
+    def follow(self: Partition, *arguments: Any) -> bool:
+        self.partition_epoch = -1
+        self.leader_epoch = min(self.leader_epoch, arguments[0].leader_epoch - 1)
+        return become_follower(self, *arguments)
+
+    patch.setattr(Partition, "readable_log", readable)
+    patch.setattr(Partition, "become_leader", lead)
+    patch.setattr(Partition, "become_follower", follow)
+    patch.setattr(replica_manager, "judge", judge)
+    # A controller's epoch counts for nothing: it is never known.
+    patch.setattr(
+        ReplicaManager, "controller_epoch", property(lambda _self: -1, lambda _self, _epoch: None), raising=False
+    )
+
+
+def lose_wake_ups(patch: pytest.MonkeyPatch) -> None:
+    """Nobody who waits in a purgatory is told that a partition has changed."""
+
+    def run(self: WakeUps) -> None:
+        changed, self._changed = self._changed, {}
+        for partition in changed:
+            for watcher in tuple(partition.watchers):
+                watcher.partition_changed(partition)
+
+    patch.setattr(WakeUps, "run", run)
+
+
+MUTANTS = (
+    Mutant("acks before replication", KEEPING, acknowledge_before_replication),
+    Mutant("ISR change without version check", POWER, change_isr_without_version),
+    Mutant("truncation to the high watermark", POWER, truncate_to_high_watermark),
+    Mutant("no epoch fencing", POWER, fence_no_epochs),
+    Mutant("lost purgatory wake-up", KEEPING, lose_wake_ups),
+)

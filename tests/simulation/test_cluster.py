@@ -1,0 +1,69 @@
+"""A whole cluster in virtual time: three production brokers, the coordinator, users and faults, judged by checkers.
+
+Odd seeds let power fail wherever it likes, even ones keep a member of every ISR, so that nothing may be lost.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import pytest
+
+from barnabas.testing.checkers import check_all
+from barnabas.testing.cluster_simulation import COVERAGE, KEEPING, POWER, Plan, simulate
+from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
+from tests.simulation.mutants import MUTANTS, Mutant
+
+SEEDS = simulation_seeds(50)
+COVERING_SEEDS = SEEDS[:8]
+MUTANT_SEEDS_MAX = 200
+SECONDS = 57.0
+
+
+def plan_of(seed: int) -> Plan:
+    return POWER if seed % 2 else KEEPING
+
+
+@functools.cache
+def judged(seed: int) -> tuple[tuple[str, ...], Counter[str], float]:
+    """Findings, coverage and length of a run; kept, since runs are long and their histories are large."""
+    report = simulate(seed, plan_of(seed))
+    assert report.acknowledged > 100, "a cluster that takes nothing has no faults either"
+    assert report.consumed > 100
+    return report.findings, report.coverage, report.seconds
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cluster_keeps_its_promises_whatever_breaks(seed: int) -> None:
+    findings, _, seconds = judged(seed)
+    assert findings == ()
+    assert seconds >= SECONDS
+
+
+def test_the_runs_have_met_everything_that_is_to_be_survived() -> None:
+    met: Counter[str] = Counter()
+    for seed in COVERING_SEEDS:
+        met += judged(seed)[1]
+    assert all(met[what] for what in COVERAGE) or len(SEEDS) == 1, met
+
+
+def test_a_seed_is_one_run() -> None:
+    one, again = (simulate(3, POWER) for _ in range(2))
+    assert one.history == again.history
+    assert one.coverage == again.coverage
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.timeout(1_800)
+def test_a_fault_that_is_put_into_the_brokers_is_found(mutant: Mutant) -> None:
+    for seed in range(1, MUTANT_SEEDS_MAX + 1):
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.plant(patch)
+            try:
+                report = simulate(seed, mutant.plan)
+            except SimulationFailedError:
+                return
+        if check_all(report.history):
+            return
+    pytest.fail(f"{MUTANT_SEEDS_MAX} runs have not found it")
