@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
     ),
+    "simulate": (
+        "barnabas.cli.simulate",
+        "Run a cluster in virtual time, break it at random, and judge it.",
+    ),
     "up": (
         "barnabas.cli.up",
         "Run a coordinator and brokers on this machine.",
