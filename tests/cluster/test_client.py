@@ -1,0 +1,24 @@
+"""Our own client against three broker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import broker_cluster
+from tests.unit.client.client_suite import ClientSuite
+
+
+@pytest.fixture(scope="module")
+def cluster_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory: Path = tmp_path_factory.mktemp("client-cluster")
+    with broker_cluster(directory, 3, overrides={"default.replication.factor": 3}) as cluster:
+        yield cluster.bootstrap_servers.split(",")[0]
+
+
+class TestOnBarnabas(ClientSuite):
+    @pytest.fixture
+    def bootstrap(self, cluster_address: str) -> str:
+        return cluster_address
