@@ -11,7 +11,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.registry import Handler, Registry, ShortWayHandler
@@ -104,9 +104,10 @@ class Dispatcher:
             raise ProtocolError(f"a request of {end - start} bytes, which has no room for a header")
         short_way = connection.short_way
         if short_way is not None:
-            response: list[Buffer] | Literal[False] | None = short_way.take(connection, buffer, start, end)
-            if response is not False:
-                return response
+            if short_way.take(connection, buffer, start, end):
+                return None
+            if connection.collected:
+                short_way.finish()
         key_and_version, correlation_id, length = _HEADER.unpack_from(buffer, start)
         route = self._routes.get(key_and_version)
         if route is None:
@@ -123,9 +124,8 @@ class Dispatcher:
                 short_way = route.short_way(buffer, start, position, end, key_and_version)
                 if short_way is not None:
                     connection.short_way = short_way
-                    response = short_way.take(connection, buffer, start, end)
-                    if response is not False:
-                        return response
+                    if short_way.take(connection, buffer, start, end):
+                        return None
         return self._decode_and_handle(connection, route, buffer, start, end)
 
     # The contexts' calls.

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, LocalPartitions, current_leader
 from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
-from barnabas.api.produce_short_way import AppendTarget, ShortWay
+from barnabas.api.produce_short_way import AppendTarget, Collection, ProduceWay
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.network.connection import ServerConnection
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.produce import VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceRequest, ProduceResponse
+from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import check_produce_version
 
@@ -81,7 +84,8 @@ class ProduceHandler:
         self._write_queue = write_queue
         self._topic_metrics = topic_metrics
         self._now = now
-        self._ways: dict[tuple[int, bytes], ShortWay] = {}
+        self._ways: dict[tuple[int, bytes], ProduceWay] = {}
+        self._collection = Collection(write_queue)
         self._request_metrics: RequestMetrics | None = None
 
     # The general way.
@@ -139,10 +143,10 @@ class ProduceHandler:
             return None
         response = _response(request, outcomes, ProduceOutcome(ErrorCode.UNKNOWN_SERVER_ERROR))
         if context.api_version >= _LEADER_SINCE:
-            self._add_leaders(context, response)
+            self._add_leaders(context.listener_name, response)
         return response
 
-    def _add_leaders(self, context: RequestContext, response: ProduceResponse) -> None:
+    def _add_leaders(self, listener_name: str, response: ProduceResponse) -> None:
         """Names the leaders to a client that has come to the wrong broker."""
         nodes: dict[int, CurrentLeader] = {}
         for topic in response.responses:
@@ -153,7 +157,7 @@ class ProduceHandler:
                     TopicPartition(topic.name, partition.index),
                     self._replicas,
                     self._metadata.image,
-                    context.listener_name,
+                    listener_name,
                 )
                 partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
                     leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
@@ -180,7 +184,7 @@ class ProduceHandler:
         position: int,
         end: int,
         key_and_version: int,
-    ) -> ShortWay | None:
+    ) -> ProduceWay | None:
         version = key_and_version & 0xFFFF
         frame = read_frame(buffer, position, version) if version >= OLDEST_VERSION else None
         if frame is None or frame.size_at >= end or frame.acks not in VALID_ACKS:
@@ -196,7 +200,7 @@ class ProduceHandler:
                 return None
             if len(self._ways) >= _WAYS_MAX:
                 self._ways.clear()
-            way = ShortWay(target, key_and_version, prefix, frame.acks, frame.timeout_ms)
+            way = ProduceWay(target, self._collection, key_and_version, prefix, frame.acks, frame.timeout_ms)
             self._ways[key_and_version, prefix] = way
         return way
 
@@ -216,8 +220,32 @@ class ProduceHandler:
             self._write_queue,
             self._topic_metrics.of(topic_partition.topic),
             self._request_metrics,
+            self._refusal,
             self._now,
         )
+
+    def _refusal(
+        self,
+        connection: ServerConnection,
+        partition: Partition,
+        api_version: int,
+        correlation_id: int,
+        error: Exception,
+    ) -> tuple[ErrorCode, list[Buffer]]:
+        """The code, and the response of the general way, for a request that was collected and not appended."""
+        topic_partition = partition.topic_partition
+        outcome = self._appends.refused(topic_partition, error)
+        response = ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=topic_partition.topic,
+                    partition_responses=[_partition_response(topic_partition.partition, outcome)],
+                )
+            ]
+        )
+        if api_version >= _LEADER_SINCE:
+            self._add_leaders(connection.listener.name, response)
+        return outcome.code, codec.response_encoder(ApiKey.PRODUCE, api_version)(correlation_id, response)
 
 
 class _RequestAnswer:

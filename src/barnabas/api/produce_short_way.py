@@ -8,17 +8,17 @@ requests, and is only changed if the write of the tick fails.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, ResponseForm, find_compact_records, find_records
+from barnabas.log.appending import AppendResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.produce import ACKS_ALL
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from barnabas.api.request_metrics import RequestMetrics
     from barnabas.kernel.metrics import Meter
     from barnabas.log.partition_log import PartitionLog
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 
 _header_at: Final = struct.Struct(">ii").unpack_from
 _HEADER_BYTES: Final = 8
+_COLLECTED_BYTES_MAX: Final = 4096
+"""Of the records of one request: larger ones are appended from where they were received."""
+_COLLECTED_MAX: Final = 1024
+"""Requests; so many are appended in about 10 ms."""
+
+_Request = tuple["ServerConnection", int, "bytearray | memoryview"]
+"""Connection, correlation id, records."""
+_Appended = tuple[_Request, "AppendResult"]
+Refusal = Callable[["ServerConnection", "Partition", int, int, Exception], tuple[ErrorCode, list[Buffer]]]
+"""Connection, partition, API version, correlation id, what was raised: the code, and the response that says so."""
 
 
 class AppendTarget:
@@ -38,6 +48,7 @@ class AppendTarget:
         "_acknowledgements",
         "_given",
         "_now",
+        "_refusal",
         "_requests",
         "_write_queue",
         "bytes_in",
@@ -56,6 +67,7 @@ class AppendTarget:
         write_queue: WriteQueue,
         metrics: TopicMetrics,
         request_metrics: RequestMetrics,
+        refusal: Refusal,
         now: Callable[[], float],
     ) -> None:
         self.partition = partition
@@ -67,16 +79,28 @@ class AppendTarget:
         self._requests: Meter = request_metrics.meter(api_version)
         self._acknowledgements = acknowledgements
         self._write_queue = write_queue
+        self._refusal = refusal
         self._now = now
         # Responses that have taken their places before the write that makes them true.
         self._given: list[bytearray] = []
 
-    def give(self, log: PartitionLog, response: bytearray) -> None:
-        """The response leaves with this tick."""
-        given = self._given
-        given.append(response)
-        if len(given) == 1:
+    def give(self, log: PartitionLog, responses: list[bytearray]) -> None:
+        """The responses leave with this tick; they were given to their connections."""
+        if self._given:
+            self._given += responses
+        else:
+            self._given = responses
             self._write_queue.when_written(log, self._written)
+
+    def refusal(
+        self, connection: ServerConnection, api_version: int, correlation_id: int, error: Exception
+    ) -> tuple[ErrorCode, list[Buffer]]:
+        """The code and the response for a request whose records were not appended; counts both."""
+        code, response = self._refusal(connection, self.partition, api_version, correlation_id, error)
+        self._requests.count += 1
+        self.request_metrics.answered_at_once += 1
+        self.request_metrics.count_error(code)
+        return code, response
 
     def when_written(self, log: PartitionLog, connection: ServerConnection) -> None:
         """There is no response; but the connection ends if the write fails."""
@@ -112,13 +136,20 @@ class AppendTarget:
                 self.request_metrics.count_error(error.code)
 
 
-class ShortWay:
-    """For the requests that begin like one that came before; kept by its connection."""
+class ProduceWay:
+    """For the requests that begin like one that came before: from all connections with that client id, to one
+    partition. Small ones are collected, and appended together before this tick writes.
+
+    Invariant: what a connection has collected is all of one way, since the dispatcher finishes it before the connection
+    gets another; so each connection's requests are handled and answered in their order.
+    """
 
     __slots__ = (
         "_acks",
         "_api_version",
-        "_find_records",
+        "_collected",
+        "_collection",
+        "_is_flexible",
         "_key_and_version",
         "_prefix",
         "_size_at",
@@ -129,6 +160,7 @@ class ShortWay:
     def __init__(
         self,
         target: AppendTarget,
+        collection: Collection,
         key_and_version: int,
         prefix: bytes,
         acks: int,
@@ -136,70 +168,145 @@ class ShortWay:
     ) -> None:
         """`prefix` is the frame from the client id up to the size of the records."""
         self._target = target
+        self._collection = collection
         self._key_and_version = key_and_version
         self._api_version = key_and_version & 0xFFFF
+        self._is_flexible = self._api_version >= FLEXIBLE_SINCE
         self._prefix: Buffer = prefix
         self._size_at = _HEADER_BYTES + len(prefix)
         self._acks = acks
         self._timeout_ms = timeout_ms
-        self._find_records = find_records if self._api_version < FLEXIBLE_SINCE else find_compact_records
+        self._collected: list[_Request] = []
 
     @property
     def partition(self) -> Partition:
         """The partition that they append to."""
         return self._target.partition
 
-    def take(
-        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
-    ) -> list[Buffer] | Literal[False] | None:
-        """Handles the frame `buffer[start:end]` if it is of this form; False if not, or if there is something to say
-        about it that only the general way can. Nothing was appended then.
-        """
+    def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         key_and_version, correlation_id = _header_at(buffer, start)
         size_at = start + self._size_at
         if key_and_version != self._key_and_version or buffer[start + _HEADER_BYTES : size_at] != self._prefix:
             return False
-        records_start = self._find_records(buffer, size_at, end)
+        if self._is_flexible:
+            records_start = find_compact_records(buffer, size_at, end)
+            end -= 3
+        else:
+            records_start = find_records(buffer, size_at, end)
+        partition = self._target.partition
+        if records_start is None or partition.log is None or not partition.is_leader:
+            return False
+        connection.collected += 1
+        collected = self._collected
+        if end - records_start > _COLLECTED_BYTES_MAX:
+            collected.append((connection, correlation_id, memoryview(buffer)[records_start:end]))
+            self.finish()
+            return True
+        if not collected:
+            self._collection.add(self)
+        collected.append((connection, correlation_id, bytearray(buffer[records_start:end])))
+        if len(collected) >= _COLLECTED_MAX:
+            self.finish()
+        return True
+
+    def finish(self) -> None:
+        requests, self._collected = self._collected, []
+        if not requests:
+            return
         target = self._target
-        partition = target.partition
-        log = partition.log
-        if records_start is None or log is None:
-            return False
-        records_end = end if self._api_version < FLEXIBLE_SINCE else end - 3
-        acks = self._acks
+        log = target.partition.log
+        outcomes: Sequence[AppendResult | Exception]
         try:
-            result = partition.append(
-                memoryview(buffer)[records_start:records_end], required_acks=acks, produce_version=self._api_version
+            outcomes = target.partition.append_all(
+                [records for _, _, records in requests], required_acks=self._acks, produce_version=self._api_version
             )
-        except KafkaError:
-            # The general way comes to the same refusal, and says it with all that belongs to it.
-            return False
-        (
-            first_offset, last_offset, _, log_append_time_ms, log_start_offset, record_count, size_bytes,
-            _, converted_count, _,
-        ) = result  # fmt: skip
-        target.bytes_in.count += size_bytes
-        target.messages_in.count += record_count
-        if converted_count:
-            target.metrics.produce_conversions.count += converted_count
+        except Exception as error:  # noqa: BLE001 - every one of them is told
+            outcomes = [error] * len(requests)
+        appended: list[_Appended] = []
+        records_in = bytes_in = converted = 0
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self._answer(log, appended)
+                appended = []
+                self._refuse(request, outcome)
+                continue
+            records_in += outcome[5]
+            bytes_in += outcome[6]
+            converted += outcome[8]
+            appended.append((request, outcome))
+        target.messages_in.count += records_in
+        target.bytes_in.count += bytes_in
+        target.metrics.produce_conversions.count += converted
+        self._answer(log, appended)
+
+    def _answer(self, log: PartitionLog | None, appended: Sequence[_Appended]) -> None:
+        """Answers requests whose records are in the log, in their order."""
+        if not appended or log is None:
+            return
+        target, acks = self._target, self._acks
         if not acks:
-            target.when_written(log, connection)
-            return None
-        response = target.form.frame(correlation_id, first_offset, log_append_time_ms, log_start_offset)
+            for (connection, _, _), _ in appended:
+                target.when_written(log, connection)
+                connection.answer_collected(None)
+            return
+        partition = target.partition
+        code_of_all: ErrorCode | None = ErrorCode.NONE
         if acks == ACKS_ALL:
-            code = partition.is_replicated(last_offset + 1)
+            code_of_all = partition.is_replicated(max(outcome.last_offset for _, outcome in appended) + 1)
+        # A sync is not within this tick.
+        awaits_sync = log.must_sync or log.written.is_syncing
+        make_response = target.form.frame
+        given: list[bytearray] = []
+        for (connection, correlation_id, _), outcome in appended:
+            first_offset, last_offset, _, log_append_time_ms, log_start_offset, _, _, _, _, _ = outcome
+            response = make_response(correlation_id, first_offset, log_append_time_ms, log_start_offset)
+            code = partition.is_replicated(last_offset + 1) if code_of_all is None else code_of_all
             if code is None:
                 target.park(log, connection.park(), response, last_offset + 1, self._timeout_ms)
-                return None
+                connection.answer_collected(None)
+                continue
             if code:
                 target.form.set_error(response, code)
                 target.request_metrics.count_error(code)
-        if log.must_sync or log.written.is_syncing:
-            # That is not within this tick.
-            target.park_until_written(log, connection.park(is_queued=True), response)
-            return None
-        target.give(log, response)
-        return [response]
+            if awaits_sync:
+                target.park_until_written(log, connection.park(is_queued=True), response)
+                connection.answer_collected(None)
+                continue
+            given.append(response)
+            connection.answer_collected([response])
+        if given:
+            target.give(log, given)
+
+    def _refuse(self, request: _Request, error: Exception) -> None:
+        connection, correlation_id, _ = request
+        code, response = self._target.refusal(connection, self._api_version, correlation_id, error)
+        if self._acks:
+            connection.answer_collected(response)
+            return
+        connection.answer_collected(None)
+        connection.fail(f"a produce request with acks 0 failed ({code.name})")
+
+
+class Collection:
+    """The ways that have collected requests in this tick."""
+
+    __slots__ = ("_finish_method", "_ways", "_write_queue")
+
+    def __init__(self, write_queue: WriteQueue) -> None:
+        self._write_queue = write_queue
+        self._ways: list[ProduceWay] = []
+        self._finish_method = self._finish
+
+    def add(self, way: ProduceWay) -> None:
+        """The way is to be finished before this tick writes."""
+        if not self._ways:
+            self._write_queue.before_writing(self._finish_method)
+        self._ways.append(way)
+
+    def _finish(self) -> None:
+        ways, self._ways = self._ways, []
+        for way in ways:
+            way.finish()
 
 
 class _Parked:

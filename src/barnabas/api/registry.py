@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from barnabas.api.context import RequestContext
 from barnabas.api.request_metrics import RequestMetrics
-from barnabas.network.connection import ServerConnection
+from barnabas.network.ports import ShortWay
 from barnabas.wire import catalogue
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
-from barnabas.wire.primitives import Buffer
 
 
 class Handler(Protocol):
@@ -33,20 +32,6 @@ class Handler(Protocol):
 
     def error_response(self, context: RequestContext, request: Any, error: KafkaError) -> Any:
         """The response of `context.api_version` that says that all of the request failed."""
-        ...
-
-
-class ShortWay(Protocol):
-    """Handles the requests of one connection that are like one that came before, from the frame: where requests are
-    very frequent, decoding them would cost more than handling them."""
-
-    def take(
-        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
-    ) -> list[Buffer] | Literal[False] | None:
-        """Handles the frame `buffer[start:end]`, header first; False if it is another request, and untouched.
-
-        The rest is as for `network.ports.RequestHandler.handle`. It counts what it handles.
-        """
         ...
 
 

@@ -22,7 +22,7 @@ class BufferPool:
     A pool that poisons overwrites what is given back, so that a test sees who kept a view of it.
     """
 
-    __slots__ = ("_free", "_large", "_large_kept_bytes", "_lent_max", "_spare", "lent", "poisons", "spare_view")
+    __slots__ = ("_free", "_large", "_large_kept_bytes", "_lent_max", "lent", "poisons", "spare", "spare_view")
 
     def __init__(self, *, lent_max: int = 256, poisons: bool = False) -> None:
         self._lent_max = lent_max
@@ -30,7 +30,7 @@ class BufferPool:
         self._free: list[tuple[bytearray, memoryview]] = []
         self._large: dict[int, list[memoryview]] = {}
         self._large_kept_bytes = 0
-        self._spare, self.spare_view = _small()
+        self.spare, self.spare_view = _small()
         self.lent = 0
         """How many buffers, small and large, connections own now."""
 
@@ -41,8 +41,8 @@ class BufferPool:
 
     def take(self) -> tuple[bytearray, memoryview]:
         """The spare buffer with what was received into it, and a view of all of it; another one becomes the spare."""
-        taken = self._spare, self.spare_view
-        self._spare, self.spare_view = self._free.pop() if self._free else _small()
+        taken = self.spare, self.spare_view
+        self.spare, self.spare_view = self._free.pop() if self._free else _small()
         self.lent += 1
         return taken
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from barnabas.link.buffers import SMALL_BYTES, BufferPool
 from barnabas.link.errors import FrameSizeError
@@ -18,6 +18,11 @@ _size_at = struct.Struct(">i").unpack_from
 TakeFrame = Callable[[bytearray | memoryview, int, int], bool]
 """Is given a frame: buffer, start (behind the size) and end. The bytes may be changed, and are valid until it returns.
 False asks for no more frames for now."""
+
+Owner = TypeVar("Owner")
+OfferFrame = Callable[[Owner, bytearray, int, int], bool]
+"""Is given a frame with the one it belongs to: owner, buffer, start and end; the rest is as for `TakeFrame`. False: it
+has not been taken."""
 
 
 class FrameReceiver:
@@ -80,6 +85,33 @@ class FrameReceiver:
             self._take_small()
         self._filled += count
         return self._filled - self._start >= self._wanted
+
+    def offer(self, count: int, take: OfferFrame[Owner], owner: Owner) -> tuple[int, int]:
+        """Gives `take` the small frames at the beginning of the `count` bytes in what `target` gave last, where they
+        are, until it returns False for one, which it must not have changed.
+
+        Returns how many it took, and how many bytes are left; those are to be told `received` next, if there are any.
+        """
+        if self._view is not None or self._carry:
+            return 0, count
+        pool = self._pool
+        buffer = pool.spare
+        start = taken = 0
+        while count - start > SIZE_BYTES:
+            first = start + SIZE_BYTES
+            end = first + _size_at(buffer, start)[0]
+            if not first < end <= count or end - first > COPIED_BYTES_MAX or not take(owner, buffer, first, end):
+                break
+            start = end
+            taken += 1
+        rest = count - start
+        if start:
+            view = pool.spare_view
+            if rest:
+                view[:rest] = view[start:count]
+            if pool.poisons:
+                pool.poison(view[rest:count])
+        return taken, rest
 
     def deliver(self, take: TakeFrame) -> None:
         """Gives each complete frame to `take`, until it returns False.

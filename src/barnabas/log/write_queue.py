@@ -76,6 +76,10 @@ class WriteQueue:
             self._tick.before_send(self._run_method)
         self._logs.append(log)
 
+    def before_writing(self, append: Callable[[], object]) -> None:
+        """Calls `append()` once, before the next send: what it appends is written with all else of this tick."""
+        self._tick.before_send(append)
+
     def needs_wait(self, log: QueuedLog) -> bool:
         """Whether `when_written` would not call at once."""
         written = log.written

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
-from barnabas.network.ports import RequestHandler
+from barnabas.network.ports import RequestHandler, ShortWay
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
 
@@ -93,6 +93,7 @@ class ServerConnection(Connection):
         "_owner",
         "_slots",
         "address",
+        "collected",
         "listener",
         "short_way",
     )
@@ -109,8 +110,10 @@ class ServerConnection(Connection):
         """The listener that the client came in by."""
         self.address = ""
         """The client's IP address."""
-        self.short_way: Any = None
+        self.short_way: ShortWay | None = None
         """For the handler: what it has learnt of this connection's requests."""
+        self.collected = 0
+        """Requests that its short way has taken and not answered yet."""
         self.is_control = listener.is_control_plane
 
     @property
@@ -150,6 +153,14 @@ class ServerConnection(Connection):
     def unmute(self) -> None:
         if not self._draining:
             super().unmute()
+
+    def answer_collected(self, response: list[Buffer] | None) -> None:
+        """For the short way: answers a collected request, or says that there is no response, or that it has a slot."""
+        self.collected -= 1
+        if response is not None:
+            self._respond(response)
+        if self._draining:
+            self._close_if_drained()
 
     # The slots' calls.
 
@@ -192,28 +203,47 @@ class ServerConnection(Connection):
         if self._announced:
             self._owner.handler.connection_closed(self)
 
+    def buffer_updated(self, count: int) -> None:
+        short_way = self.short_way
+        if (
+            short_way is not None
+            and not self._pauses
+            and self.phase is _OPEN
+            and not (self._turn_is_due or self.is_control or self._tick.held)
+        ):
+            # Requests that are only collected need not wait for their turn: what they bring about does.
+            taken, count = self._receiver.offer(count, short_way.take, self)
+            self._owner.requests_received += taken
+            if not count:
+                self.active_step = self._idle.step
+                return
+        super().buffer_updated(count)
+
     def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         self._owner.requests_received += 1
         response = self._handle(self, buffer, start, end)
-        if response is not None:
-            slots = self._slots
-            if slots:
-                slots[-1].put_behind(response)
-                self._hold_back(slots[-1], response)
-            else:
-                # Counted before it is given away: the list is the connection's then, and grows.
-                much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._is_sending_much(response)
-                if self._output is None:
-                    self.send(response)
-                else:
-                    self._output += response
-                if much:
-                    return False
+        if response is not None and self._respond(response):
+            return False
         return not self._pauses and self.phase is _OPEN and (self.is_control or not self._tick.held)
+
+    def _respond(self, response: list[Buffer]) -> bool:
+        """Sends a response behind those of earlier requests; True if that is enough for this tick."""
+        slots = self._slots
+        if slots:
+            slots[-1].put_behind(response)
+            self._hold_back(slots[-1], response)
+            return False
+        # Counted before it is given away: the list is the connection's then, and grows.
+        much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._is_sending_much(response)
+        if self._output is None:
+            self.send(response)
+        else:
+            self._output += response
+        return much
 
     @property
     def _busy(self) -> bool:
-        return bool(self._slots)
+        return bool(self._slots) or self.collected > 0
 
     def _has_room(self) -> bool:
         limits = self._context.limits
@@ -234,5 +264,5 @@ class ServerConnection(Connection):
             self._check_unread(self._held_back_bytes)
 
     def _close_if_drained(self) -> None:
-        if not self._slots:
+        if not self._slots and not self.collected:
             self.close()

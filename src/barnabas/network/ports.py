@@ -10,6 +10,29 @@ if TYPE_CHECKING:
     from barnabas.network.connection import ServerConnection
 
 
+class ShortWay(Protocol):
+    """Handles the requests of connections that are like one that came before, from the frame: where requests are very
+    frequent, decoding them would cost more than handling them.
+
+    It may collect them, to handle all that come in one tick together. Each collected request is counted in
+    `ServerConnection.collected` until it is given to `ServerConnection.answer_collected`.
+    """
+
+    def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        """Handles or collects the request in `buffer[start:end]`, header first; False if it is of another form, and
+        untouched. The bytes are not needed any more when this returns.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Handles what was collected.
+
+        Invariant: whoever handles a request in another way calls this before, if the connection has collected ones. So
+        the requests of one connection are handled, and answered, in their order.
+        """
+        ...
+
+
 class RequestHandler(Protocol):
     """Handles every request of a broker."""
 

@@ -12,7 +12,7 @@ Invariants, held by tests/unit/replication/test_replicated_partitions.py in any 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -25,7 +25,8 @@ from barnabas.wire.record_validation import AppendOrigin
 
 if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition
-    from barnabas.log.appending import AppendResult
+    from barnabas.kernel.host import Buffer
+    from barnabas.log.appending import AppendError, AppendResult
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition_context import PartitionContext
     from barnabas.replication.ports import PartitionWatcher
@@ -303,21 +304,38 @@ class Partition:
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS if all in sync must have the records
         (`required_acks` -1) and too few are, by the confirmed ISR; and what the log raises.
         """
+        log = self._log_to_append_to(required_acks)
+        result = log.append_as_leader(records, self.leader_epoch, origin=origin, produce_version=produce_version)
+        self.in_sync.advance_high_watermark()
+        self._context.wake_ups.add(self)
+        return result
+
+    def append_all(
+        self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int
+    ) -> list[AppendResult | AppendError]:
+        """`append` for what several requests of clients have brought, in their order and each with its own outcome.
+
+        Raises KafkaError where nothing can be appended at all.
+        """
+        log = self._log_to_append_to(required_acks)
+        outcomes = log.append_all_as_leader(batches, self.leader_epoch, produce_version=produce_version)
+        self.in_sync.advance_high_watermark()
+        self._context.wake_ups.add(self)
+        return outcomes
+
+    def _log_to_append_to(self, required_acks: int) -> PartitionLog:
         log = self.log
         if log is None or not self.is_leader:
             raise self._refusal(NO_EPOCH)
-        if required_acks == ACKS_ALL and not self.in_sync.has_enough(log):
+        in_sync = self.in_sync
+        if required_acks == ACKS_ALL and not in_sync.has_enough(log):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"of {self.name} {list(self.isr)} are in sync; min.insync.replicas is {self.in_sync.min_isr(log)}",
+                f"of {self.name} {list(self.isr)} are in sync; min.insync.replicas is {in_sync.min_isr(log)}",
             )
-        in_sync = self.in_sync
         if in_sync.followers:
             in_sync.log_grows(log.log_end_offset)
-        result = log.append_as_leader(records, self.leader_epoch, origin=origin, produce_version=produce_version)
-        in_sync.advance_high_watermark()
-        self._context.wake_ups.add(self)
-        return result
+        return log
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:
         """Whether all in sync have the records below `required_offset`: None for not yet.

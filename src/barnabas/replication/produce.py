@@ -107,7 +107,7 @@ class RecordAppends:
                 partition = self._partitions.get_partition(topic_partition)
                 result = partition.append(records, required_acks=required_acks, produce_version=produce_version)
             except Exception as error:  # noqa: BLE001 - sorted there
-                outcomes[topic_partition] = self._refused(topic_partition, error)
+                outcomes[topic_partition] = self.refused(topic_partition, error)
                 continue
             metrics = self._topic_metrics.of(topic_partition.topic)
             metrics.produce_requests.count += 1
@@ -131,7 +131,8 @@ class RecordAppends:
         """For an appending: parks the operation until the partitions have moved on."""
         self._purgatory.try_complete_else_watch(operation, topic_partitions)
 
-    def _refused(self, topic_partition: TopicPartition, error: Exception) -> ProduceOutcome:
+    def refused(self, topic_partition: TopicPartition, error: Exception) -> ProduceOutcome:
+        """Counts, and where it is a failure of this broker logs, that records were not appended; what to answer."""
         metrics = self._topic_metrics.of(topic_partition.topic)
         metrics.produce_requests.count += 1
         if not isinstance(error, KafkaError):
