@@ -142,6 +142,8 @@ class LeaderAppends(LocalLog):
         Invariant: no producer has two of them, so that each can be checked against the producers' state before any of
         them changes it; and that changes only when all are in the segment.
         """
+        if self._refusal is not None:  # since the run before
+            return [self._refused()] * len(run)
         if len(run) < 2:
             return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
         outcomes: list[AppendResult | AppendError] = []

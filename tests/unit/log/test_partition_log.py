@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from barnabas.log.appending import AppendError, AppendResult, UnexpectedOffsetEr
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.segment import Segment
 from barnabas.log.timestamp_lookup import ListedOffset
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -407,6 +409,57 @@ def test_a_follower_takes_more_at_once_than_its_segments_hold(with_broker: WithB
         return await broker.batches(leader)
 
     with_broker(main)
+
+
+def test_what_several_requests_bring_has_outcomes_of_its_own(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        send(log, 0)
+        sent = [
+            records(b"new", producer_id=7, producer_epoch=0, base_sequence=1),
+            records(b"known", producer_id=7, producer_epoch=0, base_sequence=0),
+            records(b"plain"),
+            records(b"too early", producer_id=8, producer_epoch=0, base_sequence=0),
+            records(b"too late", producer_id=7, producer_epoch=0, base_sequence=9),
+            records(b"broken")[:-1] + b"?",
+            records(b"last"),
+        ]
+        outcomes = log.append_all_as_leader(sent, 0)
+        assert [
+            each.code if isinstance(each, AppendError) else (each.first_offset, each.is_duplicate) for each in outcomes
+        ] == [
+            (1, False),
+            (0, True),
+            (2, False),
+            (3, False),
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.CORRUPT_MESSAGE,
+            (4, False),
+        ]
+        assert [record.value for record in await broker.records(log, 1)] == [b"new", b"plain", b"too early", b"last"]
+
+    with_broker(main)
+
+
+def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        monkeypatch.setattr(Segment, "append_batches", fail)
+        sent = [
+            records(b"value", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+            for sequence in (0, 1)
+            for producer_id in (7, 8)
+        ]
+        outcomes = log.append_all_as_leader(sent, 0)
+        assert [isinstance(each, AppendError) and each.code for each in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 4
+        assert (log.is_offline, log.log_end_offset, log.segments.active.pending_bytes) == (True, 0, 0)
+
+    with_broker(main, is_clean=False)
 
 
 def test_flush_messages_delays_the_acknowledgement_until_the_sync(with_broker: WithBroker) -> None:
