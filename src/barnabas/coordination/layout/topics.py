@@ -17,10 +17,13 @@ STATE_VERSION = 1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic; as text, `topic-partition`, which is how Kafka names it in logs and directories."""
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 def topic_path(topic: str) -> str:
