@@ -34,8 +34,8 @@ from barnabas.log.names import (
     parse_segment_file,
 )
 from barnabas.log.producer_snapshots import (
-    LogRange,
     ProducerReplay,
+    log_ranges,
     new_state,
     remove_snapshots,
     replay_producers,
@@ -284,9 +284,7 @@ class _Loading:
         return ProducerReplay(
             directory=self.directory,
             snapshot_offsets=tuple(self.snapshot_offsets),
-            ranges=tuple(
-                LogRange(segment.data_descriptor(), segment.base_offset, segment.size_bytes) for segment in segments
-            ),
+            ranges=log_ranges(segments, self.snapshot_offsets, end_offset),
             log_start_offset=self.request.log_start_offset,
             end_offset=end_offset,
             now_ms=self.request.now_ms,

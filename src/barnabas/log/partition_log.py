@@ -27,8 +27,8 @@ from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.leader_appends import LeaderAppends
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
 from barnabas.log.producer_snapshots import (
-    LogRange,
     ProducerReplay,
+    log_ranges,
     remove_snapshots,
     replay_producers,
 )
@@ -379,9 +379,7 @@ class PartitionLog(LeaderAppends):
         replay = ProducerReplay(
             directory=self.directory,
             snapshot_offsets=tuple(sorted(self._snapshots)),
-            ranges=tuple(
-                LogRange(segment.data_descriptor(), segment.base_offset, segment.size_bytes) for segment in segments
-            ),
+            ranges=log_ranges(segments, self._snapshots, end_offset),
             log_start_offset=self.log_start_offset,
             end_offset=end_offset,
             now_ms=self._time_ms(),

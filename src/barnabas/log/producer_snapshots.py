@@ -26,6 +26,7 @@ from barnabas.log.producer_snapshot import (
     parse_snapshot,
 )
 from barnabas.log.producer_state import ProducerState
+from barnabas.log.segment import Segment
 from barnabas.wire.record_batch import RecordBatch
 
 _SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
@@ -63,11 +64,13 @@ def remove_foreign(files: Files, directory: str, own_offsets: frozenset[int]) ->
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """One segment's part of a replay."""
+    """One segment's part of a replay. Batches that end before `known_offset` lie before `known_position`."""
 
     descriptor: int
     base_offset: int
     size_bytes: int
+    known_offset: int
+    known_position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,20 @@ class ProducerReplay:
     now_ms: int
     expiration_ms: int
     transaction_timeout_max_ms: int
+
+
+def log_ranges(segments: Iterable[Segment], snapshot_offsets: Iterable[int], end_offset: int) -> tuple[LogRange, ...]:
+    """The segments, and where in them the log goes on behind the newest snapshot that can serve at `end_offset`.
+
+    Found by the index: a segment that was written in small batches has millions of them.
+    """
+    newest = max((offset for offset in snapshot_offsets if offset <= end_offset), default=0)
+    return tuple(
+        LogRange(
+            segment.data_descriptor(), segment.base_offset, segment.size_bytes, newest, segment.position_of(newest)
+        )
+        for segment in segments
+    )
 
 
 def replay_producers(files: Files, replay: ProducerReplay, logger: logging.Logger) -> ProducerState:
@@ -129,7 +146,8 @@ def _batches_behind(files: Files, replay: ProducerReplay, from_offset: int) -> I
     for number, part in enumerate(ranges):
         if number + 1 < len(ranges) and ranges[number + 1].base_offset <= from_offset:
             continue
-        for _, batch in scan_batches(files, part.descriptor, 0, part.size_bytes):
+        begin = part.known_position if from_offset >= part.known_offset else 0
+        for _, batch in scan_batches(files, part.descriptor, begin, part.size_bytes):
             if batch.last_offset < from_offset:
                 continue
             if batch.base_offset >= replay.end_offset:

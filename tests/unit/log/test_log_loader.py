@@ -125,6 +125,28 @@ def test_what_is_below_the_recovery_point_is_not_read_again(with_broker: WithBro
     with_broker(check, config=CONFIG)
 
 
+def test_after_a_clean_stop_nothing_is_read_again_for_the_producers_whom_the_snapshot_has(
+    with_broker: WithBroker, directory: Path
+) -> None:
+    """A start takes the time of the indexes, however many batches the last segment has."""
+    with_broker(write, config=CONFIG)
+    last = logs_of(directory)[-1]
+    data = bytearray(last.read_bytes())
+    second = 12 + int.from_bytes(data[8:12], "big")
+    # Nothing could be found behind a batch of this size: whoever went through the segment would say so.
+    data[second + 8 : second + 12] = b"\xff" * 4
+    last.write_bytes(data)
+
+    async def check(broker: LogBroker) -> None:
+        log = broker.manager.logs[FLIGHTS]
+        assert log.log_end_offset == COUNT
+        (producer,) = log.producers
+        assert producer.last_sequence == COUNT - 1
+        assert not [line for line in broker.lines if line.startswith("WARNING") and "cleaner" not in line]
+
+    with_broker(check, config=CONFIG)
+
+
 def test_a_log_that_ends_before_its_start_begins_anew(with_broker: WithBroker, tmp_path: Path) -> None:
     with_broker(write, config=CONFIG)
     (tmp_path / "logs-0" / "log-start-offset-checkpoint").write_text("0\n1\nflights 0 90\n")
