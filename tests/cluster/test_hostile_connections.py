@@ -182,7 +182,7 @@ def test_a_client_that_never_reads_harms_nobody(broker: BrokerProcess, topic: st
             assert serves(broker)
         assert client.read(topic, 100)
         grown = resident_memory_bytes(broker.process.process_id) - before
-        assert grown < 150 * MEGABYTE, f"answers that nobody reads cost {grown / MEGABYTE:.0f} MiB"
+        assert grown < 50 * MEGABYTE, f"answers that nobody reads cost {grown / MEGABYTE:.0f} MiB"
     assert serves(broker)
 
 
