@@ -7,6 +7,7 @@ requests, and is only changed if the write of the tick fails.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -213,6 +214,15 @@ class ProduceWay:
         requests, self._collected = self._collected, []
         if not requests:
             return
+        try:
+            self._handle(requests)
+        except Exception:
+            # Nobody can tell who was answered, and who was not would wait for ever: all of them ask again.
+            for connection, _, _ in requests:
+                connection.fail("handling a produce request failed")
+            raise
+
+    def _handle(self, requests: Sequence[_Request]) -> None:
         target = self._target
         log = target.partition.log
         outcomes: Sequence[AppendResult | Exception]
@@ -306,7 +316,11 @@ class Collection:
     def _finish(self) -> None:
         ways, self._ways = self._ways, []
         for way in ways:
-            way.finish()
+            try:
+                way.finish()
+            except Exception as error:  # noqa: BLE001 - the requests of the other ways wait too
+                context = {"message": f"producing to {way.partition!r} failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
 
 class _Parked:

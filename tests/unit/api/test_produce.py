@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, find_compact_records, find_records, read_frame
+from barnabas.api.produce_short_way import AppendTarget
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
+from barnabas.log.partition_log import PartitionLog
 from barnabas.wire import codec
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
@@ -354,6 +356,36 @@ def test_a_write_that_fails_is_not_acknowledged(run: Run, tmp_path: Path, acks: 
                 files.broken = False
 
     run(main())
+
+
+def test_what_fails_unexpectedly_ends_its_connections_and_leaves_others_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
+        broker.lead("flights")
+        broker.lead("airports")
+        callers = [broker.connect() for _ in range(3)]
+        topics = ("flights", "flights", "airports")
+        for caller, topic in zip(callers, topics, strict=True):
+            assert produced(await caller.call(produce_request(topic, batch(b"one")), 9)).error_code == 0
+        give = AppendTarget.give
+
+        def fail_for_flights(target: AppendTarget, log: PartitionLog, responses: list[bytearray]) -> None:
+            if target.partition.topic == "flights":
+                raise RuntimeError("unforeseen")
+            give(target, log, responses)
+
+        monkeypatch.setattr(AppendTarget, "give", fail_for_flights)
+        for caller, topic in zip(callers, topics, strict=True):
+            caller.send(produce_request(topic, batch(b"two")), 9)
+        (response,) = await callers[2].responses(1)
+        assert produced(response).base_offset == 1
+        assert [caller.transport.closed for caller in callers] == [True, True, False]
+        assert len(reported) == 1
+
+    scenario(run, tmp_path, body)
 
 
 def test_flush_messages_1_answers_after_the_sync(run: Run, tmp_path: Path) -> None:
