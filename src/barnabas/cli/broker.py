@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Messages are many, short-lived and without cycles: the collector looks at the young objects rarely, and hardly ever at
 # all of them.
 _COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+# Several of the largest requests and responses that are usual.
+_KEPT_MEMORY_BYTES = 32 * 1024 * 1024
 
 
 @click.command(name="broker")
@@ -64,7 +66,7 @@ def command(
 async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_parent: bool) -> int:
     """Serves until a signal or a failure; the exit status."""
     from barnabas.cli.broker_logs import broker_logs
-    from barnabas.kernel.real_host import stop_on_signals
+    from barnabas.kernel.real_host import keep_freed_memory, stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
     from barnabas.server.broker import Broker
     from barnabas.server.errors import BrokerStartError
@@ -88,6 +90,7 @@ async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_
     # What start-up made stays.
     gc.collect()
     gc.freeze()
+    keep_freed_memory(_KEPT_MEMORY_BYTES)
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     await broker.stop()

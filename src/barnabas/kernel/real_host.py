@@ -125,3 +125,15 @@ def raise_open_files_limit() -> int:
         except (ValueError, OSError):  # macOS calls its hard limit infinite and then refuses that
             return soft
     return hard
+
+
+def keep_freed_memory(bytes_max: int) -> None:
+    """Has the process keep about so many bytes of memory that it frees, up to 64 MiB, instead of giving them back.
+
+    What glibc gives back to the system comes page by page, zeroed, when it is needed again: for a buffer of 1 MB that
+    takes longer than to fill it and send it (measured: 0.17 ms with this, 4 ms without, for two of them, on a busy
+    virtual machine). glibc takes the largest mapping that was ever freed for the size from which on memory is mapped
+    and unmapped, and keeps up to twice as much free at the end of its heap; so one is made and freed, untouched. Other
+    C libraries take no notice.
+    """
+    bytes(bytes_max // 2)

@@ -61,9 +61,14 @@ class Slot:
             self._behind += response
 
     def output(self) -> list[Buffer]:
-        """For the connection: the response, and what waits behind it."""
-        response = self._response or []
-        return response + self._behind if self._behind else response
+        """For the connection, once: the response, and what waits behind it.
+
+        The slot lets go of both: whoever was parked refers to it in a circle, which may live for long, and a megabyte
+        that was sent must not live with it.
+        """
+        response, behind = self._response or [], self._behind
+        self._response = self._behind = None
+        return response + behind if behind else response
 
 
 class Owner(Protocol):

@@ -118,3 +118,17 @@ def test_the_port_itself_loads_neither_asyncio_nor_random() -> None:
         "sys.exit(bool({'asyncio', 'uvloop', 'random'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_asking_for_memory_to_be_kept_uses_none() -> None:
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "from pathlib import Path\n"
+        "from barnabas.kernel.real_host import keep_freed_memory\n"
+        "def resident_pages():\n"
+        "    return int(Path('/proc/self/statm').read_text().split()[1])\n"
+        "before = resident_pages()\n"
+        "keep_freed_memory(32 * 1024 * 1024)\n"
+        "sys.exit(resident_pages() - before > 256)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,7 +13,7 @@ import pytest
 from barnabas.kernel.host import READ_CACHED_ONLY
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.reading import LogReader
+from barnabas.log.reading import LogReader, ReadBuffers
 from barnabas.log.segment import ReadPlan
 from tests.unit.log.log_broker import LogBroker, records
 
@@ -99,3 +99,28 @@ def test_gives_less_where_the_log_was_cut_off(with_broker: WithBroker) -> None:
         assert len(await LogReader(broker.host).read(plan)) == log.size_bytes < plan.length_bytes
 
     with_broker(main)
+
+
+def test_memory_is_used_again_only_when_nobody_has_a_view_of_it() -> None:
+    buffers = ReadBuffers()
+    first = buffers.take(100_000)
+    first[:] = b"1" * 100_000
+    part = first[10:20]
+    memory = first.obj
+    del first
+    assert buffers.take(100_000).obj is not memory
+    assert part == b"1" * 10
+    part.release()
+    again = buffers.take(70_000)
+    assert (again.obj is memory, len(again)) == (True, 70_000)
+
+
+def test_memory_that_is_kept_for_reads_is_bounded() -> None:
+    buffers = ReadBuffers()
+    views = [buffers.take(1_000_000) for _ in range(40)]
+    taken = {id(view.obj) for view in views}
+    assert len(taken) == 40
+    views.clear()
+    kept = [buffers.take(1_000_000) for _ in range(40)]
+    assert len({id(view.obj) for view in kept if memoryview(view.obj).nbytes > 1_000_000}) == 16
+    assert [memoryview(buffers.take(size).obj).nbytes for size in (0, 1, 65_535)] == [0, 1, 65_535]

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import re
 import struct
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -61,6 +62,26 @@ def test_answers_in_the_order_of_requests_though_later_ones_are_ready_first(run:
         assert served.server.requests_received == 8
         with pytest.raises(RuntimeError, match="answered already"):
             slots[b"park 2"].complete(None)
+
+    scenario(run, body)
+
+
+def test_a_slot_does_not_keep_what_was_sent(run: Run) -> None:
+    class Payload(bytearray):
+        """A response that can be referred to weakly."""
+
+    async def body(served: Serving, connect: Any) -> None:
+        client = await connect()
+        client.send(b"park")
+        await served.handler.until(lambda: b"park" in served.handler.slots)
+        slot = served.handler.slots[b"park"]
+        payload = Payload(b"\0\0\0\3two")
+        sent = weakref.ref(payload)
+        slot.complete([payload])
+        del payload
+        assert await client.receive() == b"two"
+        assert slot.is_done
+        assert sent() is None
 
     scenario(run, body)
 
