@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.replication.partition import Partition
-
-
-class LocalPartitions(Protocol):
-    """The partitions of this broker; the replica manager."""
-
-    def find_partition(self, topic_partition: TopicPartition) -> Partition | None: ...
+from barnabas.replication.ports import Replicas
 
 
 class CurrentLeader(NamedTuple):
@@ -24,10 +18,10 @@ class CurrentLeader(NamedTuple):
 
 
 def current_leader(
-    topic_partition: TopicPartition, partitions: LocalPartitions, image: MetadataImage, listener_name: str
+    topic_partition: TopicPartition, replicas: Replicas, image: MetadataImage, listener_name: str
 ) -> CurrentLeader:
     """What this broker knows: as a replica, or else from the controller's last word to all brokers."""
-    partition = partitions.find_partition(topic_partition)
+    partition = replicas.find_partition(topic_partition)
     known: tuple[int, int] = (-1, -1)
     if partition is not None:
         known = (partition.leader_id, partition.leader_epoch)

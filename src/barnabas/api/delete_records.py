@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.api.context import RequestContext
-from barnabas.api.metadata import MetadataSource
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.replication.delete_records import DeleteOutcome, Outcomes, RecordDeletions
+from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse

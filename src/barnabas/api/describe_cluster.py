@@ -9,7 +9,8 @@ from typing import Final
 
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS
 from barnabas.api.context import RequestContext
-from barnabas.api.metadata import NO_CONTROLLER, MetadataSource
+from barnabas.api.metadata import NO_CONTROLLER
+from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeClusterRequest, DescribeClusterResponse

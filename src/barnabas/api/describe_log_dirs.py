@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.context import RequestContext
-from barnabas.api.produce import ReplicaLookup
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files
+from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -41,7 +41,7 @@ class DescribeLogDirsHandler:
     versions = (0, 4)
 
     def __init__(
-        self, log_directories: LogDirectories, replicas: ReplicaLookup, files: Files, logger: logging.Logger
+        self, log_directories: LogDirectories, replicas: Replicas, files: Files, logger: logging.Logger
     ) -> None:
         self._log_directories = log_directories
         self._replicas = replicas

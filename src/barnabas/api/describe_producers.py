@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from barnabas.api.context import RequestContext
-from barnabas.api.metadata import MetadataSource
-from barnabas.api.produce import ReplicaLookup
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeProducersRequest, DescribeProducersResponse
@@ -18,7 +17,7 @@ class DescribeProducersHandler:
     api_key = ApiKey.DESCRIBE_PRODUCERS
     versions = (0, 0)
 
-    def __init__(self, replicas: ReplicaLookup, metadata: MetadataSource) -> None:
+    def __init__(self, replicas: Replicas, metadata: MetadataSource) -> None:
         self._replicas = replicas
         self._metadata = metadata
 

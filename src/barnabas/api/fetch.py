@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
-from barnabas.api.produce import MetadataSource, ReplicaLookup
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
@@ -25,6 +24,7 @@ from barnabas.replication.fetch_sessions import (
     SessionKey,
     SessionRequest,
 )
+from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -73,7 +73,7 @@ class FetchHandler:
         fetches: Fetches,
         sessions: FetchSessionCache,
         reader: LogReader,
-        replicas: ReplicaLookup,
+        replicas: Replicas,
         metadata: MetadataSource,
         topic_metrics: BrokerTopicMetrics,
         logger: logging.Logger,

@@ -14,7 +14,7 @@ from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.reading import LogReader
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.partition import ACKS_ALL, Partition
-from barnabas.replication.produce import Partitions
+from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
 
@@ -30,7 +30,7 @@ class ReplicatedInternalLog:
     heard of, and a partition that it does not lead.
     """
 
-    def __init__(self, partitions: Partitions, acknowledgements: Acknowledgements, reader: LogReader) -> None:
+    def __init__(self, partitions: Replicas, acknowledgements: Acknowledgements, reader: LogReader) -> None:
         """`partitions` is the replica manager."""
         self._partitions = partitions
         self._acknowledgements = acknowledgements

@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from typing import Final
 
 from barnabas.api.context import RequestContext
-from barnabas.api.produce import ReplicaLookup
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Clock, Files
 from barnabas.log.read_plans import ReadIsolation
@@ -24,6 +23,7 @@ from barnabas.log.timestamp_lookup import (
     ListedOffset,
 )
 from barnabas.replication.list_offsets import find_offset, latest_offset, offsets_before
+from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse
@@ -53,7 +53,7 @@ class ListOffsetsHandler:
     api_key = ApiKey.LIST_OFFSETS
     versions = (0, 9)
 
-    def __init__(self, replicas: ReplicaLookup, files: Files, clock: Clock, logger: logging.Logger) -> None:
+    def __init__(self, replicas: Replicas, files: Files, clock: Clock, logger: logging.Logger) -> None:
         self._replicas = replicas
         self._files = files
         self._clock = clock

@@ -6,14 +6,16 @@ Clients are told the addresses of the listener that they came in by. Missing top
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
+from barnabas.api.administration.ports import TopicCreation
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import broker_responses, is_internal, topic_response
 from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest, MetadataResponse
@@ -28,21 +30,6 @@ _TOPIC_IDS_SINCE: Final = 12
 """The fields are there since version 10, and were of no use until then."""
 
 
-class MetadataSource(Protocol):
-    """What is known of the cluster; the metadata cache."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-
-class TopicAutoCreation(Protocol):
-    """Makes topics that clients ask for."""
-
-    async def create_topics(self, names: Iterable[str]) -> Mapping[str, ErrorCode]:
-        """What to say of each until it is there."""
-        ...
-
-
 class MetadataHandler:
     """Answers from one image of the cluster, taken once per request."""
 
@@ -53,7 +40,7 @@ class MetadataHandler:
         self,
         metadata: MetadataSource,
         cluster_id: str,
-        auto_creation: TopicAutoCreation,
+        auto_creation: TopicCreation,
         auto_creation_enabled: Callable[[], bool],
     ) -> None:
         """`auto_creation_enabled` is asked for each request (`auto.create.topics.enable`)."""

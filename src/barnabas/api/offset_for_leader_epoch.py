@@ -5,8 +5,8 @@ clients that want to know whether their records were truncated (KIP-320).
 from __future__ import annotations
 
 from barnabas.api.context import RequestContext
-from barnabas.api.produce import ReplicaLookup
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -18,7 +18,7 @@ class OffsetForLeaderEpochHandler:
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = (0, 4)
 
-    def __init__(self, replicas: ReplicaLookup) -> None:
+    def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
     def handle(self, _context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

@@ -8,18 +8,18 @@ a transactional id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
-from barnabas.api.current_leader import CurrentLeader, LocalPartitions, current_leader
+from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
 from barnabas.api.produce_short_way import AppendTarget, Collection, ProduceWay
 from barnabas.api.request_metrics import RequestMetrics
-from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.network.connection import ServerConnection
 from barnabas.replication.acknowledgements import Acknowledgements
+from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.produce import VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire import codec
@@ -45,21 +45,6 @@ _HEADER_BYTES: Final = 8
 _WAYS_MAX: Final = 20_000
 
 
-class ReplicaLookup(LocalPartitions, Protocol):
-    """The partitions of this broker; the replica manager."""
-
-    def get_partition(self, topic_partition: TopicPartition) -> Partition:
-        """Raises KafkaError for a partition that is not here."""
-        ...
-
-
-class MetadataSource(Protocol):
-    """What is known of the cluster; the metadata cache."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-
 class ProduceHandler:
     """Requests of one batch for one partition take a short way, all others the general one."""
 
@@ -70,7 +55,7 @@ class ProduceHandler:
         self,
         appends: RecordAppends,
         acknowledgements: Acknowledgements,
-        replicas: ReplicaLookup,
+        replicas: Replicas,
         metadata: MetadataSource,
         write_queue: WriteQueue,
         topic_metrics: BrokerTopicMetrics,

@@ -13,7 +13,7 @@ from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
-from barnabas.replication.produce import Partitions
+from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 UNKNOWN_LOW_WATERMARK: Final = -1
@@ -35,7 +35,7 @@ class RecordDeletions:
     """The DeleteRecords requests of a broker."""
 
     def __init__(
-        self, partitions: Partitions, purgatory: Purgatory[Any], metrics: MetricsRegistry, logger: logging.Logger
+        self, partitions: Replicas, purgatory: Purgatory[Any], metrics: MetricsRegistry, logger: logging.Logger
     ) -> None:
         """`purgatory` is checked by topic partition when a low watermark or a leader changes."""
         self._partitions = partitions
@@ -88,7 +88,7 @@ class _DelayedDeleteRecords(DelayedOperation):
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         outcomes: Outcomes,
         waiting: dict[TopicPartition, int],
         timeout_ms: int,

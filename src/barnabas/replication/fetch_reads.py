@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
+from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from barnabas.cluster.image import MetadataImage
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.indexes import AbortedTransaction
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.segment import ReadPlan
@@ -80,21 +79,6 @@ class PartitionRead(NamedTuple):
 
 
 Reads = list[tuple[FetchPartition, PartitionRead]]
-
-
-class Replicas(Protocol):
-    """The partitions of this broker; the replica manager."""
-
-    def get_partition(self, topic_partition: TopicPartition) -> Partition:
-        """Raises KafkaError for a partition that is not here."""
-        ...
-
-
-class MetadataSource(Protocol):
-    """What is known of the cluster; the metadata cache."""
-
-    @property
-    def image(self) -> MetadataImage: ...
 
 
 class FetchReader:

@@ -6,11 +6,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.cluster.image import Node
+    from barnabas.cluster.image import MetadataImage, Node
     from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.log_config import LogConfig
     from barnabas.replication.partition import Partition
     from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+
+class Replicas(Protocol):
+    """The partitions of this broker, for those who produce to them and fetch from them; the replica manager."""
+
+    def find_partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """None for a partition that is not here."""
+        ...
+
+    def get_partition(self, topic_partition: TopicPartition) -> Partition:
+        """Raises KafkaError for a partition that is not here."""
+        ...
+
+
+class MetadataSource(Protocol):
+    """What is known of the cluster; the metadata cache."""
+
+    @property
+    def image(self) -> MetadataImage: ...
 
 
 class AlterPartitionSender(Protocol):

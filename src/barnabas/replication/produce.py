@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.log.appending import AppendError
+from barnabas.replication.ports import Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordError
@@ -37,14 +38,6 @@ _EXPECTED: Final = frozenset(
 )
 
 
-class Partitions(Protocol):
-    """The partitions of this broker; the replica manager."""
-
-    def get_partition(self, topic_partition: TopicPartition) -> Partition:
-        """Raises KafkaError for a partition that is not here."""
-        ...
-
-
 class ProduceOutcome(NamedTuple):
     """What became of the records of one partition; the fields of a Produce response."""
 
@@ -65,7 +58,7 @@ class RecordAppends:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         write_queue: WriteQueue,
         purgatory: Purgatory[Any],
         topic_metrics: BrokerTopicMetrics,

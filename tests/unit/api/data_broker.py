@@ -74,7 +74,7 @@ class Creation:
         self.asked: list[str] = []
         self.enabled = True
 
-    async def create_topics(self, names: Any) -> Mapping[str, ErrorCode]:
+    async def create_topics(self, names: Any) -> dict[str, ErrorCode]:
         self.asked += names
         return dict.fromkeys(self.asked, ErrorCode.LEADER_NOT_AVAILABLE)
 
