@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from barnabas.api.dispatch import Dispatcher
@@ -107,9 +109,22 @@ class Caller:
         self._client_id = client_id
         self._correlation_id = 0
         self._expected: list[tuple[int, int, int]] = []
+        self._kept: bytearray | None = None
+
+    @contextmanager
+    def kept_back(self) -> Iterator[bytearray]:
+        """What `send` would send goes into the buffer instead."""
+        kept = self._kept = bytearray()
+        try:
+            yield kept
+        finally:
+            self._kept = None
 
     def send_bytes(self, data: bytes) -> None:
         """What the loop would receive in one poll; what is more than a buffer holds comes in several."""
+        if self._kept is not None:
+            self._kept += data
+            return
         rest = memoryview(data)
         while rest:
             target = self.connection.get_buffer(-1)

@@ -1,0 +1,272 @@
+"""Produce requests that come in one tick and are appended together: `barnabas.api.produce_short_way`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.real_host import real_host
+from barnabas.log.log_config import LogConfig
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import ListOffsetsRequest, ProduceResponse
+from tests.unit.api.calling import CONTROL, Caller
+from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
+from tests.unit.api.test_produce import FailingFiles, follow, scenario, turns, two_partitions
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+TOPICS = ("flights", "trains", "strict")
+
+
+def values_of(broker: DataBroker, topic: str) -> dict[int, bytes | None]:
+    """What the log of a topic's first partition has."""
+    log = broker.replicas.get_partition(TopicPartition(topic, 0)).log
+    assert log is not None
+    found: dict[int, bytes | None] = {}
+    for segment in log.segments:
+        for data in segment.batches():
+            found |= {record.offset: record.value for record in data.records()}
+    return found
+
+
+class Client:
+    """Sends requests without waiting, and knows what it should be answered."""
+
+    def __init__(self, caller: Caller, name: str, chance: random.Random) -> None:
+        self.caller = caller
+        self._name = name
+        self._chance = chance
+        self._number = 0
+        self._expected: list[tuple[str, bytes, ErrorCode]] = []
+        self.unanswered: list[tuple[str, bytes]] = []
+
+    def send(self) -> None:
+        chance = self._chance
+        self._number += 1
+        topic = chance.choice((*TOPICS[:2], *TOPICS))
+        value = f"{self._name}-{self._number}".encode().ljust(chance.choice((20, 20, 20, 5000)), b".")
+        records = bytearray(batch(value))
+        acks = chance.choice((1, 1, -1, 0))
+        code = ErrorCode.NOT_ENOUGH_REPLICAS if topic == "strict" and acks == -1 else ErrorCode.NONE
+        if acks and chance.random() < 0.1:
+            records[-1] ^= 1
+            code = code or ErrorCode.CORRUPT_MESSAGE
+        if chance.random() < 0.1 and topic == "flights":
+            request = two_partitions(topic, bytes(records), batch(b"beside"), acks=acks)
+        else:
+            request = produce_request(topic, bytes(records), acks=acks)
+        self.caller.send(request, chance.choice((3, 8, 9, 11)), answered=acks != 0)
+        if acks:
+            self._expected.append((topic, value, code))
+        else:
+            self.unanswered.append((topic, value))
+
+    async def check(self, broker: DataBroker) -> None:
+        """The answers have come in the order of the requests, and say where the records are."""
+        last = dict.fromkeys(TOPICS, -1)
+        responses = await self.caller.responses(len(self._expected))
+        await turns()  # for those at the end that have no answer
+        for response, (topic, value, code) in zip(responses, self._expected, strict=True):
+            answer = response.responses[0].partition_responses[0]
+            assert (response.responses[0].name, answer.error_code) == (topic, code)
+            if code:
+                assert answer.base_offset == -1
+                continue
+            assert answer.base_offset > last[topic]
+            last[topic] = answer.base_offset
+            assert values_of(broker, topic)[answer.base_offset] == value
+        for topic, value in self.unanswered:
+            assert list(values_of(broker, topic).values()).count(value) == 1
+        self._expected.clear()
+        self.unanswered.clear()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def body(broker: DataBroker) -> None:
+        for topic in TOPICS:
+            strict = LogConfig(min_insync_replicas=2, flush_messages=3) if topic == "strict" else None
+            broker.lead(topic, replicas=(1, 2) if strict else (1,), config=strict)
+        broker.lead("flights", 1)
+        clients = [Client(broker.connect(), f"client-{number}", chance) for number in range(4)]
+        for _ in range(5):
+            for _ in range(chance.randint(1, 40)):
+                chance.choice(clients).send()
+            for client in clients:
+                await client.check(broker)
+                assert client.caller.connection.collected == 0
+
+    scenario(run, tmp_path, body)
+
+
+def test_one_write_for_all_of_a_tick(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        callers = [broker.connect() for _ in range(30)]
+        for caller in callers:
+            await caller.call(produce_request("flights", batch(b"first")), 9)
+        for caller in callers:
+            caller.send(produce_request("flights", batch(b"x")), 9)
+        assert [caller.connection.collected for caller in callers] == [1] * 30
+        assert partition.log_end_offset == 30
+        offsets = [produced((await caller.responses(1))[0]).base_offset for caller in callers]
+        assert offsets == list(range(30, 60))
+        assert broker.topic_metrics.of("flights").produce_requests.count == 60
+        assert broker.topic_metrics.of("flights").messages_in.count == 60
+
+    scenario(run, tmp_path, body)
+
+
+def test_what_follows_on_the_connection_sees_what_was_collected(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller, other = broker.connect(), broker.connect()
+        await caller.call(produce_request("flights", batch(b"first")), 9)
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="flights", partitions=[asked])])
+        caller.send(produce_request("flights", batch(b"second")), 9)
+        caller.send(request, 7)
+        caller.send(produce_request("flights", batch(b"third")), 9)
+        first, listed, second = await caller.responses(3)
+        assert (produced(first).base_offset, produced(second).base_offset) == (1, 2)
+        assert listed.topics[0].partitions[0].offset == 2
+        assert (await other.call(request, 7)).topics[0].partitions[0].offset == 3
+
+    scenario(run, tmp_path, body)
+
+
+def test_half_a_frame_waits_for_its_rest(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        await caller.call(produce_request("flights", batch(b"first")), 9)
+        with caller.kept_back() as sent:
+            for number in range(4):
+                caller.send(produce_request("flights", batch(b"%d" % number)), 9)
+        for cut in (1, 3, len(sent) // 2 + 7, 1, len(sent)):
+            caller.send_bytes(bytes(sent[:cut]))
+            del sent[:cut]
+            await turns(2)
+        answers = [produced(response).base_offset for response in await caller.responses(4)]
+        assert answers == [1, 2, 3, 4]
+        assert [values_of(broker, "flights")[offset] for offset in answers] == [b"0", b"1", b"2", b"3"]
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_control_request_does_not_wait_for_what_was_collected(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller, control = broker.connect(), broker.calls.connect(CONTROL)
+        await caller.call(produce_request("flights", batch(b"first")), 9)
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="flights", partitions=[asked])])
+        caller.send(produce_request("flights", batch(b"second")), 9)
+        control.send(request, 7)
+        assert (partition.log_end_offset, caller.connection.collected) == (1, 1)
+        (listed,) = await control.responses(1)
+        assert listed.topics[0].partitions[0].offset == 1
+        assert produced((await caller.responses(1))[0]).base_offset == 1
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_connection_that_drains_still_answers_what_it_has_collected(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        await caller.call(produce_request("flights", batch(b"first")), 9)
+        caller.send(produce_request("flights", batch(b"second")), 9)
+        caller.send(produce_request("flights", batch(b"third")), 9)
+        caller.connection.drain()
+        assert not caller.transport.closed
+        assert [produced(response).base_offset for response in await caller.responses(2)] == [1, 2]
+        await turns()
+        assert caller.transport.closed
+
+    scenario(run, tmp_path, body)
+
+
+def test_the_leader_that_is_deposed_meanwhile_appends_nothing(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        caller = broker.connect()
+        await caller.call(produce_request("flights", batch(b"first")), 11)
+        for _ in range(3):
+            caller.send(produce_request("flights", batch(b"x")), 11)
+        broker.lead("flights", leader=2, leader_epoch=1, isr=(1, 2), replicas=(1, 2))
+        for response in await caller.responses(3):
+            assert produced(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert produced(response).current_leader == ProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+            assert response.node_endpoints[0].host == "host-2"
+        assert partition.log_end_offset == 1
+
+    scenario(run, tmp_path, body)
+
+
+def test_acks_all_of_one_tick_are_answered_as_the_followers_come(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        callers = [broker.connect() for _ in range(3)]
+        follower = broker.connect()
+        for caller in callers:
+            caller.send(produce_request("flights", batch(b"x"), acks=-1), 9)
+            caller.send(produce_request("flights", batch(b"y"), acks=-1), 9)
+        while not broker.replicas.produce_purgatory.delayed:
+            await asyncio.sleep(0)
+        assert [caller.received() for caller in callers] == [[], [], []]
+        await follow(follower, "flights", 3)
+        assert [len(caller.received()) for caller in callers] == [2, 1, 0]
+        await follow(follower, "flights", 6)
+        assert [len(caller.received()) for caller in callers] == [0, 1, 2]
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("value_bytes", [10, 3000], ids=["pending", "written at once"])
+def test_a_write_that_fails_is_told_to_all_of_the_tick(run: Run, tmp_path: Path, value_bytes: int) -> None:
+    async def main() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            files = FailingFiles(host.files)
+            failing = dataclasses.replace(host, files=files)
+            async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad")) as broker:
+                broker.lead("flights")
+                callers = [broker.connect() for _ in range(10)]
+                for caller in callers:
+                    await caller.call(produce_request("flights", batch(b"first")), 9)
+                files.broken = True
+                for caller in callers:
+                    caller.send(produce_request("flights", batch(b"x" * value_bytes)), 9)
+                for caller in callers:
+                    (response,) = await caller.responses(1)
+                    assert produced(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                files.broken = False
+
+    run(main())
+
+
+def test_an_error_with_acks_0_ends_only_its_connection(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        good, bad = broker.connect(), broker.connect()
+        for caller in (good, bad):
+            caller.send(produce_request("flights", batch(b"first"), acks=0), 9, answered=False)
+        await turns()
+        broken = bytearray(batch(b"x"))
+        broken[-1] ^= 1
+        bad.send(produce_request("flights", bytes(broken), acks=0), 9, answered=False)
+        good.send(produce_request("flights", batch(b"second"), acks=0), 9, answered=False)
+        await turns()
+        assert (bad.transport.closed, good.transport.closed) == (True, False)
+        assert "CORRUPT_MESSAGE" in broker.calls.lines.lines[-1]
+        assert partition.log_end_offset == 3
+
+    scenario(run, tmp_path, body)
