@@ -16,11 +16,11 @@ from barnabas.api.administration.ports import ControllerChannel, ControllerStatu
 from barnabas.api.administration.topic_creation import NewTopic, TopicCreator
 from barnabas.config.settings import setting
 from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.coordinators.group.records import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 IN_FLIGHT_MAX: Final = 10_000
 """Topics that are asked of the controller at a time; more are answered as if they were, and asked for again."""
 _VERSION: Final = 7
@@ -140,7 +140,7 @@ class AutoTopicCreation:
 
     def _new_topic(self, name: str) -> NewTopic:
         settings = self._settings
-        if name != GROUP_METADATA_TOPIC:
+        if name != OFFSETS_TOPIC:
             return NewTopic(name, settings.partition_count, settings.replication_factor)
         configs = {
             "cleanup.policy": "compact",
