@@ -176,11 +176,16 @@ class PartitionQueue:
         if batch.identity is not None:
             # What is sent again goes alone, so that no more batches are uncertain than the leader remembers.
             return None if self._in_flight else batch.retry_at
-        if self._settings.idempotent and not self._is_established and self._in_flight:
+        if self._settings.idempotent and self._in_flight and (not self._is_established or self._is_repeating):
             return None
         if batch.attempts or batch.data is not None or is_flushing:
             return batch.retry_at
         return batch.created_at + self._settings.linger_ms / 1_000 if self._settings.linger_ms else now
+
+    @property
+    def _is_repeating(self) -> bool:
+        """What is in flight was sent before: anything new behind it could push it out of the leader's memory."""
+        return any(batch.attempts > 1 for batch in self._in_flight)
 
     def take(self) -> ProducerBatch:
         """The next batch, with its bytes made and its sequence set, to be sent now; see `ready_at`."""

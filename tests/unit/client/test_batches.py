@@ -1,0 +1,249 @@
+"""`barnabas.client.batches`: exactly once and in order, whatever happens to requests and leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from barnabas.client.batches import PRODUCER_EPOCH_MAX, PartitionQueue, ProducerBatch, ProducerIdentity
+from barnabas.client.errors import DeliveryTimeoutError
+from barnabas.client.records import RecordMetadata, TopicPartition
+from barnabas.client.settings import ProducerSettings
+from barnabas.wire.record_batch import INT32_MAX, read_batch_header
+from barnabas.wire.records import read_records
+
+PARTITION = TopicPartition("events", 0)
+IDENTITY = ProducerIdentity(7, 0)
+SMALL = ProducerSettings(batch_bytes=100, delivery_timeout_ms=1_000)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+class Leader:
+    """The log of a leader, with Kafka's rules of producer state: the last five batches of each epoch are remembered."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.epoch = -1
+        self.last_sequence = -1
+        self.known: list[tuple[int, int, int]] = []
+
+    def append(self, data: bytes) -> str:
+        header = read_batch_header(data)
+        if header.producer_epoch < self.epoch:
+            return "fenced"
+        if header.producer_epoch > self.epoch:
+            if self.epoch >= 0 and header.base_sequence != 0:
+                return "out of order"
+            self.epoch, self.known = header.producer_epoch, []
+        elif any(header.base_sequence == first and header.last_sequence == last for first, last, _ in self.known):
+            return "written"
+        elif header.base_sequence != (self.last_sequence + 1) & INT32_MAX:
+            return "out of order"
+        self.known = [*self.known[-4:], (header.base_sequence, header.last_sequence, len(self.values))]
+        self.last_sequence = header.last_sequence
+        self.values += [bytes(record.value or b"") for record in read_records(data)]
+        return "written"
+
+
+class Sender:
+    """Sends what a queue has, over a network that loses requests and answers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
+        self.random = Random(seed)
+        self.loop = loop
+        self.queue = PartitionQueue(PARTITION, SMALL)
+        self.queue.identity = IDENTITY
+        self.leader = Leader()
+        self.now = 0.0
+        self.on_the_way: list[ProducerBatch] = []
+        self.futures: dict[bytes, asyncio.Future[RecordMetadata]] = {}
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            value = b"%d" % len(self.futures)
+            future: asyncio.Future[RecordMetadata] = self.loop.create_future()
+            self.futures[value] = future
+            self.queue.append((0, None, value, ()), future, len(value), self.now)
+
+    def send(self) -> None:
+        while True:
+            when = self.queue.ready_at(self.now, is_flushing=False)
+            if when is None or when > self.now:
+                return
+            self.on_the_way.append(self.queue.take())
+
+    def answer(self, *, loses: float) -> None:
+        """The first request on its way arrives or is lost, and so is its answer."""
+        batch = self.on_the_way.pop(0)
+        outcome = "lost"
+        if self.random.random() >= loses:
+            outcome = "not now" if self.random.random() < loses else self.leader.append(bytes(batch.data or b""))
+        if self.random.random() < loses:
+            outcome = "lost"
+        if outcome == "written":
+            self.queue.written(batch, 0, -1)
+        elif outcome == "out of order":
+            self.queue.out_of_sequence(batch, self.now)
+        elif outcome == "fenced":
+            self.queue.out_of_sequence(batch, self.now, is_fenced=True)
+        else:
+            self.queue.send_again(batch, self.now, is_uncertain=outcome == "lost")
+
+    def finish(self) -> None:
+        for _ in range(10_000):
+            self.send()
+            if not self.on_the_way:
+                break
+            self.answer(loses=0.0)
+        assert self.queue.is_empty
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_everything_is_written_once_and_in_order_though_requests_and_answers_are_lost(
+    loop: asyncio.AbstractEventLoop, seed: int
+) -> None:
+    sender = Sender(loop, seed)
+    for _ in range(200):
+        sender.add(sender.random.randrange(3))
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.3)
+    sender.finish()
+    assert sender.leader.values == list(sender.futures)
+    assert all(future.done() and future.exception() is None for future in sender.futures.values())
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_what_was_given_up_is_written_once_or_not_at_all_and_nothing_else_suffers(
+    loop: asyncio.AbstractEventLoop, seed: int
+) -> None:
+    sender = Sender(loop, seed)
+    for step in range(200):
+        sender.now = step * 0.1
+        sender.add(sender.random.randrange(3))
+        list(sender.queue.expire(sender.now))
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.6 if step % 50 < 25 else 0.1)
+    sender.finish()
+    numbers = [int(value) for value in sender.leader.values]
+    assert numbers == sorted(set(numbers)), "in order, and none twice"
+    for value, future in sender.futures.items():
+        error = future.exception()
+        if error is None:
+            assert value in sender.leader.values
+        else:
+            assert isinstance(error, DeliveryTimeoutError)
+            assert error.may_be_written or value not in sender.leader.values
+    assert any(future.exception() for future in sender.futures.values()) or seed, "some seed gives up something"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_goes_on_after_the_leader_has_lost_the_end_of_its_log(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+    sender = Sender(loop, seed)
+    for step in range(120):
+        sender.add(sender.random.randrange(3))
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.2)
+        if step == 60 and len(sender.leader.known) > 1:
+            # The last batch is gone from log and producer state, though it may have been acknowledged.
+            first, _, at = sender.leader.known.pop()
+            del sender.leader.values[at:]
+            sender.leader.last_sequence = (first - 1) & INT32_MAX
+    sender.finish()
+    numbers = [int(value) for value in sender.leader.values]
+    assert numbers == sorted(set(numbers))
+    assert all(future.exception() is None for future in sender.futures.values())
+
+
+def test_first_batch_of_an_epoch_goes_alone_and_what_is_sent_again_too(loop: asyncio.AbstractEventLoop) -> None:
+    sender = Sender(loop, 1)
+    sender.add(60)
+    sender.send()
+    assert len(sender.on_the_way) == 1, "a leader without state takes any sequence"
+    sender.answer(loses=0.0)
+    sender.send()
+    assert len(sender.on_the_way) == 5
+    first, second, *_ = sender.on_the_way
+    sender.queue.send_again(first, 0.0, is_uncertain=True)
+    sender.queue.send_again(second, 0.0, is_uncertain=True)
+    del sender.on_the_way[:2]
+    sender.send()
+    assert len(sender.on_the_way) == 3
+    while sender.on_the_way:
+        sender.queue.out_of_sequence(sender.on_the_way.pop(0), 0.0)
+    sender.send()
+    assert sender.on_the_way == [first]
+
+
+def test_a_new_epoch_needs_a_new_id_after_the_last_one(loop: asyncio.AbstractEventLoop) -> None:
+    sender = Sender(loop, 1)
+    sender.queue.identity = ProducerIdentity(7, PRODUCER_EPOCH_MAX)
+    sender.add(1)
+    sender.send()
+    sender.queue.out_of_sequence(sender.on_the_way.pop(), 0.0)
+    assert sender.queue.ready_at(0.0, is_flushing=False) is None
+    assert sender.queue.needs_identity
+    sender.queue.identity = ProducerIdentity(8, 0)
+    sender.send()
+    assert sender.on_the_way[0].identity == ProducerIdentity(8, 0)
+    assert sender.on_the_way[0].base_sequence == 0
+
+
+def test_sequences_wrap(loop: asyncio.AbstractEventLoop) -> None:
+    sender = Sender(loop, 1)
+    sender.queue._next_sequence = INT32_MAX - 1
+    sender.leader.epoch, sender.leader.last_sequence = 0, INT32_MAX - 2
+    sender.add(30)
+    sender.finish()
+    assert sender.leader.values == list(sender.futures)
+    assert sender.leader.last_sequence == 27
+
+
+def test_lingers_until_the_batch_is_full_or_old_or_flushed(loop: asyncio.AbstractEventLoop) -> None:
+    queue = PartitionQueue(PARTITION, ProducerSettings(linger_ms=50, idempotent=False, batch_bytes=500))
+    queue.append((0, None, b"x", ()), loop.create_future(), 1, 10.0)
+    assert queue.ready_at(10.0, is_flushing=False) == pytest.approx(10.05)
+    assert queue.ready_at(10.0, is_flushing=True) == 0.0
+    for _ in range(10):
+        queue.append((0, None, b"x" * 50, ()), loop.create_future(), 50, 10.0)
+    assert queue.ready_at(10.0, is_flushing=False) == 0.0, "the first batch is full"
+
+
+def test_halves_keep_order_and_futures(loop: asyncio.AbstractEventLoop) -> None:
+    settings = ProducerSettings(idempotent=False)
+    queue = PartitionQueue(PARTITION, settings)
+    futures = [loop.create_future() for _ in range(5)]
+    for number, future in enumerate(futures):
+        queue.append((0, None, b"%d" % number, ()), future, 10, 0.0)
+    batch = queue.take()
+    assert queue.split(batch)
+    first, second = queue.take(), queue.take()
+    assert [len(first.records), len(second.records)] == [2, 3]
+    assert first.size_bytes + second.size_bytes == 50
+    queue.written(second, 2, -1)
+    queue.written(first, 0, -1)
+    assert [future.result().offset for future in futures] == [0, 1, 2, 3, 4]
+    single = PartitionQueue(PARTITION, settings)
+    single.append((0, None, b"x", ()), loop.create_future(), 1, 0.0)
+    assert not single.split(single.take())
+
+
+def test_closing_fails_everything(loop: asyncio.AbstractEventLoop) -> None:
+    sender = Sender(loop, 1)
+    sender.add(30)
+    sender.send()
+    failed = sender.queue.fail_all(lambda: RuntimeError("closed"))
+    assert sum(len(batch.records) for batch in failed) == 30
+    assert all(isinstance(future.exception(), RuntimeError) for future in sender.futures.values())
+    assert sender.queue.is_empty

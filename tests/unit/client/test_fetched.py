@@ -1,0 +1,103 @@
+"""`barnabas.client.fetched`: which records of an answer a consumer sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.fetched import FetchedRecords
+from barnabas.client.records import TopicPartition
+from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
+from barnabas.wire.messages import FetchResponse
+from barnabas.wire.record_batch import assign_offset_and_epoch, read_batch_header
+from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.record_errors import CorruptRecordError
+
+PARTITION = TopicPartition("t", 0)
+
+
+def batch(base_offset: int, *values: bytes, producer_id: int | None = None, epoch: int = 0) -> bytearray:
+    builder = RecordBatchBuilder(base_offset=base_offset)
+    if producer_id is not None:
+        builder = RecordBatchBuilder(
+            base_offset=base_offset, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+    for number, value in enumerate(values):
+        builder.append(1_000 + number, None, value)
+    data = builder.build()
+    assign_offset_and_epoch(data, 0, base_offset, read_batch_header(data).length_bytes, epoch)
+    return data
+
+
+def marker(base_offset: int, producer_id: int, kind: ControlRecordType) -> bytearray:
+    return end_transaction_batch(
+        EndTransactionMarker(kind, 0),
+        timestamp_ms=1_000,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_offset=base_offset,
+        partition_leader_epoch=0,
+    )
+
+
+def fetched(
+    *batches: bytes | bytearray, offset: int = 0, aborted: list[tuple[int, int]] | None = None
+) -> FetchedRecords:
+    transactions = None
+    if aborted is not None:
+        transactions = [
+            FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first)
+            for producer_id, first in aborted
+        ]
+    return FetchedRecords(PARTITION, 0, offset, b"".join(batches), transactions, checks_crcs=True)
+
+
+def values(records: FetchedRecords, count: int = 100) -> list[bytes | None]:
+    return [record.value for record in records.take(count)]
+
+
+def test_gives_records_from_the_offset_asked_for_in_portions() -> None:
+    records = fetched(batch(0, b"a", b"b", b"c", epoch=2), batch(3, b"d", epoch=5), offset=1)
+    (first,) = records.take(1)
+    assert (first.value, first.offset, first.leader_epoch, first.timestamp_ms) == (b"b", 1, 2, 1_001)
+    assert (records.next_offset, records.offset_epoch) == (2, 2)
+    assert values(records) == [b"c", b"d"]
+    assert (records.next_offset, records.offset_epoch) == (4, 5)
+    assert records.take(1) == []
+
+
+def test_passes_over_a_batch_that_was_cut_off_at_the_end() -> None:
+    assert values(fetched(batch(0, b"a"), batch(1, b"b")[:-3])) == [b"a"]
+
+
+def test_a_damaged_batch_is_told_and_not_given() -> None:
+    damaged = batch(1, b"b")
+    damaged[-1] ^= 1
+    records = fetched(batch(0, b"a"), damaged)
+    assert values(records, 1) == [b"a"]
+    with pytest.raises(CorruptRecordError):
+        records.take(1)
+
+
+def test_control_batches_are_never_given_but_read_over() -> None:
+    records = fetched(batch(0, b"a", producer_id=1), marker(1, 1, ControlRecordType.COMMIT))
+    assert values(records) == [b"a"]
+    assert records.next_offset == 2
+
+
+def test_committed_records_only_where_that_is_asked_for() -> None:
+    data = [
+        batch(0, b"one", producer_id=1),
+        batch(1, b"two", producer_id=2),
+        batch(2, b"plain"),
+        marker(3, 1, ControlRecordType.ABORT),
+        batch(4, b"again", producer_id=1),
+        marker(5, 2, ControlRecordType.COMMIT),
+        marker(6, 1, ControlRecordType.COMMIT),
+    ]
+    everything = [b"one", b"two", b"plain", b"again"]
+    assert values(fetched(*data)) == everything
+    assert values(fetched(*data, aborted=[])) == everything
+    assert values(fetched(*data, aborted=[(1, 0)])) == [b"two", b"plain", b"again"]
+    records = fetched(*data, aborted=[(2, 1), (1, 0)])
+    assert values(records) == [b"plain", b"again"]
+    assert records.next_offset == 7

@@ -1,0 +1,50 @@
+"""`barnabas.client.partitioners`: the Java client's hash, and batches that stay together."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from random import Random
+
+import pytest
+
+from barnabas.client.partitioners import StickyPartitioner, murmur2, partition_of_key
+
+
+# Signed results of org.apache.kafka.common.utils.Utils.murmur2.
+@pytest.mark.parametrize(
+    ("data", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_the_java_clients(data: bytes, signed: int) -> None:
+    assert murmur2(data) == signed % 2**32
+
+
+def test_a_key_has_one_partition_and_keys_spread() -> None:
+    counts = Counter(partition_of_key(b"key %d" % number, 10) for number in range(10_000))
+    assert set(counts) == set(range(10))
+    assert min(counts.values()) > 800
+    assert partition_of_key(b"abc", 7) == 479470107 % 7
+
+
+def test_sticks_to_a_partition_for_about_a_batch_and_then_takes_another() -> None:
+    partitioner = StickyPartitioner(Random(1), 100)
+    chosen = [partitioner.choose([0, 1, 2], 30) for _ in range(400)]
+    runs = [chosen[place : place + 4] for place in range(0, 400, 4)]
+    assert all(len(set(run)) == 1 for run in runs)
+    assert all(one[0] != other[0] for one, other in itertools.pairwise(runs))
+    assert set(chosen) == {0, 1, 2}
+
+
+def test_leaves_a_partition_that_has_lost_its_leader() -> None:
+    partitioner = StickyPartitioner(Random(1), 1_000)
+    first = partitioner.choose([0, 1], 1)
+    assert partitioner.choose([1 - first], 1) == 1 - first
+    assert partitioner.choose([1 - first], 1) == 1 - first
