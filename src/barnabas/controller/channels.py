@@ -183,7 +183,12 @@ class _Channel:
                 self._wake = None
             request, put_at = self._queue.popleft()
             self.queue_time.update(round((self._loop.time() - put_at) * 1000))
-            self._on_response(request, await self._exchange(request))
+            response = await self._exchange(request)
+            try:
+                self._on_response(request, response)
+            except Exception:
+                # The next requests must reach the broker all the same.
+                self._logger.exception("Taking over the answer of broker %d failed", self._broker_id)
 
     async def _exchange(self, request: BrokerRequest) -> Message:
         """Sends the request until it is answered."""

@@ -285,9 +285,13 @@ class ShardRuntime(Generic[Content, Loader]):
         shard.advance(ShardEvent.RESIGNED)
         if shard.loading is not None:
             shard.loading.cancel()
-        if content is not None:
-            self._on_unloaded(shard, content)
-        shard.fail_appends()
+        try:
+            if content is not None:
+                self._on_unloaded(shard, content)
+        except Exception:
+            self._logger.exception("Giving up %s-%d failed", *shard.partition)
+        finally:
+            shard.fail_appends()
 
     async def _load(self, shard: Shard[Content]) -> None:
         started = self._loop.time()

@@ -21,6 +21,8 @@ from barnabas.wire.classes import Message
 from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
 
 LISTENER = "PLAINTEXT"
+REFUSED = 666
+"""The request whose answer cannot be taken over."""
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -65,8 +67,14 @@ class Fixture:
             timers=self.timers,
             logger=logging.getLogger("test"),
             metrics=self.metrics,
-            on_response=lambda request, _response: self.answered.append(cast("Any", request.message).controller_epoch),
+            on_response=self._take_over,
         )
+
+    def _take_over(self, request: BrokerRequest, _response: Message) -> None:
+        number = cast("Any", request.message).controller_epoch
+        if number == REFUSED:
+            raise RuntimeError("unforeseen")
+        self.answered.append(number)
 
     def connect(self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str) -> Connection:
         self.made.append(Connection((host, port, listener_name)))
@@ -131,6 +139,21 @@ def test_a_request_is_repeated_until_it_is_answered(run: Run) -> None:
         fixture.made[0].answer()
         await fixture.until(lambda: fixture.answered == [7])
         assert len(fixture.made) == 1
+        await fixture.channels.close_all()
+
+    run(scenario())
+
+
+def test_an_answer_that_cannot_be_taken_over_holds_up_no_later_request(run: Run) -> None:
+    async def scenario() -> None:
+        fixture = Fixture()
+        fixture.channels.open(broker())
+        for number in (REFUSED, 7):
+            fixture.send(number)
+        for _ in range(2):
+            await fixture.until(lambda: bool(fixture.made) and bool(fixture.made[0].waiting))
+            fixture.made[0].answer()
+        await fixture.until(lambda: fixture.answered == [7])
         await fixture.channels.close_all()
 
     run(scenario())

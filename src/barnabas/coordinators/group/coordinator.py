@@ -200,9 +200,14 @@ class GroupCoordinator:
             self._hosting.perform(hosted)
 
     def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> None:
-        for group_id, hosted in list(groups.items()):
-            self._groups.pop(group_id, None)
-            self._hosting.unload(hosted)
+        unloaded = list(groups.values())
+        for hosted in unloaded:
+            self._groups.pop(hosted.group.group_id, None)
+        for hosted in unloaded:
+            try:
+                self._hosting.unload(hosted)
+            except Exception:
+                self._manager_logger.exception("Unloading group %s failed", hosted.group.group_id)
 
     # Members.
 

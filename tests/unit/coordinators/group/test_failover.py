@@ -95,6 +95,23 @@ def test_parked_members_are_sent_to_the_next_coordinator(world: GroupWorld) -> N
     assert follower.sync_error in (ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def test_a_group_that_cannot_be_given_up_keeps_no_other_from_it(world: GroupWorld) -> None:
+    def fail(_response: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    first, second = TestMember(world), TestMember(world)
+    stable_group(world, first)
+    second.join_fully()  # parked, as a rebalance begins
+    member = world.group("g").members.get(second.member_id)
+    assert member is not None
+    world.group("g").members.park_join(member, fail)
+    world.log.holds_back = True
+    outcome = world.commit("g", {T0: 5}, generation=1, member_id=first.member_id)
+    world.resign("g")
+    assert outcome == [{T0: ErrorCode.NOT_COORDINATOR}]
+    assert first.heartbeat() is ErrorCode.NOT_COORDINATOR
+
+
 def test_commits_under_way_are_answered_when_the_coordinator_goes(world: GroupWorld) -> None:
     world.log.holds_back = True
     outcome = world.commit("g", {T0: 5})
