@@ -147,9 +147,10 @@ class FetchReader:
 
     def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
         """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""
-        if parameters.is_from_follower:
+        log = partition.readable_log(item.leader_epoch, leader_only=parameters.leader_only)
+        if parameters.follower_id >= 0 and parameters.follower_id not in partition.in_sync.by_id:
             partition.check_follower(parameters.follower_id, item.leader_epoch)
-        return partition.readable_log(item.leader_epoch, leader_only=parameters.leader_only)
+        return log
 
     def find_partition(self, item: FetchPartition) -> Partition | None:
         """The partition of an item, as far as it is here."""
@@ -159,7 +160,14 @@ class FetchReader:
             return None
 
     def available(self, parameters: FetchParameters, item: FetchPartition) -> int | None:
-        """How many bytes a parked fetch would get of a partition; None if it must be answered, whatever it gets."""
+        """How many bytes a parked fetch would get of a partition, or fewer if they are enough for it; None if it must
+        be answered, whatever it gets."""
+        known = item.watched
+        if known is not None and known.is_leader and known.leader_epoch == item.leader_epoch and known.log is not None:
+            # When it was parked, the reader's log was found to agree; and within its epoch a leader's log only grows.
+            behind = visible_end(known.log, parameters.isolation) - item.fetch_offset
+            if not behind or (behind > 0 and parameters.min_bytes <= 1):
+                return min(behind, 1)
         try:
             partition = self._partition(item)
             log = self.log(parameters, item, partition)

@@ -403,6 +403,9 @@ class Partition:
         Raises KafkaError with OFFSET_OUT_OF_RANGE where that cannot be told.
         """
         log = self._local_log()
+        is_in_range = log.log_start_offset <= fetch_offset <= log.log_end_offset
+        if is_in_range and last_fetched_epoch == log.leader_epochs.latest_epoch:
+            return None  # the last epoch ends where the log does
         end = log.end_offset_for_epoch(last_fetched_epoch)
         if end.end_offset == UNDEFINED_OFFSET or end.epoch == UNDEFINED_EPOCH:
             raise KafkaError(
