@@ -73,7 +73,9 @@ class BarnabasBroker:
         properties = directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
         command: list[str | Path] = [sys.executable, "-m", "barnabas.cli", "broker", properties]
-        self.process = ServerProcess(f"barnabas-{broker_id}", command, directory / "server.log")
+        # A shell that keeps Python from storing compiled modules would have every start compile them all.
+        environment = {"PYTHONDONTWRITEBYTECODE": ""}
+        self.process = ServerProcess(f"barnabas-{broker_id}", command, directory / "server.log", environment)
 
 
 class Cluster:
