@@ -122,22 +122,8 @@ class ReplicaManager:
         )
         self._reconsidering = Reconsidering(timers, settings.fetch_wait_max_ms)
         self._context = self._partition_context(logs)
-        self._fetchers = FetcherManager(
-            FetcherContext(
-                broker_id=broker_id,
-                broker_epoch=broker_epoch,
-                loop=host.loop,
-                timers=timers,
-                settings=settings,
-                protocol=protocol or FetchProtocol(),
-                connections=connections,
-                write_queue=log_manager.write_queue,
-                wake_ups=self._wake_ups,
-                logger=logs.logger("kafka.server.ReplicaFetcherThread"),
-            ),
-            settings.fetchers_per_leader,
-            metrics,
-        )
+        fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
+        self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = self._is_stopping = False
 
@@ -155,6 +141,27 @@ class ReplicaManager:
             failed_updates=self._metrics.failed_updates,
             logger=logs.logger("kafka.cluster.Partition"),
             state_changes=self._state_changes,
+        )
+
+    def _fetcher_context(
+        self,
+        timers: Timers,
+        logs: Logs,
+        broker_epoch: Callable[[], int],
+        protocol: FetchProtocol,
+        connections: LeaderConnections,
+    ) -> FetcherContext:
+        return FetcherContext(
+            broker_id=self._broker_id,
+            broker_epoch=broker_epoch,
+            loop=self._loop,
+            timers=timers,
+            settings=self._settings,
+            protocol=protocol,
+            connections=connections,
+            write_queue=self._log_manager.write_queue,
+            wake_ups=self._wake_ups,
+            logger=logs.logger("kafka.server.ReplicaFetcherThread"),
         )
 
     # Looking up.
