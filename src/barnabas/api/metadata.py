@@ -1,11 +1,14 @@
 """Metadata, 0 to 12: brokers, topics, leaders, from this broker's cache of them; any broker answers.
 
 Clients are told the addresses of the listener that they came in by. Missing topics are made, where the client and
-`auto.create.topics.enable` allow it. Left out: ACLs, so that everybody may do everything.
+`auto.create.topics.enable` allow it. A broker that no controller has told of the cluster yet has the client wait for
+that a while, where Kafka denies that its topics exist. Left out: ACLs, so that everybody may do everything.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -28,6 +31,8 @@ _OPERATIONS_SINCE: Final = 8
 _CLUSTER_OPERATIONS_UNTIL: Final = 10
 _TOPIC_IDS_SINCE: Final = 12
 """The fields are there since version 10, and were of no use until then."""
+TOLD_SECONDS_MAX: Final = 10.0
+"""How long a client waits for a broker that was not told of the cluster; then it is answered what there is."""
 
 
 class MetadataHandler:
@@ -42,14 +47,34 @@ class MetadataHandler:
         cluster_id: str,
         auto_creation: TopicCreation,
         auto_creation_enabled: Callable[[], bool],
+        told: asyncio.Future[None],
     ) -> None:
-        """`auto_creation_enabled` is asked for each request (`auto.create.topics.enable`)."""
+        """`auto_creation_enabled` is asked for each request (`auto.create.topics.enable`); `told` is done when a
+        controller has told this broker of the cluster.
+        """
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._auto_creation = auto_creation
         self._auto_creation_enabled = auto_creation_enabled
+        self._told = told
 
     def handle(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+        if self._told.done():
+            return self._answer(context, request)
+        # It waits for the controller, and not for work of this broker: that would hold the controller back, too.
+        context.park()
+        return self._answer_when_told(context, request)
+
+    async def _answer_when_told(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS_MAX):
+                await asyncio.shield(self._told)
+        answer = self._answer(context, request)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _answer(
         self, context: RequestContext, request: MetadataRequest
     ) -> MetadataResponse | Awaitable[MetadataResponse]:
         version = context.api_version

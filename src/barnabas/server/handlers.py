@@ -154,6 +154,7 @@ class Handlers:
                 cluster_id,
                 self.auto_topic_creation,
                 lambda: configs.values["auto.create.topics.enable"],
+                rooms.told_of_cluster,
             ),
             DescribeClusterHandler(rooms.metadata_cache, cluster_id),
         ]

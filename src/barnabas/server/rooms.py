@@ -84,6 +84,8 @@ class Rooms:
         )
         self.metadata_cache = MetadataCache(identity.broker_id, logs.logger("state.change.logger"))
         self.metadata_cache.add_listener(self._metadata_changed)
+        self.told_of_cluster: asyncio.Future[None] = host.loop.create_future()
+        """Done when a controller has told this broker what there is."""
         self.registration = Registration(
             session, identity.broker_id, payload, host.loop, logs.logger("kafka.zk.KafkaZkClient")
         )
@@ -257,6 +259,8 @@ class Rooms:
         self.alter_partition_channel.close()
 
     def _metadata_changed(self, change: MetadataChange) -> None:
+        if not self.told_of_cluster.done():
+            self.told_of_cluster.set_result(None)
         self.coordinators.metadata_changed(change)
         gone = {partition.topic for partition in change.deleted} - change.image.topics.keys()
         if gone:

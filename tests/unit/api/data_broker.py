@@ -118,6 +118,7 @@ class DataBroker:
         )
         self.log_manager.on_directory_offline = self.replicas.log_directory_failed
         self.creation = Creation()
+        self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
         self._add_handlers(host)
@@ -148,7 +149,7 @@ class DataBroker:
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, calls.logger),
             OffsetForLeaderEpochHandler(replicas),
-            MetadataHandler(metadata, CLUSTER_ID, self.creation, lambda: self.creation.enabled),
+            MetadataHandler(metadata, CLUSTER_ID, self.creation, lambda: self.creation.enabled, self.told),
             DescribeClusterHandler(metadata, CLUSTER_ID),
             DeleteRecordsHandler(deletions, metadata),
             DescribeProducersHandler(replicas, metadata),
@@ -156,10 +157,12 @@ class DataBroker:
         ):
             calls.registry.add(handler)
 
-    async def start(self) -> None:
+    async def start(self, *, is_told: bool) -> None:
         self.log_manager.open_directories()
         await self.log_manager.load(lambda _: LogConfig())
         self.tell_metadata({})
+        if is_told:
+            self.told.set_result(None)
 
     async def stop(self) -> None:
         await self.calls.dispatcher.close()
@@ -282,10 +285,10 @@ class DataBroker:
 
 
 @asynccontextmanager
-async def data_broker(host: Host, *directories: str) -> AsyncIterator[DataBroker]:
+async def data_broker(host: Host, *directories: str, is_told: bool = True) -> AsyncIterator[DataBroker]:
     """Runs until the block ends."""
     broker = DataBroker(host, directories)
-    await broker.start()
+    await broker.start(is_told=is_told)
     try:
         yield broker
     finally:

@@ -30,9 +30,14 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 NOT_ASKED = -(2**31)
 
 
-def scenario(run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]]) -> None:
+def scenario(
+    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], *, is_told: bool = True
+) -> None:
     async def main() -> None:
-        async with real_host("test", asyncio.get_running_loop()) as host, data_broker(host, str(path)) as broker:
+        async with (
+            real_host("test", asyncio.get_running_loop()) as host,
+            data_broker(host, str(path), is_told=is_told) as broker,
+        ):
             await body(broker)
 
     run(main())
@@ -40,6 +45,37 @@ def scenario(run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, A
 
 def by_name(*names: str) -> list[MetadataRequest.MetadataRequestTopic]:
     return [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+
+
+def test_metadata_waits_until_a_controller_has_told_of_the_cluster(run: Run, tmp_path: Path) -> None:
+    """A client that was told that its topic does not exist would give up, by a broker that only does not know yet."""
+
+    async def body(broker: DataBroker) -> None:
+        caller = broker.connect()
+        asked = asyncio.ensure_future(caller.call(MetadataRequest(topics=by_name("flights")), 9))
+        done, _ = await asyncio.wait([asked], timeout=0.05)
+        assert not done
+        broker.lead("flights")
+        broker.told.set_result(None)
+        (topic,) = (await asked).topics
+        assert (topic.name, topic.error_code, len(topic.partitions)) == ("flights", ErrorCode.NONE, 1)
+        assert broker.creation.asked == []
+
+    scenario(run, tmp_path, body, is_told=False)
+
+
+def test_metadata_does_not_wait_for_a_controller_for_ever(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.api.metadata.TOLD_SECONDS_MAX", 0.01)
+
+    async def body(broker: DataBroker) -> None:
+        for enabled, code in ((False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (True, ErrorCode.LEADER_NOT_AVAILABLE)):
+            broker.creation.enabled = enabled
+            response = await broker.connect().call(MetadataRequest(topics=by_name("flights")), 9)
+            assert response.topics[0].error_code == code
+
+    scenario(run, tmp_path, body, is_told=False)
 
 
 @pytest.mark.parametrize("version", range(13))
@@ -93,7 +129,7 @@ def test_metadata_by_topic_id(run: Run, tmp_path: Path) -> None:
         assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
         assert broker.creation.asked == []
 
-    scenario(run, tmp_path, body)
+    scenario(run, tmp_path, body, is_told=False)
 
 
 def test_metadata_makes_missing_topics_where_all_agree(run: Run, tmp_path: Path) -> None:
