@@ -70,6 +70,7 @@ class LocalLog:
         self._metadata_is_written = loaded.has_metadata_file
         self._epochs_changed = loaded.epochs_changed
         self._truncations = 0
+        self._last_flush: asyncio.Task[None] | None = None
         self._complete_end_offset = loaded.complete_end_offset
         self._tasks: set[asyncio.Task[Any]] = set()
         self.config = config
@@ -218,8 +219,9 @@ class LocalLog:
     async def flush(self, up_to: int | None = None) -> None:
         """Makes durable what lies below `up_to` (all of it where that is None), and moves the recovery point there.
 
-        Invariants: the recovery point moves only after the sync, and not past a truncation that came meanwhile; the
-        epochs that begin below it are in their checkpoint before it moves, since a recovery reads only what is above.
+        Invariants: the recovery point moves only after this sync and those that were begun before it, and not past a
+        truncation that came meanwhile; the epochs that begin below it are in their checkpoint before it moves, since a
+        recovery reads only what is above.
         Raises KafkaError when the disk fails: a sync that failed is never tried again, the directory is given up.
         """
         self._check_online()
@@ -232,10 +234,13 @@ class LocalLog:
         except OSError as error:
             raise self._storage_failed(error) from error
         started = self._services.host.loop.time()
+        flush = self._last_flush = self._start(self._flush_after(self._last_flush, work, pinned))
         try:
-            await asyncio.shield(self._start(self._perform_flush(work, pinned)))
+            await asyncio.shield(flush)
         except OSError as error:
             raise self._storage_failed(error) from error
+        if self.is_offline:  # the one before has failed
+            self._check_online()
         self._services.flush_timing.update(round((self._services.host.loop.time() - started) * 1000))
         self.last_flush_ms = self._time_ms()
         if truncations == self._truncations and end_offset > self.recovery_point:
@@ -266,6 +271,14 @@ class LocalLog:
             segment.pin()
         path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
         return FlushWork(tuple(descriptors), tuple(directories), path, epochs), pinned
+
+    async def _flush_after(self, earlier: asyncio.Task[None] | None, work: FlushWork, pinned: list[Segment]) -> None:
+        """Ends after the flush before it, which has taken what this one did not find any more, and which may have had
+        to wait longer for a place off the loop.
+        """
+        await self._perform_flush(work, pinned)
+        if earlier is not None and not earlier.done():
+            await asyncio.wait([earlier])
 
     async def _perform_flush(self, work: FlushWork, pinned: list[Segment]) -> None:
         try:

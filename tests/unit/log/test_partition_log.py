@@ -462,6 +462,35 @@ def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
     with_broker(main, is_clean=False)
 
 
+def test_a_flush_counts_no_sooner_than_those_before_it(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one has taken the segments that have rolled, and may wait longer for a place off the loop."""
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        log.append_as_leader(records(b"one"), 0)
+        perform, may_end = PartitionLog._perform_flush, asyncio.Event()
+
+        async def perform_late(self: PartitionLog, *work: Any) -> None:
+            monkeypatch.setattr(PartitionLog, "_perform_flush", perform)
+            await may_end.wait()
+            await perform(self, *work)
+
+        monkeypatch.setattr(PartitionLog, "_perform_flush", perform_late)
+        first = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0.01)
+        log.append_as_leader(records(b"two"), 0)
+        second = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0.05)
+        assert (second.done(), log.recovery_point) == (False, 0)
+        may_end.set()
+        await asyncio.gather(first, second)
+        assert log.recovery_point == 2
+
+    with_broker(main)
+
+
 def test_flush_messages_delays_the_acknowledgement_until_the_sync(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
         log = broker.log()
