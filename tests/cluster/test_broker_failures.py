@@ -77,7 +77,12 @@ def any_port(cluster: BrokerCluster) -> int:
 def progress(workload: Workload, records: int) -> None:
     """Waits until so many more records are acknowledged."""
     target = workload.acknowledged_count + records
-    wait_until(lambda: workload.acknowledged_count >= target, f"{records} more acknowledged", RECOVERY_SECONDS)
+    wait_until(
+        lambda: workload.acknowledged_count >= target or workload.failures,
+        f"{records} more acknowledged",
+        RECOVERY_SECONDS,
+    )
+    assert not workload.failures, workload.failures[:3]
 
 
 def wait_until_led(cluster: BrokerCluster, topic: str, partitions: int) -> None:

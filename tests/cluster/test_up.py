@@ -113,7 +113,14 @@ def produce(bootstrap_servers: str) -> None:
 def consume_by_confluent(bootstrap_servers: str, group: str) -> list[int]:
     """In a group, until everything is there; commits."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            # A coordinator that is killed right after a member has left may take that with it: it expires then.
+            "session.timeout.ms": 6_000,
+            "log_level": 0,
+        }
     )
     consumer.subscribe([TOPIC])
     found: list[int] = []

@@ -64,6 +64,11 @@ class Workload:
         return sum(len(found) for each in self._acknowledged.values() for found in list(each.sequences.values()))
 
     @property
+    def failures(self) -> list[str]:
+        """Records that were refused for good, or given up."""
+        return [failure for each in self._acknowledged.values() for failure in list(each.failures)]
+
+    @property
     def consumed_count(self) -> int:
         """How many records the group has seen so far."""
         return sum(map(len, self._consumed))
@@ -77,8 +82,7 @@ class Workload:
         for thread in self._threads:
             thread.join(FLUSH_SECONDS + 30)
             assert not thread.is_alive(), f"{thread.name} did not end"
-        failures = [failure for each in self._acknowledged.values() for failure in each.failures]
-        assert not failures, f"{len(failures)} records failed: {failures[:3]}"
+        assert not self.failures, f"{len(self.failures)} records failed: {self.failures[:3]}"
         found = self._read_everything()
         self._wait_for_group({(partition, value) for partition, values in found.items() for value in values})
         self._check_committed()
@@ -133,6 +137,9 @@ class Workload:
                         break
                     except BufferError:
                         producer.poll(0.1)
+                    except KafkaException as error:
+                        told.failures.append(f"{partition}/{sequence} was not even taken: {error}")
+                        return
             producer.poll(0)
             self._stopping.wait(PAUSE_SECONDS)
         left = producer.flush(FLUSH_SECONDS)
