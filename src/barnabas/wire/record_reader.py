@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas.wire.compression import Buffer
 from barnabas.wire.record_errors import InvalidRecordError
+from barnabas.wire.record_runs import RUN_MIN, run_like
 from barnabas.wire.records import NO_OFFSET, NO_TIMESTAMP, Header, Record, RecordEntry
 
 _INT64_MAX: Final = (1 << 63) - 1
@@ -22,6 +23,8 @@ _COPIED_BYTES_PER_RECORD_MAX: Final = 2_048
 """Records of at most so many bytes on average are scanned in a copy as `bytes`, of which an index is so much cheaper
 than of a memoryview that the copy pays.
 """
+_VAIN_RUNS_MAX: Final = 3
+"""Runs of like records that are looked for in vain before a batch counts as one without them."""
 _new_scan: Final = tuple.__new__
 
 
@@ -220,21 +223,70 @@ def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> Rec
     return _scan_any(data, record_count, base_timestamp_ms) if scan is None else scan
 
 
+# Position, largest and smallest timestamp delta, the offset delta of the first with the largest, whether all have keys.
+_Part = tuple[int, int, int, int, bool]
+
+
 def _scan_usual(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan | None:
     """`scan_records` for what producers send: the offset deltas are 0, 1, 2, ... Returns None, or raises IndexError or
     InvalidRecordError, where the records are unusual, whether or not they are wrong.
+    """
+    no_timestamp_delta = NO_TIMESTAMP - base_timestamp_ms
+    if record_count > RUN_MIN and type(data) is bytes:
+        part = _scan_with_runs(data, record_count, no_timestamp_delta)
+    else:
+        part = _scan_part(data, 0, 0, record_count, no_timestamp_delta)
+    if part is None or part[0] != len(data):
+        return None
+    _, max_delta, min_delta, offset_of_max, has_all_keys = part
+    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys)
+
+
+def _scan_with_runs(data: bytes, record_count: int, no_timestamp_delta: int) -> _Part | None:
+    """`_scan_part` of all records, of which those that are like one before them are checked by columns."""
+    position = number = 0
+    max_delta, min_delta = -_BEYOND_INT64, _BEYOND_INT64
+    offset_of_max = NO_OFFSET
+    has_all_keys = True
+    runs_left = _VAIN_RUNS_MAX
+    while number < record_count:
+        has_runs = runs_left > 0 and record_count - number > RUN_MIN
+        stop = number + 1 if has_runs else record_count
+        part = _scan_part(data, position, number, stop, no_timestamp_delta)
+        if part is None:
+            return None
+        begin, number = position, stop
+        position, part_max, part_min, part_offset_of_max, part_has_all_keys = part
+        has_all_keys = has_all_keys and part_has_all_keys
+        if part_max > max_delta:
+            max_delta, offset_of_max = part_max, part_offset_of_max
+        min_delta = min(min_delta, part_min)
+        if not has_runs:
+            continue
+        run = run_like(data, begin, position, number, record_count - number, no_timestamp_delta)
+        if not run.records:
+            runs_left -= 1
+        elif run.max_delta is not None:
+            if run.max_delta > max_delta:
+                max_delta, offset_of_max = run.max_delta, run.number_of_max
+            min_delta = min(min_delta, run.min_delta)
+        position += run.records * (position - begin)
+        number += run.records
+    return position, max_delta, min_delta, offset_of_max, has_all_keys
+
+
+def _scan_part(data: Buffer, position: int, number: int, stop: int, no_timestamp_delta: int) -> _Part | None:
+    """The records from `number`, at `position`, to `stop`; None, or an error, where they are unusual.
 
     Varints of two bytes are read in place. Record lengths and offset deltas are compared as they are encoded, which is
     twice the value, so that a negative one, being odd, equals nothing. A timestamp that is the one before again is
     passed over.
     """
-    position = 0
     max_delta, min_delta = -_BEYOND_INT64, _BEYOND_INT64
     offset_of_max = NO_OFFSET
     has_all_keys = True
-    no_timestamp_delta = NO_TIMESTAMP - base_timestamp_ms
     encoded_before = -1
-    for expected in range(0, record_count << 1, 2):
+    for expected in range(number << 1, stop << 1, 2):
         length = data[position]
         position += 1
         if length > 0x7F:
@@ -298,8 +350,7 @@ def _scan_usual(data: Buffer, record_count: int, base_timestamp_ms: int) -> Reco
             position += 1
         if position - start << 1 != length:
             return None
-    is_whole = position == len(data)
-    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys) if is_whole else None
+    return position, max_delta, min_delta, offset_of_max, has_all_keys
 
 
 def _scan_any(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan:
