@@ -108,10 +108,7 @@ class ReplicaManager:
             Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
         )
         self._wake_ups = WakeUps(tick, self._purgatories, self._logger)
-        self._metrics = ReplicaMetrics(
-            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
-        )
-        self._metrics.add_purgatories(self._purgatories)
+        self._metrics = self._replica_metrics(metrics, host)
         self._alter_partition = AlterPartitionManager(
             broker_id,
             alter_partition,
@@ -126,6 +123,13 @@ class ReplicaManager:
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = self._is_stopping = False
+
+    def _replica_metrics(self, metrics: MetricsRegistry, host: Host) -> ReplicaMetrics:
+        found = ReplicaMetrics(
+            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
+        )
+        found.add_purgatories(self._purgatories)
+        return found
 
     def _partition_context(self, logs: Logs) -> PartitionContext:
         return PartitionContext(
