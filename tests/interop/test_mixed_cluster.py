@@ -37,7 +37,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic, delete_topic
 
 # Longer than the time after which a follower lags: that must show in the ISR before the session is over.
-OVERRIDES: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
+OVERRIDES: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 9_000}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_ASSIGNMENT: Final = ((1, 11, 2), (11, 1, 12), (2, 12, 1), (12, 2, 11))
 PROVOKED_COMPLAINTS: Final = ("due to stale broker epoch 0 for broker", "Out of order sequence number for producer")
@@ -233,6 +233,23 @@ def test_replicas_of_both_kinds_are_equal_byte_for_byte(cluster: MixedCluster) -
         assert len(segments) > 100_000
 
 
+def test_followers_of_both_kinds_fetch_in_sessions_at_leaders_of_both_kinds(cluster: MixedCluster) -> None:
+    create_assigned_topic(cluster, "sessions", [(1, 11, 2, 12), (11, 1, 12, 2)])
+
+    def write() -> None:
+        answers = [produce(cluster, "sessions", batch(["value"]), partition=index) for index in (0, 1)]
+        assert [answer.error_code for answer in answers] == [0, 0]
+
+    # The three followers of each have fetched this; sessions of fetchers that ended stay until there is no room.
+    write()
+    before = {leader: cluster.fetch_session_count(leader) for leader in (1, 11)}
+    for _ in range(10):
+        write()
+    # All of it was fetched three times, by requests that went on with the sessions that there were.
+    assert before == {leader: cluster.fetch_session_count(leader) for leader in (1, 11)}
+    assert min(before.values()) >= 3
+
+
 @KINDS
 def test_a_leader_that_comes_back_truncates_what_no_other_had(cluster: MixedCluster, kind: Kind) -> None:
     """The leader is of `kind`, the follower, which leads next, of the other; the controller is the leader's fellow."""
@@ -256,6 +273,23 @@ def test_a_leader_that_comes_back_truncates_what_no_other_had(cluster: MixedClus
     segments = wait_until_equal(cluster, topic, 0, (first, second))
     assert (segments.count(b"both"), segments.count(b"kept")) == (10, 3)
     assert segments.count(b"lost") == answer.base_offset - 10
+
+
+@KINDS
+def test_a_broker_goes_on_where_one_of_the_other_kind_stopped(cluster: MixedCluster, kind: Kind) -> None:
+    """With its id, on its log directory; and back."""
+    broker_id, other = IDS[kind][0], IDS[kind.other][1]
+    topic = f"exchanged-{kind.value}"
+    create_assigned_topic(cluster, topic, [(broker_id, other)])
+    for values in (["first"] * 20, ["second"] * 20):
+        assert produce(cluster, topic, batch(values)).error_code == 0
+    with cluster.exchanged(broker_id):
+        cluster.wait_until_whole(topic)
+        assert produce(cluster, topic, batch(["third"] * 20)).base_offset == 40
+        wait_until_equal(cluster, topic, 0, (broker_id, other))
+    cluster.wait_until_whole(topic)
+    assert produce(cluster, topic, batch(["fourth"])).base_offset == 60
+    wait_until_equal(cluster, topic, 0, (broker_id, other))
 
 
 @KINDS

@@ -13,9 +13,12 @@ from typing import Final
 
 import pytest
 
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import DeleteTopicsRequest
 from tests.support.mixed_cluster import IDS, Kind, MixedCluster, kind_of, mixed_cluster
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import create_topic
+from tests.support.wire_calls import call, create_topic
 from tests.support.workload import Workload
 
 PARTITIONS: Final = 8
@@ -56,6 +59,18 @@ def wait_until_led_without(cluster: MixedCluster, broker_id: int) -> None:
         assert cluster.leader(TOPIC, partition) != broker_id
 
 
+def wait_until_led_without_sleeper(cluster: MixedCluster, broker_id: int) -> None:
+    """Waits until the session of the sleeping broker is over, and others lead what it led."""
+
+    def is_over() -> bool:
+        states = [cluster.partition_state(TOPIC, partition) for partition in range(PARTITIONS)]
+        return broker_id not in {state["leader"] for state in states} and str(broker_id) not in cluster.children(
+            "/brokers/ids"
+        )
+
+    wait_until(is_over, f"others lead than {broker_id}", PATIENCE_SECONDS, cluster.log_tails)
+
+
 def restart(cluster: MixedCluster, workload: Workload, broker_id: int) -> None:
     progress(workload)
     cluster.brokers[broker_id].start()
@@ -83,15 +98,32 @@ def test_loses_nothing_when_controllers_of_one_kind_are_succeeded_by_the_other(
 
 
 @pytest.mark.timeout(300)
-def test_loses_nothing_when_leaders_of_one_kind_die_under_a_controller_of_the_other(
+def test_loses_nothing_when_brokers_of_one_kind_die_or_sleep_under_a_controller_of_the_other(
     oracle_jars: Path, tmp_path: Path
 ) -> None:
     with cluster_under_load(tmp_path, "zookeeper") as (cluster, workload):
         for kind in Kind:
-            dying, controller = IDS[kind][0], IDS[kind.other][1]
+            victim, controller = IDS[kind][0], IDS[kind.other][1]
             cluster.move_controller(controller)
+            doomed = f"doomed-{kind.value}"
+            create_topic(cluster.port(controller), doomed, 4, 4)
+            cluster.wait_until_whole(doomed)
             progress(workload)
-            cluster.brokers[dying].kill()
-            wait_until_led_without(cluster, dying)
+            cluster.brokers[victim].kill()
+            wait_until_led_without(cluster, victim)
+            # A topic of which the dead one has replicas is deleted for good when it is back.
+            request = DeleteTopicsRequest(topic_names=[doomed], timeout_ms=0)
+            (answer,) = call(cluster.port(controller), ApiKey.DELETE_TOPICS, 4, request).responses
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            progress(workload)
+            assert cluster.children("/admin/delete_topics") == [doomed]
+            cluster.brokers[victim].start()
+            wait_until(lambda: not cluster.children("/admin/delete_topics"), "it is deleted", PATIENCE_SECONDS)
+            cluster.wait_until_whole(TOPIC)
+            epoch = cluster.broker_epoch(victim)
+            with cluster.suspended(victim):
+                wait_until_led_without_sleeper(cluster, victim)
+                progress(workload)
+            wait_until(lambda: cluster.broker_epoch(victim) > epoch, "it is registered again", PATIENCE_SECONDS)  # noqa: B023
+            cluster.wait_until_whole(TOPIC)
             assert cluster.controller() == controller
-            restart(cluster, workload, dying)

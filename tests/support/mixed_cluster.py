@@ -9,6 +9,7 @@ import contextlib
 import enum
 import json
 import re
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,10 @@ from typing import Any, Final
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import MetadataRequest
 from tests.support import raw_zookeeper as raw
-from tests.support.apache_kafka import ApacheKafkaBroker
+from tests.support.apache_kafka import SMALL_HEAP_OPTIONS, ApacheKafkaBroker, run_tool
 from tests.support.broker_process import ZOOKEEPER_TICK_MS, BrokerProcess
 from tests.support.embedded_coordinator import EmbeddedCoordinator
+from tests.support.ports import free_port
 from tests.support.raw_zookeeper import Operation, RawSession
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, metadata
@@ -28,6 +30,14 @@ PATIENCE_SECONDS: Final = 60.0
 SESSION_TIMEOUT_MS: Final = 3_000
 LAG_TIME_MAX_MS: Final = 2_000
 METADATA_VERSION: Final = 12
+_JMX_OPTIONS: Final = (
+    "-Dcom.sun.management.jmxremote.port={0}",
+    "-Dcom.sun.management.jmxremote.rmi.port={0}",
+    "-Dcom.sun.management.jmxremote.host=127.0.0.1",
+    "-Djava.rmi.server.hostname=127.0.0.1",
+    "-Dcom.sun.management.jmxremote.authenticate=false",
+    "-Dcom.sun.management.jmxremote.ssl=false",
+)
 OVERRIDES: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "default.replication.factor": 3,
@@ -48,10 +58,16 @@ EXPECTED_COMPLAINTS: Final = (
     r"Controller \d+'s connection to broker .* was unsuccessful",
     r"Error in response for fetch request .*java\.(io\.IOException: Connection to|net\.)",
     r"Controller \d+ epoch \d+ fails to send request .*Reconnecting to broker",
+    r"Controller \d+ fails to send a request to broker .*java\.lang\.InterruptedException",
     r"No connection to 127\.0\.0\.1:\d+: ",
     r"Fetching from broker \d+ at .* failed: (no connection to|the connection with|no answer)",
     r"Controller \d+ fails to send [A-Z_]+ to broker \d+: (no connection to|the connection with)",
     r"Broker \d+ is registered already, by session",
+    # A broker was suspended for longer than its session.
+    r"Session 0x[0-9a-f]+ is over \(expired\)",
+    r"Unable to reconnect to ZooKeeper service, session 0x[0-9a-f]+ has expired",
+    r"Client session timed out, have not heard from server in",
+    r"Session 0x[0-9a-f]+ for server .*, Closing socket connection\. Attempting reconnect",
     # A follower hears of a new leader epoch after the leader, and of a new topic before it; a new leader's high
     # watermark is that of its last fetch, which may be behind that of another follower.
     r"Partition \S+ marked as failed",
@@ -104,11 +120,21 @@ class MixedCluster:
             if coordinator == "embedded"
             else ZooKeeperServer(directory / "coordinator")
         )
+        # Prometheus' or JMX, by the kind that runs.
+        self._metrics_ports = {broker_id: free_port() for broker_id in ALL_IDS}
         self.brokers: dict[int, BrokerProcess | ApacheKafkaBroker] = {}
-        for ids in IDS.values():
+        self._data_directories: dict[int, Path] = {}
+        self._overrides: dict[int, Mapping[str, object]] = {}
+        self._log_files: list[tuple[int, Path]] = []
+        for kind, ids in IDS.items():
             of_second = {**(overrides or {}), **(overrides_of_second or {})}
             for broker_id, own in zip(ids, (overrides or {}, of_second), strict=True):
-                self.brokers[broker_id] = self._broker(directory / str(broker_id), broker_id, {**OVERRIDES, **own})
+                self._overrides[broker_id] = {**OVERRIDES, **own}
+                broker = self._broker(directory / str(broker_id), broker_id, kind, self._overrides[broker_id])
+                self.brokers[broker_id] = broker
+                self._data_directories[broker_id] = (
+                    broker.log_directory if isinstance(broker, ApacheKafkaBroker) else broker.directory / "data"
+                )
 
     @property
     def bootstrap_servers(self) -> str:
@@ -137,8 +163,25 @@ class MixedCluster:
 
     def data_directory(self, broker_id: int) -> Path:
         """Its one `log.dirs`."""
-        broker = self.brokers[broker_id]
-        return broker.log_directory if isinstance(broker, ApacheKafkaBroker) else broker.directory / "data"
+        return self._data_directories[broker_id]
+
+    @contextlib.contextmanager
+    def exchanged(self, broker_id: int) -> Iterator[None]:
+        """Inside the block, a broker of the other kind goes on with the id and the log directory of this one.
+
+        Both are stopped and started in order: by SIGTERM, and until they serve.
+        """
+        first = self.brokers[broker_id]
+        overrides = {**self._overrides[broker_id], "log.dirs": self.data_directory(broker_id)}
+        second = self._broker(
+            first.directory.with_name(f"{broker_id}-exchanged"), broker_id, kind_of(broker_id).other, overrides
+        )
+        for before, after in ((first, second), (second, first)):
+            before.stop()
+            self.brokers[broker_id] = after
+            after.start()
+            if after is second:
+                yield
 
     # ---- the controller
 
@@ -202,10 +245,10 @@ class MixedCluster:
         return None if reply.error else json.loads(reply.body[0])
 
     def broker_epoch(self, broker_id: int) -> int:
-        """The transaction that registered the broker."""
+        """The transaction that registered the broker; -1 while it is not."""
         with self._session() as session:
             reply = session.call(raw.read(Operation.EXISTS, f"/brokers/ids/{broker_id}"))
-        return int(reply.body.czxid)
+        return -1 if reply.error else int(reply.body.czxid)
 
     def children(self, path: str) -> list[str]:
         """Sorted; none when there is no such znode."""
@@ -275,6 +318,25 @@ class MixedCluster:
 
         return wait_until(found, f"{topic}-{partition} has a leader", PATIENCE_SECONDS, self.log_tails)
 
+    # ---- metrics
+
+    def fetch_session_count(self, broker_id: int) -> int:
+        """How many incremental fetch sessions (KIP-227) the broker keeps, of followers and of clients."""
+        if kind_of(broker_id) is Kind.BARNABAS:
+            url = f"http://127.0.0.1:{self._metrics_ports[broker_id]}/metrics"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                found = re.search(
+                    r"^kafka_server_fetchsessioncache_numincrementalfetchsessions (\S+)$",
+                    answer.read().decode(),
+                    re.MULTILINE,
+                )
+            assert found is not None
+            return int(float(found[1]))
+        url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self._metrics_ports[broker_id]}/jmxrmi"
+        bean = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions"
+        rows = run_tool("org.apache.kafka.tools.JmxTool", ["--jmx-url", url, "--object-name", bean, "--one-time"])
+        return int(rows.split()[-1].split(",")[1])
+
     # ---- logs
 
     def unexpected_complaints(self, *provoked: str) -> list[str]:
@@ -285,8 +347,8 @@ class MixedCluster:
         expected = re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
         return [
             f"{broker_id}: {complaint[:2_000]}"
-            for broker_id in self.brokers
-            for complaint in self._complaints(broker_id)
+            for broker_id, path in self._log_files
+            for complaint in _complaints(path)
             if not expected.search(complaint)
         ]
 
@@ -296,25 +358,19 @@ class MixedCluster:
             for broker in self.brokers.values()
         )
 
-    def _complaints(self, broker_id: int) -> Iterator[str]:
-        """Warnings and errors, each with the lines that belong to it."""
-        broker = self.brokers[broker_id]
-        path = broker.directory / "server.log" if isinstance(broker, ApacheKafkaBroker) else broker.log_path
-        complaint: list[str] = []
-        for line in [*path.read_text("utf-8", "replace").splitlines(), None]:
-            start = None if line is None else _LOG_LINE.match(line)
-            if complaint and (line is None or start is not None):
-                yield "\n".join(complaint)
-                complaint.clear()
-            if line is not None and (complaint or (start is not None and start["level"] not in _HARMLESS_LEVELS)):
-                complaint.append(line)
-
     def _broker(
-        self, directory: Path, broker_id: int, overrides: Mapping[str, object]
+        self, directory: Path, broker_id: int, kind: Kind, overrides: Mapping[str, object]
     ) -> BrokerProcess | ApacheKafkaBroker:
-        if kind_of(broker_id) is Kind.BARNABAS:
-            return BrokerProcess(directory, broker_id, self.coordinator.address, overrides=overrides)
-        return ApacheKafkaBroker(directory, self.coordinator.address, broker_id, overrides=overrides)
+        address, port = self.coordinator.address, self._metrics_ports[broker_id]
+        if kind is Kind.BARNABAS:
+            metrics = {"barnabas.metrics.port": port}
+            ours = BrokerProcess(directory, broker_id, address, overrides={**overrides, **metrics})
+            self._log_files.append((broker_id, ours.log_path))
+            return ours
+        java_options = (*SMALL_HEAP_OPTIONS, *(option.format(port) for option in _JMX_OPTIONS))
+        theirs = ApacheKafkaBroker(directory, address, broker_id, overrides=overrides, java_options=java_options)
+        self._log_files.append((broker_id, theirs.directory / "server.log"))
+        return theirs
 
     def _all_know_all(self) -> bool:
         return all(
@@ -330,6 +386,18 @@ class MixedCluster:
             session.close()
         finally:
             session.drop()
+
+
+def _complaints(path: Path) -> Iterator[str]:
+    """Warnings and errors in a log, each with the lines that belong to it; none where there is no such file."""
+    complaint: list[str] = []
+    for line in [*(path.read_text("utf-8", "replace").splitlines() if path.exists() else ()), None]:
+        start = None if line is None else _LOG_LINE.match(line)
+        if complaint and (line is None or start is not None):
+            yield "\n".join(complaint)
+            complaint.clear()
+        if line is not None and (complaint or (start is not None and start["level"] not in _HARMLESS_LEVELS)):
+            complaint.append(line)
 
 
 def _topic_view(topic: Any) -> Any:
