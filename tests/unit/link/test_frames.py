@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.link.buffers import SMALL_BYTES, BufferPool
 from barnabas.link.errors import FrameSizeError
-from barnabas.link.frames import FrameReceiver
+from barnabas.link.frames import COPIED_BYTES_MAX, FrameReceiver
 
 FRAME_BYTES_MAX = 300_000
 
@@ -178,3 +178,46 @@ def test_may_be_released_by_the_taker() -> None:
     assert seen == [b"one"]
     assert pool.lent == 0
     assert not receiver.has_frame
+
+
+@given(st.lists(st.integers(1, 200), max_size=12), st.lists(st.integers(1, 700), min_size=1, max_size=6), st.data())
+def test_frames_that_are_offered_and_those_that_are_not_taken_come_in_order(
+    lengths: list[int], chunks: list[int], choice: st.DataObject
+) -> None:
+    sent = [bytes([number]) * length for number, length in enumerate(lengths)]
+    stream = b"".join(map(framed, sent))
+    feeder = Feeder()
+    receiver = feeder.receiver
+
+    def take(frames: list[bytes], buffer: bytearray, start: int, end: int) -> bool:
+        if choice.draw(st.booleans()):
+            frames.append(bytes(buffer[start:end]))
+            return True
+        return False
+
+    position = number = 0
+    while position < len(stream):
+        chunk = stream[position : position + chunks[number % len(chunks)]]
+        receiver.target()[: len(chunk)] = chunk
+        position += len(chunk)
+        number += 1
+        before = len(feeder.frames)
+        taken, rest = receiver.offer(len(chunk), take, feeder.frames)
+        assert len(feeder.frames) == before + taken
+        assert rest <= len(chunk)
+        if rest and receiver.received(rest):
+            receiver.deliver(feeder.take)
+    assert feeder.frames == sent
+    assert receiver.pending_bytes == 0
+    assert feeder.pool.lent == 0
+
+
+def test_offers_nothing_that_is_large_or_of_a_wrong_size() -> None:
+    for stream in (framed(bytes(COPIED_BYTES_MAX + 1)), struct.pack(">i", -1) + bytes(20), framed(b""), b"\0\0\0"):
+        feeder = Feeder()
+        feeder.receiver.target()[: len(stream)] = stream
+
+        def take(_owner: None, _buffer: bytearray, _start: int, _end: int) -> bool:
+            raise AssertionError("it was offered")
+
+        assert feeder.receiver.offer(len(stream), take, None) == (0, len(stream))
