@@ -32,6 +32,8 @@ _header_at: Final = struct.Struct(">ii").unpack_from
 _HEADER_BYTES: Final = 8
 _COLLECTED_BYTES_MAX: Final = 4096
 """Of the records of one request: larger ones are appended from where they were received."""
+_COLLECTION_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of all records that are collected."""
 _COLLECTED_MAX: Final = 1024
 """Requests; so many are appended in about 10 ms."""
 
@@ -203,10 +205,14 @@ class ProduceWay:
             collected.append((connection, correlation_id, memoryview(buffer)[records_start:end]))
             self.finish()
             return True
+        collection = self._collection
         if not collected:
-            self._collection.add(self)
+            collection.add(self)
         collected.append((connection, correlation_id, bytearray(buffer[records_start:end])))
-        if len(collected) >= _COLLECTED_MAX:
+        collection.size_bytes += end - records_start
+        if collection.size_bytes > _COLLECTION_BYTES_MAX:
+            collection.finish()
+        elif len(collected) >= _COLLECTED_MAX:
             self.finish()
         return True
 
@@ -300,12 +306,14 @@ class ProduceWay:
 class Collection:
     """The ways that have collected requests in this tick."""
 
-    __slots__ = ("_finish_method", "_ways", "_write_queue")
+    __slots__ = ("_finish_method", "_ways", "_write_queue", "size_bytes")
 
     def __init__(self, write_queue: WriteQueue) -> None:
         self._write_queue = write_queue
         self._ways: list[ProduceWay] = []
-        self._finish_method = self._finish
+        self._finish_method = self.finish
+        self.size_bytes = 0
+        """Of the records; counted by the ways."""
 
     def add(self, way: ProduceWay) -> None:
         """The way is to be finished before this tick writes."""
@@ -313,8 +321,10 @@ class Collection:
             self._write_queue.before_writing(self._finish_method)
         self._ways.append(way)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Finishes them all."""
         ways, self._ways = self._ways, []
+        self.size_bytes = 0
         for way in ways:
             try:
                 way.finish()

@@ -270,3 +270,39 @@ def test_an_error_with_acks_0_ends_only_its_connection(run: Run, tmp_path: Path)
         assert partition.log_end_offset == 3
 
     scenario(run, tmp_path, body)
+
+
+def test_no_more_is_collected_than_a_bound_allows(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        callers = [broker.connect(f"client-{number}") for number in range(40)]
+        for caller in callers:
+            await caller.call(produce_request("flights", batch(b"first")), 9)
+        records = batch(b"x" * 3500)
+        waiting_max = 0
+        for _ in range(35):
+            for caller in callers:
+                caller.send(produce_request("flights", records), 9)
+            waiting_max = max(waiting_max, sum(caller.connection.collected for caller in callers))
+        assert 1000 < waiting_max <= 4 * 1024 * 1024 // 3500
+        assert partition.log_end_offset > 40
+        for caller in callers:
+            assert len(await caller.responses(35)) == 35
+        assert partition.log_end_offset == 40 + 40 * 35
+
+    scenario(run, tmp_path, body)
+
+
+def test_many_requests_of_one_kind_are_appended_before_the_tick_ends(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        callers = [broker.connect() for _ in range(8)]
+        for caller in callers:
+            await caller.call(produce_request("flights", batch(b"first")), 9)
+        for _ in range(150):
+            for caller in callers:
+                caller.send(produce_request("flights", batch(b"x")), 9)
+        assert partition.log_end_offset == 8 + 1024
+        assert [len(await caller.responses(150)) for caller in callers] == [150] * 8
+
+    scenario(run, tmp_path, body)
