@@ -86,7 +86,7 @@ class Plan:
     nothing else breaks before it is back: so no acknowledged record may be lost.
     """
     lasting_seconds: tuple[float, float] = (0.3, 9.0)
-    faults_seconds: float = 56.0
+    faults_seconds: float = 60.0
     load: Load = field(default_factory=Load)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation
 from barnabas.testing.trace import Occurrence
 
@@ -104,3 +105,50 @@ def test_a_slow_disk_is_slow_only_for_a_while() -> None:
 def test_network_faults_need_two_machines() -> None:
     with Simulation(1) as simulation, pytest.raises(ValueError, match="two machines"):
         Nemesis(simulation, [simulation.machine("a")], FaultSchedule({FaultKind.CUT: 1.0}))
+
+
+def test_an_outage_takes_all_machines_down_and_each_comes_back_by_itself() -> None:
+    with Simulation(3) as simulation:
+        schedule = FaultSchedule(
+            {FaultKind.OUTAGE: 6.0}, lasting_seconds_default=(1.0, 1.0), restart_spread_seconds=(1.0, 4.0)
+        )
+        nemesis = strike(simulation, schedule, 0)
+        machines = list(simulation.machines.values())
+        simulation.run_until(lambda: nemesis.strikes[FaultKind.OUTAGE] == 1, 120)
+        assert not any(machine.powered for machine in machines)
+        assert [machine.power_failures for machine in machines] == [1, 1, 1]
+        back: dict[str, float] = {}
+
+        def all_are_back() -> bool:
+            for machine in machines:
+                if machine.running:
+                    back.setdefault(machine.name, simulation.now)
+            return len(back) == len(machines)
+
+        simulation.run_until(all_are_back, 10)
+        assert len(set(back.values())) == 3
+        nemesis.stop()
+        assert nemesis.broken == 0
+
+
+def test_what_is_not_permitted_does_not_strike() -> None:
+    asked: list[tuple[FaultKind, str | None]] = []
+    with Simulation(3) as simulation:
+        machines = [simulation.machine(name) for name in ("a", "b")]
+        for machine in machines:
+            machine.start(_idle)
+
+        def permits(kind: FaultKind, machine: SimulatedMachine | None) -> bool:
+            asked.append((kind, None if machine is None else machine.name))
+            return kind is FaultKind.CRASH and machine is machines[0]
+
+        schedule = FaultSchedule(
+            {FaultKind.CRASH: 20.0, FaultKind.CUT: 20.0, FaultKind.OUTAGE: 5.0}, lasting_seconds_default=(0.1, 0.2)
+        )
+        nemesis = Nemesis(simulation, machines, schedule, permits=permits)
+        nemesis.start()
+        simulation.run_for(120)
+        nemesis.stop()
+        assert nemesis.strikes[FaultKind.CRASH] > 5
+        assert nemesis.strikes[FaultKind.CUT] == nemesis.strikes[FaultKind.OUTAGE] == 0
+        assert {(FaultKind.CUT, None), (FaultKind.OUTAGE, None), (FaultKind.CRASH, "b")} <= set(asked)

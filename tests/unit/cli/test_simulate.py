@@ -1,0 +1,68 @@
+"""`barnabas simulate`: one line per run, what was found, and an exit status that says so."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from barnabas.cli.simulate import command
+from barnabas.testing import cluster_simulation
+from barnabas.testing.cluster_history import History
+from barnabas.testing.cluster_simulation import Plan, Report
+from barnabas.testing.faults import FaultKind
+from barnabas.testing.simulation import SimulationFailedError
+
+Handler = Callable[[int], logging.Handler]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """The runs that were asked for; seed 2 finds something, and seed 3 fails altogether."""
+    asked: list[tuple[int, str]] = []
+
+    def simulate(seed: int, plan: Plan, *, handler: Handler | None = None) -> Report:
+        asked.append((seed, plan.name))
+        if handler is not None:
+            handler(1).close()
+            assert handler(1) is handler(1)
+        if seed == 3:
+            raise SimulationFailedError("a broker has exited")
+        findings = ("check_order: a record is twice",) if seed == 2 else ()
+        strikes = {FaultKind.CRASH: 2, FaultKind.POWER: 0}
+        return Report(seed, plan.name, findings, Counter(elections=5), strikes, 60.0, 700, 650, History())
+
+    monkeypatch.setattr(cluster_simulation, "simulate", simulate)
+    return asked
+
+
+def test_a_run_without_findings(runs: list[tuple[int, str]]) -> None:
+    result = CliRunner().invoke(command, ["--seed", "1", "--plan", "keeping"])
+    assert result.exit_code == 0
+    assert result.output == (
+        "seed 1, plan keeping: 0 findings in 60.0 s; 700 records acknowledged, 650 read; struck by 2 crash; "
+        "5 elections\n"
+    )
+    assert runs == [(1, "keeping")]
+
+
+def test_findings_and_failures_end_with_1_after_all_runs(runs: list[tuple[int, str]]) -> None:
+    result = CliRunner().invoke(command, ["--seed", "1", "--runs", "3", "--plan", "power"])
+    assert result.exit_code == 1
+    assert "  check_order: a record is twice\n" in result.output
+    assert "seed 3, plan power: a broker has exited\n" in result.output
+    assert runs == [(1, "power"), (2, "power"), (3, "power")]
+
+
+def test_all_plans_with_a_log_file_for_each_broker(runs: list[tuple[int, str]], tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--logs", str(tmp_path / "logs")])
+    assert result.exit_code == 0
+    assert runs == [(1, "power"), (1, "keeping")]
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
+        "keeping-1-broker-1.log",
+        "power-1-broker-1.log",
+    ]
