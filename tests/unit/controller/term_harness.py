@@ -43,11 +43,12 @@ class CrashError(Exception):
 
 
 class WatchedStore(MemoryStore):
-    """Fires watches, and gives the znodes of brokers their epochs."""
+    """Fires watches, and numbers the transactions that made and changed znodes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.czxids: dict[str, int] = {}
+        self.mzxids: dict[str, int] = {}
         self._zxids = itertools.count(100)
         self._watchers: dict[tuple[str, bool], dict[Watcher, None]] = {}
 
@@ -76,10 +77,15 @@ class WatchedStore(MemoryStore):
             if operation.watcher is not None:
                 kind = isinstance(operation, GetChildren)
                 self._watchers.setdefault((operation.path, kind), {})[operation.watcher] = None
-            if isinstance(operation, GetData) and operation.path in self.czxids:
-                outcome_stat: Stat = outcome.stat._replace(czxid=self.czxids[operation.path])
+            if isinstance(operation, GetData):
+                path = operation.path
+                outcome_stat: Stat = outcome.stat._replace(
+                    czxid=self.czxids.get(path, 0), mzxid=self.mzxids.get(path, 0)
+                )
                 outcomes[operations.index(operation)] = outcome._replace(stat=outcome_stat)
         for path in [*before, *self.znodes]:
+            if path in self.znodes and before.get(path) != self.znodes[path]:
+                self.mzxids[path] = next(self._zxids)
             if path in before and path not in self.znodes:
                 self._fire(path, False, EventType.NODE_DELETED)
                 self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)

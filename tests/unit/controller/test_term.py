@@ -291,6 +291,46 @@ def test_a_bounced_broker_fails_and_starts() -> None:
     assert full == [1]
 
 
+@pytest.mark.parametrize(("returned", "leader", "isr"), [((1,), 2, (2, 3)), ((1, 2), 3, (3,)), ((3,), 1, (1, 2))])
+def test_a_broker_that_started_anew_between_two_controllers_is_neither_leader_nor_in_sync(
+    returned: tuple[int, ...], leader: int, isr: tuple[int, ...]
+) -> None:
+    terms = with_topic()
+    before = known(terms)
+    terms.watches.end()  # nobody is the controller
+    for broker_id in returned:
+        terms.stop_broker(broker_id)
+        terms.start_broker(broker_id)
+    terms.elect()
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (leader, isr)
+    assert known(terms).leader_epoch > before.leader_epoch
+    assert set(terms.term.context.live_or_shutting_down_brokers) == {1, 2, 3}
+    told = {request.broker_id for request in terms.sent("LEADER_AND_ISR")}
+    assert told == {1, 2, 3}, "those that are back follow"
+
+
+def test_where_all_in_sync_have_started_anew_one_of_them_leads_in_a_new_epoch() -> None:
+    terms = with_topic()
+    before = known(terms)
+    terms.watches.end()
+    for broker_id in (1, 2, 3):
+        terms.stop_broker(broker_id)
+        terms.start_broker(broker_id)
+    terms.elect()
+    terms.settle()
+    assert known(terms).leader == 1
+    assert known(terms).leader_epoch > before.leader_epoch
+
+
+def test_a_failover_without_a_restart_elects_nobody() -> None:
+    terms = with_topic()
+    before = known(terms)
+    terms.elect()
+    terms.settle()
+    assert known(terms) == before
+
+
 def test_a_new_address_is_told_to_all_and_the_channel_follows_it() -> None:
     terms = with_topic()
     terms.start_broker(2, port=9999)
