@@ -383,7 +383,8 @@ def test_reads_and_writes_again_what_kafka_wrote_for_groups(written_by_kafka: Ap
         "GroupMetadataKey",
         "GroupMetadataKey tombstone",
     }
-    assert set(protocols) == {
+    # The broker serves the whole run: other suites leave members of other clients in its groups.
+    assert set(protocols) >= {
         *(f"{name} {client}" for name in ("Subscription", "Assignment") for client in ("rdkafka", "console-consumer"))
     }
 
