@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -344,8 +345,14 @@ def written_by_kafka(kafka_broker: ApacheKafkaBroker) -> ApacheKafkaBroker:
     return kafka_broker
 
 
-def segments(broker: ApacheKafkaBroker, topic: str) -> list[Path]:
-    return sorted(broker.log_directory.glob(f"{topic}-*/{SEGMENT}"))
+def copied_segments(broker: ApacheKafkaBroker, topic: str, directory: Path) -> list[Path]:
+    """The topic's segments as they are now: the broker goes on writing, when a static member expires for one."""
+    copies = []
+    for segment in sorted(broker.log_directory.glob(f"{topic}-*/{SEGMENT}")):
+        copy = directory / segment.parent.name / SEGMENT
+        copy.parent.mkdir()
+        copies.append(Path(shutil.copyfile(segment, copy)))
+    return copies
 
 
 def read_and_write_again(segment: Path, names: Mapping[int, str]) -> list[Pair]:
@@ -358,10 +365,12 @@ def read_and_write_again(segment: Path, names: Mapping[int, str]) -> list[Pair]:
     return pairs
 
 
-def test_reads_and_writes_again_what_kafka_wrote_for_groups(written_by_kafka: ApacheKafkaBroker) -> None:
+def test_reads_and_writes_again_what_kafka_wrote_for_groups(
+    written_by_kafka: ApacheKafkaBroker, tmp_path: Path
+) -> None:
     kinds: Counter[str] = Counter()
     protocols: Counter[str] = Counter()
-    for segment in segments(written_by_kafka, "__consumer_offsets"):
+    for segment in copied_segments(written_by_kafka, "__consumer_offsets", tmp_path):
         pairs = read_and_write_again(segment, GROUP_KEYS)
         shown = dump(segment, "--offsets-decoder")
         for pair, (key, payload) in zip(pairs, shown, strict=True):
@@ -389,9 +398,11 @@ def test_reads_and_writes_again_what_kafka_wrote_for_groups(written_by_kafka: Ap
     }
 
 
-def test_reads_and_writes_again_what_kafka_wrote_for_transactions(written_by_kafka: ApacheKafkaBroker) -> None:
+def test_reads_and_writes_again_what_kafka_wrote_for_transactions(
+    written_by_kafka: ApacheKafkaBroker, tmp_path: Path
+) -> None:
     states = set()
-    for segment in segments(written_by_kafka, "__transaction_state"):
+    for segment in copied_segments(written_by_kafka, "__transaction_state", tmp_path):
         pairs = read_and_write_again(segment, {0: TRANSACTION_KEY})
         states |= {TRANSACTION_STATES[pair.value["transaction_status"]] for pair in pairs if pair.value is not None}
         shown = [(key, sorted_partitions(payload)) for key, payload in dump(segment, "--transaction-log-decoder")]
