@@ -5,6 +5,8 @@ again is written once, and nothing is written out of order (KIP-98). The rules h
 
 - A batch that was sent and neither acknowledged nor refused for its sequence is *uncertain*: it may be in the log.
 - What is sent again keeps its sequence, goes ahead of everything behind it, and goes alone.
+- A leader remembers the last five batches. So no batch is sent while one that is five before it has no answer, also
+  if that one went to a former leader and would not be in the way.
 - The first batch of an epoch goes alone too: a leader that knows nothing of a producer takes any sequence, so it would
   not notice that the first one was lost on the way.
 - When a sequence can never be written (its batch was given up, or the leader has lost what came before), everything
@@ -59,6 +61,7 @@ class ProducerBatch:
         "partition",
         "records",
         "retry_at",
+        "serial",
         "size_bytes",
     )
 
@@ -77,6 +80,8 @@ class ProducerBatch:
         self.identity: ProducerIdentity | None = None
         self.base_sequence = -1
         """With `identity`: the sequence of the first record, kept until it can surely never be written."""
+        self.serial = 0
+        """With `identity`: how many batches of the partition had a sequence before."""
         self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         """For each record who waits for it, and its timestamp in ms."""
         self.size_bytes = 0
@@ -107,6 +112,7 @@ class PartitionQueue:
         """Given by the producer when `needs_identity`."""
         self._settings = settings
         self._made = 0
+        self._numbered = 0
         self._next_sequence = 0
         self._is_established = False  # the leader has taken a batch of the present identity
         self._is_broken = False  # a sequence will never be written: those behind it wait for the next epoch
@@ -176,16 +182,21 @@ class PartitionQueue:
         if batch.identity is not None:
             # What is sent again goes alone, so that no more batches are uncertain than the leader remembers.
             return None if self._in_flight else batch.retry_at
-        if self._settings.idempotent and self._in_flight and (not self._is_established or self._is_repeating):
+        if self._settings.idempotent and self._in_flight and not self._may_follow:
             return None
         if batch.attempts or batch.data is not None or is_flushing:
             return batch.retry_at
         return batch.created_at + self._settings.linger_ms / 1_000 if self._settings.linger_ms else now
 
     @property
-    def _is_repeating(self) -> bool:
-        """What is in flight was sent before: anything new behind it could push it out of the leader's memory."""
-        return any(batch.attempts > 1 for batch in self._in_flight)
+    def _may_follow(self) -> bool:
+        """Whether a new batch may be sent while others are in flight: it must push none of them out of the leader's
+        memory."""
+        return (
+            self._is_established
+            and all(batch.attempts == 1 for batch in self._in_flight)
+            and self._numbered - min(batch.serial for batch in self._in_flight) < self._settings.in_flight_max
+        )
 
     def take(self) -> ProducerBatch:
         """The next batch, with its bytes made and its sequence set, to be sent now; see `ready_at`."""
@@ -318,6 +329,8 @@ class PartitionQueue:
         if identity is None or batch.data is None:
             raise RuntimeError(f"a batch of {self.partition} was taken before it could be numbered")
         batch.identity = identity
+        batch.serial = self._numbered
+        self._numbered += 1
         batch.base_sequence = self._next_sequence
         self._next_sequence = increment_sequence(self._next_sequence, len(batch.records))
         if batch.attempts:
