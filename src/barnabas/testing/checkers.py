@@ -13,6 +13,8 @@ from barnabas.testing.cluster_history import FinalLog, History, StoredBatch
 
 Checker = Callable[[History], Iterator[str]]
 FINDINGS_MAX: Final = 20
+STALE_SECONDS_MAX: Final = 15.0
+"""How old what a consumer is given may be: a fetch takes that long at most before the client gives it up."""
 
 
 def check_acknowledged(history: History) -> Iterator[str]:
@@ -129,11 +131,20 @@ def check_replicas(history: History) -> Iterator[str]:
 
 
 def check_consumed(history: History) -> Iterator[str]:
-    """Whatever a consumer was given is what the log has there in the end, unless a loss of power may have taken it."""
+    """Whatever a consumer was given is what the log has there in the end, unless a loss of power may have taken it.
+
+    What it was given may have been fetched, or read from a leader that was none any more, some time before.
+    """
     logs = {log.partition: {stored.offset: stored.record for stored in log.records} for log in _leading_logs(history)}
     for consumed in history.consumed:
         found = logs.get(consumed.partition, {}).get(consumed.offset)
-        if found == consumed.record or history.may_be_lost(consumed.partition, consumed.offset, consumed.time):
+        if found == consumed.record:
+            continue
+        acknowledged = None if consumed.record is None else history.acknowledged.get(consumed.record)
+        since = consumed.time - STALE_SECONDS_MAX
+        if acknowledged is not None:
+            since = min(consumed.time, max(since, acknowledged.time))
+        if history.may_be_lost(consumed.partition, consumed.offset, since):
             continue
         yield (
             f"consumer {consumed.consumer} read {consumed.record} at offset {consumed.offset} of "

@@ -235,6 +235,22 @@ def test_a_record_that_was_read_and_is_not_there_in_the_end_is_found() -> None:
     assert findings(checkers.check_consumed, history) == []
 
 
+@pytest.mark.parametrize(
+    ("acknowledged_at", "forgot_at", "is_excused"),
+    [(None, 20.0, True), (None, 4.0, False), (18.0, 17.0, False), (18.0, 19.0, True), (30.0, 31.0, True)],
+)
+def test_what_a_consumer_was_given_may_have_been_on_its_way_when_it_was_lost(
+    acknowledged_at: float | None, forgot_at: float, is_excused: bool
+) -> None:
+    history = good_history()
+    record = RecordId(1, 6)
+    history.consumed.append(Consumed(25.0, 2, EVENTS, 6, record))
+    if acknowledged_at is not None:
+        history.acknowledged[record] = Acknowledged(EVENTS, 6, acknowledged_at)
+    history.forgot = [Forgot(forgot_at, 2, EVENTS, 6, in_isr=True)]
+    assert (findings(checkers.check_consumed, history) == []) is is_excused
+
+
 @pytest.mark.parametrize("told", [None, 2])
 def test_a_group_offset_that_goes_back_is_found(told: int | None) -> None:
     history = good_history()
