@@ -10,6 +10,7 @@ BENCHMARKS = {
     "codec": "encode and decode, against kafka-python and kio",
     "records": "record batches, against kafka-python and aiokafka",
     "kernel.timers": "the timers, against other structures",
+    "controller": "how long the controller takes, alone",
     "brokers": "our brokers, against Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }
