@@ -316,14 +316,24 @@ class FetchScope:
                 session.watch(item, read.partition)
                 if session.is_privileged and read.code is ErrorCode.NONE and read.diverging is None:
                     read.partition.follower_joined(session.follower_id, session.clock)
-            session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more)
+            self._settle(session, item, read)
+
+    def _settle(self, session: FetchSession, item: FetchPartition, read: PartitionRead) -> None:
+        """A partition that became readable only while the fetch was parked does not know of its follower yet: it is
+        looked at again when the next request comes, though it may have nothing to say."""
+        is_unheard = (
+            session.is_privileged
+            and read.partition is not None
+            and not read.partition.is_fetched_by(session.follower_id, session.clock)
+        )
+        session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more or is_unheard)
 
     def _news(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> list[int]:
         found = []
         for position, (item, read) in enumerate(reads):
             if item.note_sent(read):
                 found.append(position)
-            session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more)
+            self._settle(session, item, read)
         return found
 
 

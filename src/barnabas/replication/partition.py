@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
-from barnabas.replication.follower_replica import FetchClock, FollowerReplica
+from barnabas.replication.follower_replica import UNKNOWN_OFFSET, FetchClock, FollowerReplica
 from barnabas.replication.in_sync_replicas import InSyncReplicas
 from barnabas.replication.isr import IsrState
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -455,10 +455,16 @@ class Partition:
             self._context.wake_ups.add(self)
 
     def follower_joined(self, follower_id: int, clock: FetchClock) -> None:
-        """The fetch of which `update_follower` has told has opened a session of the follower: `clock` tells of more."""
+        """A fetch of the follower has opened a session: `clock` tells of the next ones, if `update_follower` has told
+        of this one."""
         follower = self.in_sync.by_id.get(follower_id)
-        if follower is not None and follower.clock is None:
+        if follower is not None and follower.clock is None and follower.log_end_offset != UNKNOWN_OFFSET:
             follower.clock = clock
+
+    def is_fetched_by(self, follower_id: int, clock: FetchClock) -> bool:
+        """Whether `clock` tells of the follower's fetches; so it does not if the follower is none as far as we know."""
+        follower = self.in_sync.by_id.get(follower_id)
+        return follower is not None and follower.clock is clock
 
     def follower_left(self, follower_id: int, clock: FetchClock) -> None:
         """The follower's session does not fetch the partition any more."""

@@ -272,3 +272,56 @@ def test_followers_that_are_called_have_their_parked_fetches_answered() -> None:
         session.parked[fetches[follower_id]] = None
     sessions.cache.call_followers({2, 3})
     assert {follower_id: fetch.answered for follower_id, fetch in fetches.items()} == {1: 0, 2: 1, -1: 0}
+
+
+class Followed(Watched):
+    """A partition that a follower fetches; `hears` is what `update_follower` would have told."""
+
+    def __init__(self, *, hears: bool) -> None:
+        super().__init__()
+        self.hears = hears
+        self.clock: object | None = None
+
+    def follower_joined(self, _follower_id: int, clock: object) -> None:
+        if self.hears and self.clock is None:
+            self.clock = clock
+
+    def is_fetched_by(self, _follower_id: int, clock: object) -> bool:
+        return self.clock is clock
+
+
+def quiet_read(partition: Followed) -> PartitionRead:
+    return PartitionRead(ErrorCode.NONE, partition=partition, has_more=False)  # type: ignore[arg-type]
+
+
+def test_a_followers_clock_tells_of_a_quiet_partition_from_the_fetch_on_that_opens_the_session() -> None:
+    sessions = Sessions(1)
+    partition = Followed(hears=True)
+    scope = sessions.scope(count=1, follower_id=3)
+    list(scope.select([(each, quiet_read(partition)) for each in scope.items()]))
+    session = sessions.cache.sessions[scope.session_id]
+    assert partition.clock is session.clock
+    assert session.candidates == [], "there is nothing to say of it"
+
+
+def test_a_partition_that_has_not_heard_of_its_follower_is_looked_at_until_it_has() -> None:
+    sessions = Sessions(1)
+    partition = Followed(hears=False)  # it became readable only while the fetch was parked
+    scope = sessions.scope(count=1, follower_id=3)
+    list(scope.select([(each, quiet_read(partition)) for each in scope.items()]))
+    session = sessions.cache.sessions[scope.session_id]
+    for _ in range(2):
+        scope = sessions.scope(session.session_id, session.epoch, follower_id=3)
+        assert len(scope.items()) == 1
+        list(scope.select([(each, quiet_read(partition)) for each in scope.items()]))
+    partition.clock = session.clock
+    scope = sessions.scope(session.session_id, session.epoch, follower_id=3)
+    list(scope.select([(each, quiet_read(partition)) for each in scope.items()]))
+    assert session.candidates == []
+
+
+def test_a_clients_session_asks_for_no_such_thing() -> None:
+    sessions = Sessions(1)
+    scope = sessions.scope(count=1)
+    list(scope.select([(each, quiet_read(Followed(hears=False))) for each in scope.items()]))
+    assert sessions.cache.sessions[scope.session_id].candidates == []
