@@ -140,6 +140,17 @@ def test_duplicates_disorder_and_strangers_are_found_on_any_replica(records: lis
     assert any(message in finding for finding in found), found
 
 
+def test_what_a_leader_has_forgotten_may_come_in_another_order_but_not_twice() -> None:
+    history = good_history()
+    history.final_logs[2] = final_log(3, *RECORDS[:2], RECORDS[3], RECORDS[2], *RECORDS[4:])
+    history.forgot = [Forgot(0.5, 2, EVENTS, 3, in_isr=True)]
+    assert len(findings(checkers.check_order, history)) == 1, "that was kept"
+    history.forgot = [Forgot(0.5, 2, EVENTS, 2, in_isr=True)]
+    assert findings(checkers.check_order, history) == []
+    history.final_logs[2] = final_log(3, *RECORDS[:3], RECORDS[2], *RECORDS[4:])
+    assert len(findings(checkers.check_order, history)) == 1
+
+
 def test_records_of_two_producers_may_be_mixed() -> None:
     history = good_history()
     other = [RecordId(2, 0), RecordId(2, 1)]
