@@ -28,6 +28,8 @@ class KafkaPythonMember:
             enable_auto_commit=False,
             session_timeout_ms=10_000,
             heartbeat_interval_ms=500,
+            # Its leader may assign before it knows the topic, and then looks again only when metadata are old.
+            metadata_max_age_ms=2_000,
         )
         self._assigned: frozenset[int] = frozenset()
         self._received: list[tuple[Place, bytes | None]] = []
