@@ -36,7 +36,7 @@ def fresh(what: str) -> str:
 
 @contextlib.asynccontextmanager
 async def client_of(bootstrap: str) -> AsyncIterator[Client]:
-    # A broker that has not heard of a topic yet leaves a member to the next refresh: after half a second, not five minutes.
+    # A member that asked a broker which had not heard of a topic yet looks again at the next refresh.
     settings = ClientSettings(bootstrap_servers=(bootstrap,), metadata_max_age_ms=500)
     async with (
         real_host("client", asyncio.get_running_loop()) as host,
