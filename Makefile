@@ -21,6 +21,7 @@ BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
 DEMO := $(VENV)/.demo-installed
+SPARK := $(VENV)/.spark-installed
 
 .PHONY: help
 help: ## Say what the targets do
@@ -45,12 +46,17 @@ $(INTEROP): $(TEST) requirements/interop.txt
 	@touch $@
 
 $(DEMO): $(BASE) requirements/demo.txt
-	@echo "Installing a Kafka client and the flights of 2013 ..."
-	@$(PIP) install -r requirements/demo.txt
+	@echo "Installing Spark, a Kafka client and the flights of 2013 (some 600 MB, once) ..."
+	@$(PIP) install --editable '.[spark]' -r requirements/demo.txt
+	@touch $@
+
+$(SPARK): $(TEST) requirements/spark.txt
+	@echo "Installing Spark (some 500 MB, once) ..."
+	@$(PIP) install -r requirements/spark.txt
 	@touch $@
 
 .PHONY: run
-run: $(DEMO) ## The main job, as far as it is built: three brokers take a year of flights, one is killed, nothing is lost
+run: $(DEMO) ## The main job: a year of flights through three brokers and a Spark pipeline, a broker is killed, every sum is checked
 	@$(BIN)/python -m demo
 
 .PHONY: test
@@ -68,6 +74,10 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 for longer than 
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster --timeout 900
 
+.PHONY: test-spark
+test-spark: $(SPARK) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
+	@$(BIN)/pytest tests/spark --timeout 600
+
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
@@ -78,7 +88,7 @@ simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATI
 	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) tests/simulation --timeout 1800
 
 .PHONY: bench
-bench: $(INTEROP) ## Every benchmark, side by side with what it is compared to
+bench: $(INTEROP) $(SPARK) ## Every benchmark, side by side with what it is compared to
 	@$(BIN)/python -m benchmarks
 
 .PHONY: stubs
