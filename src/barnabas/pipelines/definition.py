@@ -1,0 +1,229 @@
+"""What a pipeline is: sources, SQL steps and sinks, as its YAML file says, checked and frozen.
+
+Every part knows the line of the file that it came from, so that whatever goes wrong with it later can be told there.
+`pipelines.reading.read_pipeline` makes these from a file; nothing else does, outside of tests.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUP_PREFIX = "barnabas-pipeline-"
+MAX_RECORDS_PER_BATCH_DEFAULT = 500_000
+
+KEY_COLUMN = "_key"
+TOPIC_COLUMN = "_topic"
+PARTITION_COLUMN = "_partition"
+OFFSET_COLUMN = "_offset"
+TIMESTAMP_COLUMN = "_timestamp"
+RECORD_COLUMNS = (KEY_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+"""What every source has besides the columns of its schema: where the record stands, its key as a string, its time."""
+
+
+class PipelineError(Exception):
+    """What stops a pipeline, for the one who wrote it: one line that says what is wrong and what to do.
+
+    `str()` is `path:line: message` where the file is at fault, and the message alone where it is not. Line breaks
+    in the message become spaces, since what Spark and YAML have to say comes with many.
+    """
+
+    def __init__(self, message: str, *, path: Path | None = None, line: int | None = None) -> None:
+        self.message = " ".join(message.split())
+        self.path = path
+        self.line = line
+        place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
+        super().__init__(place + self.message)
+
+
+class PipelineMissingError(PipelineError):
+    """Something that the pipeline names does not exist: its file, a topic, a directory of jars."""
+
+
+class PipelineUnreachableError(PipelineError):
+    """The cluster could not be reached, or did not answer in time."""
+
+
+class ReadMode(enum.Enum):
+    """How a topic becomes a view."""
+
+    STREAM = "stream"
+    """Every record, as it comes."""
+    TABLE = "table"
+    """The newest record of each key, read once when a run starts."""
+
+
+class SourceFormat(enum.Enum):
+    """How the values of a topic's records are written."""
+
+    JSON = "json"
+
+
+class StartingPosition(enum.Enum):
+    """Where the first run of a pipeline begins to read; later runs go on where the one before ended."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A starting position; `timestamp_ms` (milliseconds since 1970, UTC) belongs to TIMESTAMP, and is -1 else."""
+
+    position: StartingPosition = StartingPosition.EARLIEST
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a source's schema; `type` is Spark's DDL as it was written, such as `ARRAY<INT>`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A topic as a view of the name `name`, with the columns of `schema` and RECORD_COLUMNS.
+
+    `schema` is Spark DDL on one line. `starting` and `max_records_per_batch` (summed over partitions) hold for streams.
+    """
+
+    name: str
+    topic: str
+    schema: str
+    columns: tuple[Column, ...]
+    line: int
+    topic_line: int
+    schema_line: int
+    read: ReadMode = ReadMode.STREAM
+    format: SourceFormat = SourceFormat.JSON
+    starting: Starting = Starting()
+    max_records_per_batch: int = MAX_RECORDS_PER_BATCH_DEFAULT
+    allow_data_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How late rows may be: those whose `column` is more than `delay_ms` behind the newest are dropped by state."""
+
+    column: str
+    delay_ms: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A view that one query makes of sources and earlier steps.
+
+    `sql_lines` has, for each line of `sql`, the line of the file that it stands in. `reads` has the sources and steps
+    that the query names, in the spelling of their own definition.
+    """
+
+    name: str
+    sql: str
+    line: int
+    sql_lines: tuple[int, ...]
+    watermark: Watermark | None = None
+    reads: tuple[str, ...] = ()
+
+    def line_of_sql(self, sql_line: int) -> int:
+        """The file's line of a line of `sql`, counted from 1, as parsers and Spark count; the nearest for others."""
+        if not self.sql_lines:
+            return self.line
+        return self.sql_lines[min(max(sql_line, 1), len(self.sql_lines)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSink:
+    """Each new or changed row of `from_view` as a JSON record; its key is a JSON object of the `key` columns.
+
+    Without `key` columns the records have no key.
+    """
+
+    topic: str
+    from_view: str
+    line: int
+    from_line: int
+    key: tuple[str, ...] = ()
+    key_line: int = 0
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"topic {self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSink:
+    """Each new or changed row of `from_view` in a Parquet table below `directory`, an absolute path.
+
+    With `key` columns, the newest row of a key (the highest `batch_id`) is the result.
+    """
+
+    directory: Path
+    from_view: str
+    line: int
+    from_line: int
+    key: tuple[str, ...] = ()
+    key_line: int = 0
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"parquet {self.directory}"
+
+
+Sink = TopicSink | ParquetSink
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One streaming query of a run: a view, and all sinks that are written from it."""
+
+    from_view: str
+    sinks: tuple[Sink, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole pipeline. Names are unique without regard to case, as Spark compares them.
+
+    `path` is the file as the user named it; `state_directory` is absolute. `trigger_ms` is the time between the starts
+    of two batches of a continuous run; None begins the next batch as soon as there are records for it.
+    """
+
+    name: str
+    path: Path
+    state_directory: Path
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+    sinks: tuple[Sink, ...]
+    trigger_ms: int | None = None
+    line: int = 1
+    state_line: int = 1
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group that the offsets of finished batches are committed to."""
+        return GROUP_PREFIX + self.name
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The streaming queries, one for each view that a sink reads, in the order of the sinks."""
+        views = dict.fromkeys(sink.from_view for sink in self.sinks)
+        return tuple(Query(view, tuple(sink for sink in self.sinks if sink.from_view == view)) for view in views)
+
+    def source(self, name: str) -> Source | None:
+        """The source of that name, without regard to case."""
+        return next((source for source in self.sources if source.name.lower() == name.lower()), None)
+
+    def step(self, name: str) -> Step | None:
+        """The step of that name, without regard to case."""
+        return next((step for step in self.steps if step.name.lower() == name.lower()), None)
+
+    def error(self, message: str, line: int | None = None) -> PipelineError:
+        """An error at a line of the file, to be raised."""
+        return PipelineError(message, path=self.path, line=line)
