@@ -12,17 +12,49 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.broker",
         "Run one broker, from a server.properties as Kafka's brokers read it.",
     ),
+    "cluster": (
+        "barnabas.cli.cluster",
+        "Show what a cluster consists of.",
+    ),
+    "completion": (
+        "barnabas.cli.completion",
+        "Print what makes a shell complete commands, topics and groups.",
+    ),
+    "consume": (
+        "barnabas.cli.consume",
+        "Read records from topics.",
+    ),
     "controller": (
         "barnabas.cli.controller",
-        "Look after the controller of a cluster: have it move.",
+        "Look after the controller of a cluster: show it, have it move.",
     ),
     "coordinator": (
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
     ),
+    "group": (
+        "barnabas.cli.group",
+        "List and describe consumer groups, with their lag.",
+    ),
+    "log": (
+        "barnabas.cli.log",
+        "Look into the files of a log directory.",
+    ),
+    "pipeline": (
+        "barnabas.cli.pipeline",
+        "Run data pipelines between topics and tables, on Spark.",
+    ),
+    "produce": (
+        "barnabas.cli.produce",
+        "Write records to a topic.",
+    ),
     "simulate": (
         "barnabas.cli.simulate",
         "Run a cluster in virtual time, break it at random, and judge it.",
+    ),
+    "topic": (
+        "barnabas.cli.topic",
+        "Create, list, describe and delete topics.",
     ),
     "up": (
         "barnabas.cli.up",
@@ -48,7 +80,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="barnabas", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="barnabas")
 def main() -> None:
     """Barnabas: Apache Kafka's ZooKeeper-era system in Python."""

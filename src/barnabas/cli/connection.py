@@ -1,0 +1,274 @@
+"""How a command reaches a cluster: its options, a client for its body, and what an error becomes.
+
+    @click.command(name="list")
+    @bootstrap_option
+    @json_option
+    def list_topics(bootstrap: str, as_json: bool) -> None:
+        async def body(client: Client) -> None: ...
+
+        run_with_client(bootstrap, body)
+
+Every error is one line on standard error that begins with the command and says what to do, and an exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+from barnabas.cli.output import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from barnabas.client.client import Client
+    from barnabas.kernel.real_host import RealHost
+    from barnabas.wire.errors import KafkaError
+
+DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
+"""The first broker of `barnabas up`, when it is told nothing else."""
+BOOTSTRAP_VARIABLE: Final = "BARNABAS_BOOTSTRAP_SERVERS"
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""How long a broker may take to tell who is in the cluster."""
+API_TIMEOUT_MS: Final = 30_000
+"""How long one call may take, its repetitions included."""
+COMPLETION_TIMEOUT_MS: Final = 1_000
+_COMPLETIONS_MAX: Final = 200
+
+
+class ExitStatus(enum.IntEnum):
+    """What a command ends with."""
+
+    DONE = 0
+    FAILED = 1
+    """Refused or failed: the cluster, or a file, said no."""
+    USAGE = 2
+    """The command was written wrongly; nothing was tried."""
+    UNREACHABLE = 3
+    """No broker can be reached, or no answer came in time."""
+    MISSING = 4
+    """What was named does not exist: a topic, a partition, a group, a file."""
+    INTERRUPTED = 130
+    """Ctrl-C before it was done."""
+
+
+class CommandError(Exception):
+    """Ends a command: one line that says what is wrong and what to do, and the exit status."""
+
+    def __init__(self, message: str, status: ExitStatus = ExitStatus.FAILED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+bootstrap_option = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    default=DEFAULT_BOOTSTRAP_SERVER,
+    envvar=BOOTSTRAP_VARIABLE,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Some brokers of the cluster; they tell of the others.",
+)
+"""Gives a command the parameter `bootstrap`."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+"""Gives a command the parameter `as_json`."""
+
+
+def run_with_client(
+    bootstrap: str,
+    body: Callable[[Client], Awaitable[None]],
+    *,
+    interrupted: ExitStatus = ExitStatus.INTERRUPTED,
+) -> NoReturn:
+    """Runs `body` with a client that knows the cluster, and exits with the status of how it ended.
+
+    Ctrl-C cancels `body`, which may tidy up, and the status is `interrupted` then. `body` raises CommandError, or lets
+    through what the client raises.
+    """
+
+    async def on_host(host: RealHost) -> None:
+        async with _client(host, bootstrap) as client:
+            await body(client)
+
+    run_on_host(on_host, interrupted=interrupted)
+
+
+def run_on_host(
+    body: Callable[[RealHost], Awaitable[None]], *, interrupted: ExitStatus = ExitStatus.INTERRUPTED
+) -> NoReturn:
+    """As `run_with_client`, without a client: for commands that need the machine only, or open clients themselves."""
+
+    async def on_host(host: RealHost) -> None:
+        await body(host)
+
+    with exiting(interrupted=interrupted):
+        from barnabas.kernel.real_host import run
+
+        run(on_host, name="cli")
+    sys.exit(ExitStatus.DONE)
+
+
+@contextlib.contextmanager
+def exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[None]:
+    """Turns the errors of the block into a line on standard error and the exit status. Goes on after a block that went
+    well. What is no error of use, of the cluster or of a file passes as it is: it is a mistake of ours.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        if interrupted is ExitStatus.INTERRUPTED:
+            _complain("interrupted")
+        sys.exit(interrupted)
+    except BrokenPipeError:
+        # Whoever read the output has enough, as `head` does. Python's own flush at the end would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitStatus.DONE)
+    except CommandError as error:
+        _complain(str(error))
+        sys.exit(error.status)
+    except Exception as error:
+        found = _explained(error)
+        if found is None:
+            raise
+        message, status = found
+        _complain(message)
+        sys.exit(status)
+
+
+def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of topics for the shell, where the cluster answers within a second."""
+
+    async def names(client: Client) -> list[str]:
+        from barnabas.client.admin import Admin
+
+        async with Admin(client) as admin:
+            return list(await admin.list_topics(COMPLETION_TIMEOUT_MS))
+
+    return _completions(context, incomplete, names)
+
+
+def complete_groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of groups for the shell, where the cluster answers within a second."""
+
+    async def names(client: Client) -> list[str]:
+        from barnabas.client.admin import Admin
+
+        async with Admin(client) as admin:
+            return [group.group_id for group in await admin.list_groups(timeout_ms=COMPLETION_TIMEOUT_MS)]
+
+    return _completions(context, incomplete, names)
+
+
+@contextlib.asynccontextmanager
+async def _client(host: RealHost, bootstrap: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> AsyncIterator[Client]:
+    import logging
+
+    from barnabas.client.client import Client
+    from barnabas.client.errors import ClientTimeoutError
+    from barnabas.client.settings import ClientSettings
+
+    servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
+    try:
+        settings = ClientSettings(bootstrap_servers=servers, client_id="barnabas-cli", api_timeout_ms=API_TIMEOUT_MS)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error
+    # What the client logs of its attempts is in the error that it raises when they are in vain.
+    logger = logging.getLogger("barnabas.cli")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    client = Client(host, settings, logger)
+    try:
+        try:
+            await client.start(timeout_ms)
+        except ClientTimeoutError as error:
+            raise CommandError(_unreachable(servers, error), ExitStatus.UNREACHABLE) from error
+        yield client
+    finally:
+        await client.close()
+
+
+def _completions(
+    context: click.Context, incomplete: str, names: Callable[[Client], Awaitable[list[str]]]
+) -> list[CompletionItem]:
+    """What of the names begins so; nothing where the cluster does not answer in time, whatever the reason."""
+    import asyncio
+
+    from click.shell_completion import CompletionItem
+
+    bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP_SERVER
+
+    async def on_host(host: RealHost) -> list[str]:
+        async with asyncio.timeout(COMPLETION_TIMEOUT_MS / 1_000), _client(host, bootstrap) as client:
+            return await names(client)
+
+    try:
+        from barnabas.kernel.real_host import run
+
+        found = run(on_host, name="cli")
+    except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
+        return []
+    matching = sorted(name for name in found if name.startswith(incomplete) and printable(name) == name)
+    return [CompletionItem(name) for name in matching[:_COMPLETIONS_MAX]]
+
+
+def _unreachable(servers: tuple[str, ...], error: BaseException) -> str:
+    reason = str(error.__cause__ or error).removeprefix("no broker answers: ")
+    several = "any of " if len(servers) > 1 else ""
+    return (
+        f"no broker answers at {several}{', '.join(servers)} ({reason}); start one with `barnabas up`, or name others "
+        f"with --bootstrap-server or {BOOTSTRAP_VARIABLE}"
+    )
+
+
+def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
+    """The line and the status for an error; None for what is a mistake of ours."""
+    from barnabas.client.errors import ClientTimeoutError, NoBrokerError
+    from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+    from barnabas.wire.errors import KafkaError
+    from barnabas.wire.primitives import ProtocolError
+
+    match error:
+        case KafkaError():
+            return _of_kafka(error)
+        case UnsupportedVersionError():
+            return f"{error}; the broker is too old for this command, or too new", ExitStatus.FAILED
+        case ClientTimeoutError() | RequestTimeoutError() | TimeoutError():
+            return f"{str(error) or 'no answer came in time'}; look whether all brokers run", ExitStatus.UNREACHABLE
+        case NoBrokerError() | ConnectionError():
+            return f"{error}; look whether all brokers run", ExitStatus.UNREACHABLE
+        case ProtocolError():
+            return f"an answer makes no sense: {error}; is a broker of Kafka at that address?", ExitStatus.FAILED
+        case FileNotFoundError():
+            return f"{error.filename}: there is no such file or directory", ExitStatus.MISSING
+        case OSError(filename=str() as name, strerror=str() as reason):
+            return f"{name}: {reason}", ExitStatus.FAILED
+    return None
+
+
+def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:
+    from barnabas.wire.errors import ErrorCode
+
+    missing = {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.RESOURCE_NOT_FOUND,
+    }
+    advice = f"{error.code.message} ({error.code.name})"
+    message = advice if error.detail is None else f"{error.detail.rstrip('. ')}: {advice}"
+    return message, ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
+
+
+def _complain(message: str) -> None:
+    """One line on standard error, whatever the message holds."""
+    click.echo(f"{click.get_current_context().command_path}: {printable(message)}", err=True)

@@ -1,0 +1,161 @@
+"""What commands print: tables for people, JSON for programs, messages on standard error.
+
+Standard output has results only. On a terminal a table fits its width, and long cells go on in further lines; piped, it
+is plain text in columns, a row per line, with nothing left out. Whatever comes from a cluster is shown with its control
+characters escaped, so that no name of a topic or a client can play with a terminal.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+NOTHING: Final = "-"
+"""A cell without a value."""
+_GAP: Final = "  "
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Mark(enum.Enum):
+    """How a cell stands out on a terminal; the value is a style of rich."""
+
+    GOOD = "green"
+    WARNING = "yellow"
+    BAD = "bold red"
+    FAINT = "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A cell that stands out; in JSON and piped it is its value."""
+
+    value: object
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading for people, its name for programs (snake_case), and whether it holds numbers."""
+
+    heading: str
+    name: str
+    is_number: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], as_json: bool = False) -> None:
+    """One row after another: as a table with headings, or as one JSON object per line, by the columns' names.
+
+    None is `-` and null, a sequence is its items with commas and an array, a boolean yes/no and true/false.
+    """
+    if as_json:
+        for row in rows:
+            print_json({column.name: _bare(cell) for column, cell in zip(columns, row, strict=True)})
+    elif sys.stdout.isatty():
+        _print_on_terminal(columns, rows)
+    else:
+        _print_plainly(columns, rows)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document in one line."""
+    click.echo(json.dumps(document, separators=(",", ":")))
+
+
+def print_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """Names and values, one pair per line, the values below each other."""
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
+        text = shown(value)
+        if isinstance(value, Marked) and sys.stdout.isatty():
+            text = click.style(text, **_CLICK_STYLES[value.mark])
+        click.echo(f"{name:<{width}}{_GAP}{text}")
+
+
+def say(message: str) -> None:
+    """A line for people on standard error: what is done, what was left out."""
+    click.echo(message, err=True)
+
+
+def shown(value: object) -> str:
+    """A value as text for people, without control characters."""
+    value = _bare(value)
+    if value is None or value in ("", [], ()):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(shown, value))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with its control characters, and what turns the direction of writing, as escapes."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """`1 partition`, `6 partitions`, `2 replicas`; `nouns` where it is no plural in s."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def size(number_bytes: int) -> str:
+    """A number of bytes in the unit that fits: `512 B`, `1.5 MiB`."""
+    value, unit = float(number_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < _UNIT:
+            break
+        value, unit = value / _UNIT, larger
+    return f"{number_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+_UNIT: Final = 1024
+_CLICK_STYLES: Final[dict[Mark, dict[str, Any]]] = {
+    Mark.GOOD: {"fg": "green"},
+    Mark.WARNING: {"fg": "yellow"},
+    Mark.BAD: {"fg": "red", "bold": True},
+    Mark.FAINT: {"dim": True},
+}
+
+
+def _bare(cell: object) -> object:
+    return cell.value if isinstance(cell, Marked) else cell
+
+
+def _print_plainly(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    lines = [[column.heading for column in columns], *([shown(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for cells in lines:
+        padded = [
+            cell.rjust(width) if column.is_number else cell.ljust(width)
+            for column, cell, width in zip(columns, cells, widths, strict=True)
+        ]
+        click.echo(_GAP.join(padded).rstrip())
+
+
+def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.heading, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_text, row))
+    Console(file=sys.stdout).print(table)
+
+
+def _text(cell: object) -> Text:
+    from rich.text import Text
+
+    return Text(shown(cell), style=cell.mark.value if isinstance(cell, Marked) else "", overflow="fold")
