@@ -118,22 +118,29 @@ class Watermark:
 class Step:
     """A view that one query makes of sources and earlier steps.
 
-    `sql_lines` has, for each line of `sql`, the line of the file that it stands in. `reads` has the sources and steps
-    that the query names, in the spelling of their own definition.
+    `sql_line_starts` has, in order, (offset in `sql`, line of the file) of each place where a line of the file begins.
+    `reads` has the sources and steps that the query names, in the spelling of their own definition.
     """
 
     name: str
     sql: str
     line: int
-    sql_lines: tuple[int, ...]
+    sql_line_starts: tuple[tuple[int, int], ...] = ()
     watermark: Watermark | None = None
     reads: tuple[str, ...] = ()
 
-    def line_of_sql(self, sql_line: int) -> int:
-        """The file's line of a line of `sql`, counted from 1, as parsers and Spark count; the nearest for others."""
-        if not self.sql_lines:
-            return self.line
-        return self.sql_lines[min(max(sql_line, 1), len(self.sql_lines)) - 1]
+    def line_of_sql(self, sql_line: int, column: int = 0) -> int:
+        """The file's line of a place in `sql`: its line counted from 1 and column from 0, as Spark counts.
+
+        How YAML wrote the text matters: in a folded scalar many lines of the file are one line of `sql`.
+        """
+        lines = self.sql.split("\n")
+        before = lines[: min(max(sql_line, 1), len(lines)) - 1]
+        return self.line_at(sum(len(line) + 1 for line in before) + max(column, 0))
+
+    def line_at(self, offset: int) -> int:
+        """The file's line of an offset in `sql`."""
+        return max((line for start, line in self.sql_line_starts if start <= offset), default=self.line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,194 @@
+"""Spark's DDL of a schema, such as `carrier STRING, delays ARRAY<DOUBLE>`: read well enough to find its faults.
+
+Spark reads the schema itself when it starts; what is wrong with it is to be known before that. Types are those that
+JSON can be read into (Spark's "Data Types", SQL names).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.pipelines.definition import Column
+from barnabas.pipelines.yaml_positions import nearest
+
+COLUMNS_MAX: Final = 1_000
+DEPTH_MAX: Final = 20
+_SIMPLE_TYPES: Final = frozenset(
+    "BOOLEAN TINYINT BYTE SMALLINT SHORT INT INTEGER BIGINT LONG FLOAT REAL DOUBLE STRING BINARY DATE "
+    "TIMESTAMP TIMESTAMP_NTZ TIMESTAMP_LTZ VARIANT".split()
+)
+_DECIMAL_TYPES: Final = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_NESTED_TYPES: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
+_DECIMAL_DIGITS_MAX: Final = 38
+_TOKEN: Final = re.compile(
+    r"(?P<space>\s+)|(?P<word>\w+)|(?P<quoted>`(?:[^`]|``)+`)|(?P<string>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<mark>[<>(),:])",
+    re.DOTALL,
+)
+
+
+class SchemaError(ValueError):
+    """What is wrong with a schema, and the offset in its text."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    offset: int
+
+
+def parse_schema(text: str) -> tuple[Column, ...]:
+    """The columns of a schema, at least one, their names unique without regard to case. Raises SchemaError."""
+    reader = _Reader(_tokens(text), len(text))
+    columns = reader.fields(closing="", depth=0)
+    if not columns:
+        raise SchemaError('a schema has at least one column, such as "carrier STRING"', 0)
+    return columns
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    offset = 0
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
+        if match is None:
+            raise SchemaError(f'"{text[offset]}" does not belong into a schema: write "name TYPE, name TYPE"', offset)
+        if match.lastgroup != "space":
+            tokens.append(_Token(str(match.lastgroup), match.group(), offset))
+        offset = match.end()
+    return tokens
+
+
+class _Reader:
+    """Reads tokens by recursive descent."""
+
+    def __init__(self, tokens: list[_Token], length: int) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._end = _Token("end", "", max(length - 1, 0))
+
+    def fields(self, closing: str, depth: int) -> tuple[Column, ...]:
+        """Fields up to the closing mark, which is taken, or to the end of the text."""
+        columns: list[Column] = []
+        names: set[str] = set()
+        while self._peek().text != closing:
+            if columns:
+                self._expect(",", "between two columns")
+            name = self._name()
+            if name.lower() in names:
+                raise SchemaError(
+                    f'the column "{name}" is there twice (names differ by more than case)', self._before()
+                )
+            names.add(name.lower())
+            if len(columns) == COLUMNS_MAX:
+                raise SchemaError(f"there are more than {COLUMNS_MAX} columns", self._before())
+            if self._peek().text == ":" and closing:
+                self._take()
+            columns.append(Column(name, self._type(name, depth)))
+            self._comment()
+        self._take()
+        return tuple(columns)
+
+    def _name(self) -> str:
+        token = self._take()
+        if token.kind == "quoted":
+            return token.text[1:-1].replace("``", "`")
+        if token.kind != "word":
+            found = f'"{token.text}"' if token.text else "the end"
+            raise SchemaError(f"a column's name must be here, not {found}", token.offset)
+        return token.text
+
+    def _type(self, column: str, depth: int) -> str:
+        token = self._take()
+        if token.kind != "word":
+            raise SchemaError(f'the column "{column}" has no type: write "{column} STRING", for instance', token.offset)
+        name = token.text.upper()
+        if depth == DEPTH_MAX:
+            raise SchemaError(f'the type of "{column}" is deeper than {DEPTH_MAX} levels', token.offset)
+        if name in _DECIMAL_TYPES:
+            return name + self._decimal()
+        if name == "ARRAY":
+            self._expect("<", "after ARRAY, as in ARRAY<INT>")
+            element = self._type(column, depth + 1)
+            self._expect(">", "after the type of an array's elements")
+            return f"ARRAY<{element}>"
+        if name == "MAP":
+            self._expect("<", "after MAP, as in MAP<STRING, INT>")
+            key = self._type(column, depth + 1)
+            self._expect(",", "between a map's types of key and value")
+            value = self._type(column, depth + 1)
+            self._expect(">", "after a map's type of value")
+            return f"MAP<{key}, {value}>"
+        if name == "STRUCT":
+            self._expect("<", "after STRUCT, as in STRUCT<a: INT, b: STRING>")
+            inner = self.fields(closing=">", depth=depth + 1)
+            quoted = (f"`{field.name.replace('`', '``')}`: {field.type}" for field in inner)
+            return f"STRUCT<{', '.join(quoted)}>"
+        if name not in _SIMPLE_TYPES:
+            known = (*_SIMPLE_TYPES, *_DECIMAL_TYPES, *_NESTED_TYPES)
+            raise SchemaError(f'"{token.text}" is no type{_type_hint(name, known)}', token.offset)
+        return name
+
+    def _decimal(self) -> str:
+        if self._peek().text != "(":
+            return ""
+        self._take()
+        precision = self._digits()
+        scale = 0
+        if self._peek().text == ",":
+            self._take()
+            scale = self._digits()
+        if scale > precision:
+            raise SchemaError(
+                f"a decimal of {precision} digits has no {scale} of them behind the point", self._before()
+            )
+        self._expect(")", "after a decimal's digits, as in DECIMAL(10, 2)")
+        return f"({precision}, {scale})"
+
+    def _digits(self) -> int:
+        token = self._take()
+        if not (token.text.isascii() and token.text.isdecimal()) or not int(token.text[:4]) <= _DECIMAL_DIGITS_MAX:
+            raise SchemaError(f"a decimal has up to {_DECIMAL_DIGITS_MAX} digits, as in DECIMAL(10, 2)", token.offset)
+        return int(token.text)
+
+    def _comment(self) -> None:
+        if self._peek().text.upper() == "NOT":
+            raise SchemaError(
+                "NOT NULL is not held when JSON is read: take it out, and leave rows out with WHERE in a step",
+                self._peek().offset,
+            )
+        if self._peek().text.upper() == "COMMENT":
+            self._take()
+            token = self._take()
+            if token.kind != "string":
+                raise SchemaError("a COMMENT's text must be in quotes", token.offset)
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._at] if self._at < len(self._tokens) else self._end
+
+    def _take(self) -> _Token:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _before(self) -> int:
+        return self._tokens[min(self._at, len(self._tokens)) - 1].offset
+
+    def _expect(self, mark: str, where: str) -> None:
+        token = self._take()
+        if token.text != mark:
+            found = f'"{token.text}"' if token.text else "the end"
+            raise SchemaError(f'there must be "{mark}" {where}; here is {found}', token.offset)
+
+
+def _type_hint(name: str, known: tuple[str, ...]) -> str:
+    spark_names = {"TEXT": "STRING", "VARCHAR": "STRING", "CHAR": "STRING", "NUMBER": "DOUBLE", "DATETIME": "TIMESTAMP"}
+    if name in spark_names:
+        return f'; Spark calls it "{spark_names[name]}"'
+    return nearest(name, known) or "; there are: " + ", ".join(sorted(known))

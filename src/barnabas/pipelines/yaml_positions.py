@@ -1,0 +1,276 @@
+"""YAML whose every value knows its line, read strictly: what is not asked for, doubled or of another type is refused.
+
+Only the tree of nodes is made (PyYAML's `compose`), never objects of Python, so that no tag in a file does anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.pipelines.definition import PipelineError, PipelineMissingError
+
+if TYPE_CHECKING:
+    import yaml
+
+FILE_BYTES_MAX: Final = 256 * 1024
+_TAG_PREFIX: Final = "tag:yaml.org,2002:"
+_KIND_NAMES: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "timestamp": "a time",
+    "null": "nothing",
+    "map": "a block of keys",
+    "seq": "a list",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "that"?`, with the known name that is most like `name`, or nothing where none is like it."""
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f'; did you mean "{by_lower_case[close[0]]}"?' if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of a scalar. `line_starts` has, in order, (offset in `value`, line of the file) where a line begins."""
+
+    value: str
+    line: int
+    line_starts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was read."""
+
+    path: Path
+    content: str
+
+    def error(self, message: str, line: int) -> PipelineError:
+        """An error at a line, counted from 1."""
+        return PipelineError(message, path=self.path, line=line)
+
+
+class Section:
+    """A mapping of the file. `label` is how messages call it; empty for the file itself."""
+
+    def __init__(self, document: Document, node: yaml.MappingNode, label: str, keys: Iterable[str] | None) -> None:
+        """With `keys`, every other key is refused; without, each key is a name that the user gives."""
+        self._document = document
+        self._label = label
+        self.line = node.start_mark.line + 1
+        self._nodes: dict[str, yaml.Node] = {}
+        self._lines: dict[str, int] = {}
+        known = None if keys is None else tuple(keys)
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not _is_scalar(key_node):
+                raise self._error("a key must be plain text", line)
+            key = str(key_node.value)
+            if known is not None and key not in known:
+                hint = nearest(key, known) or f"; there are: {', '.join(known)}"
+                raise self._error(f'unknown key "{key}"{hint}', line)
+            if key in self._nodes:
+                raise self._error(
+                    f'the key "{key}" is here twice, first in line {self._lines[key]}: keep one of them', line
+                )
+            self._nodes[key] = value_node
+            self._lines[key] = line
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._nodes
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """The keys in the order of the file, each with its line."""
+        return self._lines
+
+    def text(self, key: str, *, also: tuple[str, ...] = ()) -> Text:
+        """A text that is not empty; of other kinds of scalar (YAML's short tags) only those in `also` pass as text."""
+        text = self._text(self._node(key), self._place(key), also)
+        if not text.value.strip():
+            raise self._document.error(f"{self._place(key)} is empty: give it a value, or take the line out", text.line)
+        return text
+
+    def texts(self, key: str, count_max: int) -> tuple[Text, ...]:
+        """A list of texts, at least one; a single text counts as a list of it."""
+        node = self._node(key)
+        if _is_scalar(node):
+            return (self.text(key),)
+        return tuple(
+            self._text(item, f"{self._place(key)}[{number}]", ()) for number, item in self._items(key, count_max)
+        )
+
+    def integer(self, key: str, minimum: int, maximum: int) -> int:
+        """A whole number between the bounds, which may be written with `_` between its digits."""
+        node = self._node(key)
+        if _kind(node) != "int":
+            raise self._wrong_kind(node, self._place(key), "a whole number such as 500000")
+        digits = str(node.value).replace("_", "")
+        if not digits.lstrip("+-").isdecimal() or (len(digits) > 1 and digits.startswith("0")):
+            raise self._error(f"{key} must be a plain decimal number such as 500000, not {node.value}", _line(node))
+        # The length is looked at first: Python refuses to read very long numbers.
+        if len(digits) > len(str(maximum)) + 1 or not minimum <= int(digits) <= maximum:
+            raise self._error(f"{key} must be between {minimum} and {maximum}", _line(node))
+        return int(digits)
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        node = self._node(key)
+        if _kind(node) != "bool":
+            raise self._wrong_kind(node, self._place(key), "true or false")
+        return str(node.value).lower() in {"true", "yes", "on"}
+
+    def section(self, key: str, keys: Iterable[str] | None, label: str | None = None) -> Section:
+        """The mapping at a key."""
+        return self._section(self._node(key), label or self._place(key), keys)
+
+    def sections(self, key: str, keys: Iterable[str], count_max: int) -> tuple[Section, ...]:
+        """A list of mappings, at least one."""
+        known = tuple(keys)
+        return tuple(
+            self._section(node, f"{self._place(key)}[{number}]", known) for number, node in self._items(key, count_max)
+        )
+
+    def error(self, message: str, line: int | None = None) -> PipelineError:
+        """An error in this section; the line is the section's own where none is given."""
+        return self._error(message, self.line if line is None else line)
+
+    def _error(self, message: str, line: int) -> PipelineError:
+        return self._document.error(f"{self._label}: {message}" if self._label else message, line)
+
+    def _place(self, key: str) -> str:
+        return f"{self._label}.{key}" if self._label else key
+
+    def _node(self, key: str) -> yaml.Node:
+        node = self._nodes.get(key)
+        if node is None:
+            raise self._error(f'the key "{key}" is missing', self.line)
+        return node
+
+    def _items(self, key: str, count_max: int) -> list[tuple[int, yaml.Node]]:
+        node = self._node(key)
+        if _kind(node) != "seq":
+            raise self._wrong_kind(node, self._place(key), 'a list, each item of it on a line that begins with "- "')
+        items = node.value
+        if not 1 <= len(items) <= count_max:
+            raise self._error(f"{key} has {len(items)} items: there must be 1 to {count_max}", _line(node))
+        return list(enumerate(items, start=1))
+
+    def _section(self, node: yaml.Node, label: str, keys: Iterable[str] | None) -> Section:
+        import yaml
+
+        if not isinstance(node, yaml.MappingNode) or _kind(node) != "map":
+            raise self._wrong_kind(node, label, "a block of keys, each as `key: value`")
+        return Section(self._document, node, label, keys)
+
+    def _text(self, node: yaml.Node, place: str, also: tuple[str, ...]) -> Text:
+        if not _is_scalar(node) or _kind(node) not in ("str", *also):
+            wanted = "text"
+            if _kind(node) in {"int", "float", "bool", "timestamp"}:
+                wanted = f'text: write it in quotes, "{node.value}"'
+            raise self._wrong_kind(node, place, wanted)
+        return Text(str(node.value), _line(node), _line_starts(self._document.content, node))
+
+    def _wrong_kind(self, node: yaml.Node, place: str, wanted: str) -> PipelineError:
+        kind = _KIND_NAMES.get(_kind(node), f"of the tag {node.tag}, which pipelines do not know")
+        return self._document.error(f"{place} is {kind}; it must be {wanted}", _line(node))
+
+
+def read_document(path: Path, keys: Iterable[str]) -> Section:
+    """The mapping that a file is, with the keys that it may have.
+
+    Raises PipelineMissingError without the file, PipelineError for one that is no such mapping.
+    """
+    import yaml
+
+    document = Document(path, _content(path))
+    try:
+        node = yaml.compose(document.content, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = "indent with spaces, not with tabs" if "'\\t'" in problem else "look at colons, quotes and indentation"
+        raise document.error(f"this is not YAML ({problem}): {hint}", mark.line + 1 if mark else 1) from None
+    except yaml.reader.ReaderError as error:
+        line = document.content.count("\n", 0, error.position) + 1
+        raise document.error(f"a character that YAML does not allow, {error.character!r}: take it out", line) from None
+    except RecursionError:
+        raise document.error("lists or blocks stand too deep inside each other for a pipeline", 1) from None
+    if node is None:
+        raise document.error("there is nothing in this file: `barnabas pipeline init` writes one to begin with", 1)
+    if not isinstance(node, yaml.MappingNode):
+        raise document.error("a pipeline is a block of keys (name, sources, steps, sinks)", _line(node))
+    return Section(document, node, "", keys)
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise PipelineMissingError(
+            f"{path} does not exist: `barnabas pipeline init {path}` writes one to begin with"
+        ) from None
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes: that is no pipeline")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PipelineError("this is not UTF-8: save the file as UTF-8", path=path, line=line) from None
+
+
+def _is_scalar(node: yaml.Node) -> bool:
+    import yaml
+
+    return isinstance(node, yaml.ScalarNode)
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1
+
+
+def _kind(node: yaml.Node) -> str:
+    """YAML's short name of what a node is, such as `str`; the whole tag where it is none of YAML's own."""
+    tag = str(node.tag)
+    kind = tag.removeprefix(_TAG_PREFIX)
+    return kind if kind in _KIND_NAMES else tag
+
+
+def _line_starts(content: str, node: yaml.Node) -> tuple[tuple[int, int], ...]:
+    """Where in a scalar's text the lines of the file begin.
+
+    YAML only takes away and joins white space (and, in quotes, has escapes, which are stepped over), so the text and
+    the file are walked through side by side from one visible character to the next.
+    """
+    import yaml
+
+    begin, end = node.start_mark.index, node.end_mark.index
+    line = _line(node)
+    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
+        begin = content.find("\n", begin, end) + 1 or end
+        line += 1
+    starts: list[tuple[int, int]] = []
+    at = begin
+    for offset, character in enumerate(node.value):
+        if character.isspace():
+            continue
+        found = content.find(character, at, end)
+        if found < 0:
+            break
+        line += content.count("\n", at, found)
+        if not starts or line != starts[-1][1]:
+            starts.append((offset, line))
+        at = found + 1
+    return tuple(starts) or ((0, line),)
