@@ -1,0 +1,38 @@
+"""`barnabas log`: looks into the files of a log directory, ours or Apache Kafka's, and never changes one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from barnabas.cli.connection import ExitStatus, exiting, json_option
+
+
+@click.group(name="log")
+def command() -> None:
+    """Look into the files of a log directory."""
+
+
+@command.command(name="dump")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.option("--records", is_flag=True, help="Show the records of each batch too.")
+@click.option("--verify", is_flag=True, help="Hold each index against the log beside it.")
+@json_option
+def dump(paths: tuple[str, ...], records: bool, verify: bool, as_json: bool) -> None:
+    """Show what files of a log directory hold: segments, indexes, snapshots, checkpoints, or whole directories.
+
+    A partition directory is shown file by file; of a log directory (log.dirs) its own files, and which partitions it
+    has. Nothing is changed and nothing is locked, so a broker may be running. Where a log is torn or corrupt, it says
+    from which byte on, and the exit status is 1.
+    """
+    from barnabas.cli.log_dump import LogDumper
+    from barnabas.cli.log_report import LogReport
+    from barnabas.kernel.real_files import RealFiles
+
+    with exiting():
+        report = LogReport(as_json=as_json)
+        dumper = LogDumper(RealFiles(), report, shows_records=records, verifies=verify)
+        for path in paths:
+            dumper.dump(path)
+    sys.exit(ExitStatus.FAILED if report.is_damaged else ExitStatus.DONE)
