@@ -88,7 +88,8 @@ class Column:
 class Source:
     """A topic as a view of the name `name`, with the columns of `schema` and RECORD_COLUMNS.
 
-    `schema` is Spark DDL on one line. `starting` and `max_records_per_batch` (summed over partitions) hold for streams.
+    `schema` is Spark DDL, its names in backticks. `starting` and `max_records_per_batch` (of all partitions
+    together) hold for streams.
     """
 
     name: str

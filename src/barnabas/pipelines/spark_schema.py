@@ -52,13 +52,19 @@ def parse_schema(text: str) -> tuple[Column, ...]:
     return columns
 
 
+def quoted_name(name: str) -> str:
+    """A column's name as SQL and DDL take it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     offset = 0
     while offset < len(text):
         match = _TOKEN.match(text, offset)
         if match is None:
-            raise SchemaError(f'"{text[offset]}" does not belong into a schema: write "name TYPE, name TYPE"', offset)
+            message = f'"{text[offset]}" does not belong into a schema: write "name TYPE, name TYPE"'
+            raise SchemaError(f"{message}, names with other signs than letters in backticks", offset)
         if match.lastgroup != "space":
             tokens.append(_Token(str(match.lastgroup), match.group(), offset))
         offset = match.end()
@@ -128,7 +134,7 @@ class _Reader:
         if name == "STRUCT":
             self._expect("<", "after STRUCT, as in STRUCT<a: INT, b: STRING>")
             inner = self.fields(closing=">", depth=depth + 1)
-            quoted = (f"`{field.name.replace('`', '``')}`: {field.type}" for field in inner)
+            quoted = (f"{quoted_name(field.name)}: {field.type}" for field in inner)
             return f"STRUCT<{', '.join(quoted)}>"
         if name not in _SIMPLE_TYPES:
             known = (*_SIMPLE_TYPES, *_DECIMAL_TYPES, *_NESTED_TYPES)

@@ -45,6 +45,10 @@ class Text:
     line: int
     line_starts: tuple[tuple[int, int], ...]
 
+    def line_at(self, offset: int) -> int:
+        """The file's line of an offset in `value`."""
+        return max((line for start, line in self.line_starts if start <= offset), default=self.line)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
