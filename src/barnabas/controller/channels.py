@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
@@ -53,6 +53,11 @@ class BrokerChannels:
     def queue_size(self) -> int:
         """How many requests wait, to all brokers."""
         return sum(channel.queue_size for channel in self._channels.values())
+
+    @property
+    def queue_sizes(self) -> Mapping[int, int]:
+        """How many wait, by broker."""
+        return {broker_id: self._channels[broker_id].queue_size for broker_id in sorted(self._channels)}
 
     def open(self, broker: LiveBroker) -> None:
         """Opens the channel to a broker; one that is open goes on, to the address that the broker has now."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from barnabas.controller.channels import BrokerChannels
 from barnabas.controller.controller_election import Incumbent, give_back, leave_office, read_incumbent, take_office
+from barnabas.controller.description import ControllerDescription
 from barnabas.controller.effects import BrokerRequest, ControllerMovedError, SessionOverError, Steps
 from barnabas.controller.events import (
     AllocateProducerIds,
@@ -42,6 +43,7 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
+from barnabas.controller.recent_moves import RecentMoves
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.states import ControllerState
@@ -115,6 +117,7 @@ class Controller:
             capacity=None,
         )
         self._gauges = ControllerGauges(self, self._queue, metrics)
+        self._recent_moves = RecentMoves(host.clock)
         self._store: Store | None = None
         self._shell: ControllerShell | None = None
         self._incumbent: Incumbent | None = None
@@ -179,6 +182,7 @@ class Controller:
             self._ports.features,
             timers=self._timers,
             state_change_logger=self._state_change_logger,
+            recent_moves=self._recent_moves,
             unclean_elections=self._gauges.unclean_leader_elections,
         )
         store.add_state_listener(self._on_session_state)
@@ -263,6 +267,26 @@ class Controller:
         Raises `KafkaError`: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED, UNKNOWN_SERVER_ERROR.
         """
         return await self._ask(lambda answer: AllocateProducerIds(answer, broker_id, broker_epoch))
+
+    def describe(self, moves_max: int) -> ControllerDescription:
+        """The controller as it is now, with at most so many of its last moves of partitions, and as many of replicas.
+
+        It does not wait for the queue: what keeps a controller busy is to be seen. Raises `KafkaError`, NOT_CONTROLLER.
+        """
+        if self._term is None or self._registration is None or self._is_stopped:
+            raise _not_controller()
+        return ControllerDescription(
+            controller_id=self._settings.broker_id,
+            epoch=self.epoch,
+            elected_at_ms=self._registration.timestamp_ms,
+            state=self.state,
+            queued_events=len(self._queue),
+            oldest_event_age_ms=self._queue.oldest_age_ms,
+            counts=self._gauges.counts(),
+            timings=self._gauges.timings(),
+            queued_requests={} if self._channels is None else self._channels.queue_sizes,
+            moves=self._recent_moves.latest(moves_max),
+        )
 
     async def _ask(self, event: Callable[[asyncio.Future[Answer]], AnsweredEvent]) -> Answer:
         if not self.is_active or self._is_stopped:
@@ -412,6 +436,7 @@ class Controller:
         self._term = ControllerTerm(
             office, self._settings, self._watches, self._new_topic_id, self._logger, self._state_change_logger
         )
+        self._recent_moves.clear()
         self._open_channels(office.epoch)
         try:
             await self._run(self._term.take_over())

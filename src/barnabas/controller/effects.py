@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from barnabas.controller.context import LiveBroker
+from barnabas.controller.recent_moves import Move
 from barnabas.coordination.errors import (
     BadVersionError,
     CoordinationError,
@@ -74,10 +75,13 @@ class SendRequests:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A line for the state-change log, with a level of `logging`. Its result is None."""
+    """A line for the state-change log, with a level of `logging`, and the move that it tells of, where it tells of one.
+    Its result is None.
+    """
 
     level: int
     message: str
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True)

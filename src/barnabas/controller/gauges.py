@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.controller.context import ControllerCounts
+from barnabas.controller.description import EventTiming
 from barnabas.controller.events import ControllerEvent
 from barnabas.controller.states import ControllerState
 from barnabas.controller.term import ControllerTerm
@@ -52,7 +53,9 @@ class ControllerGauges:
         self, controller: ControllerStatus, queue: EventQueue[ControllerEvent], metrics: MetricsRegistry
     ) -> None:
         self._metrics = metrics
+        self._queue = queue
         self._names: list[MetricName] = []
+        self._reads: dict[str, Callable[[], float]] = {}
         self._gauge("KafkaController", "ActiveControllerCount", lambda: int(controller.is_active))
         self._gauge("KafkaController", "ControllerState", lambda: controller.state.value)
         self._gauge("KafkaController", "ZkMigrationState", lambda: ZK_MIGRATION_STATE)
@@ -72,11 +75,27 @@ class ControllerGauges:
 
     def _gauge(self, type_name: str, name: str, read: Callable[[], float]) -> None:
         self._metrics.gauge(self._name(type_name, name), read)
+        self._reads[name] = read
 
     def _name(self, type_name: str, name: str) -> MetricName:
         metric_name = MetricName(_GROUP, type_name, name)
         self._names.append(metric_name)
         return metric_name
+
+    def counts(self) -> dict[str, int]:
+        """The gauges by name, and how many unclean elections there were since the broker started."""
+        found = {name: int(read()) for name, read in self._reads.items()}
+        return {**found, "UncleanLeaderElectionsPerSec": self.unclean_leader_elections.count}
+
+    def timings(self) -> tuple[EventTiming, ...]:
+        """Of the states in which the controller was since the broker started."""
+        found: list[EventTiming] = []
+        for state in ControllerState:
+            durations_ms = self._queue.timing(state).durations_ms
+            if state.timing_name is not None and durations_ms.count:
+                mean_ms = durations_ms.total / durations_ms.count
+                found.append(EventTiming(state.timing_name, durations_ms.count, mean_ms, durations_ms.maximum))
+        return tuple(found)
 
     def remove(self) -> None:
         """Takes all of them out of the registry."""

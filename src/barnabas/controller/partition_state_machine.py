@@ -31,6 +31,7 @@ from barnabas.controller.partition_znodes import (
     read_leadership,
     write_leadership,
 )
+from barnabas.controller.recent_moves import Move, to_be_told
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
@@ -310,20 +311,27 @@ class PartitionStateMachine:
         quiet = target in {PartitionState.OFFLINE, PartitionState.NON_EXISTENT}
         level = logging.DEBUG if quiet else logging.INFO
         is_logged = not quiet or self._is_debug_logged()
-        for partition, state in before.items():
+        all_of_them = is_logged or bool(moves.refused or moves.failed)
+        for partition, state in to_be_told(before, all_of_them=all_of_them):
             fault = moves.refused.get(partition) or moves.failed.get(partition)
-            if fault is None and not is_logged:
-                continue
+            known = moves.elected.get(partition) if fault is None else None
+            move = Move(
+                *partition,
+                None,
+                state.name,
+                target.name,
+                known or self._context.leadership(partition),
+                fault=None if fault is None else str(fault),
+            )
             change = f"{head} {partition.topic}-{partition.partition} from {state.name} to {target.name}"
             if fault is not None:
-                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}"))
+                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}", move))
                 continue
-            known = moves.elected.get(partition)
             leads = (
                 ""
                 if known is None
                 else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}, "
                 f"partition epoch {known.partition_epoch}"
             )
-            lines.append(StateChange(level, f"{change}{leads}"))
+            lines.append(StateChange(level, f"{change}{leads}", move))
         return lines

@@ -22,6 +22,7 @@ from barnabas.controller.partition_znodes import (
     read_leadership,
     write_leadership,
 )
+from barnabas.controller.recent_moves import Move, to_be_told
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
@@ -217,24 +218,28 @@ class ReplicaStateMachine:
         """One line per replica, with the epochs."""
         head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: replica"
         lines: list[StateChange] = []
-        is_debug_logged = self._is_debug_logged()
-        if not (is_debug_logged or moves.refused or moves.failed):
-            return lines
-        for replica, state in before.items():
+        all_of_them = self._is_debug_logged() or bool(moves.refused or moves.failed)
+        for replica, state in to_be_told(before, all_of_them=all_of_them):
             fault = moves.refused.get(replica) or moves.failed.get(replica)
-            if fault is None and not is_debug_logged:
-                continue
+            known = self._context.leadership(replica.partition)
+            move = Move(
+                *replica.partition,
+                replica.broker_id,
+                state.name,
+                target.name,
+                known,
+                fault=None if fault is None else str(fault),
+            )
             change = f"{head} {replica} from {state.name} to {target.name}"
             if fault is not None:
-                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}"))
+                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}", move))
                 continue
-            known = self._context.leadership(replica.partition)
             leads = (
                 ""
                 if known is None
                 else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}"
             )
-            lines.append(StateChange(logging.DEBUG, f"{change}{leads}"))
+            lines.append(StateChange(logging.DEBUG, f"{change}{leads}", move))
         return lines
 
 

@@ -24,6 +24,7 @@ from barnabas.controller.effects import (
     ZnodeOperations,
 )
 from barnabas.controller.ports import FinalizedFeatureCache
+from barnabas.controller.recent_moves import RecentMoves
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.errors import (
     AuthFailedError,
@@ -53,6 +54,7 @@ class ControllerShell:
         *,
         timers: Timers,
         state_change_logger: logging.Logger,
+        recent_moves: RecentMoves,
         unclean_elections: Meter,
     ) -> None:
         self._store = store
@@ -60,6 +62,7 @@ class ControllerShell:
         self._features = features
         self._timers = timers
         self._state_change_logger = state_change_logger
+        self._recent_moves = recent_moves
         self._unclean_elections = unclean_elections
         self.channels: BrokerChannels | None = None
         """Those of the present term; requests without one are dropped."""
@@ -104,6 +107,8 @@ class ControllerShell:
                         self.channels.send(request)
             case StateChange():
                 self._state_change_logger.log(effect.level, "%s", effect.message)
+                if effect.move is not None:
+                    self._recent_moves.add(effect.move)
             case ChangeChannels():
                 if self.channels is not None:
                     await self.channels.close(effect.closed)

@@ -76,6 +76,12 @@ class EventQueue(Generic[Event]):
         return sum(map(len, self._levels))
 
     @property
+    def oldest_age_ms(self) -> int:
+        """How long the event has waited that was put first of those that wait; 0 when none does."""
+        put_at = min((events[0][1] for events in self._levels if events), default=None)
+        return 0 if put_at is None else round((self._loop.time() - put_at) * 1000)
+
+    @property
     def processing(self) -> Event | None:
         """The event in processing."""
         return self._processing

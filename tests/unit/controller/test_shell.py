@@ -20,11 +20,13 @@ from barnabas.controller.effects import (
     read_children,
     read_znodes,
 )
+from barnabas.controller.recent_moves import Move, RecentMoves
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.coordination.errors import ConnectionLossError, NoNodeError, NotSentError, SessionExpiredError
 from barnabas.coordination.operations import GetData, Operation
 from barnabas.kernel.metrics import Meter
+from barnabas.kernel.real_host import RealClock
 from barnabas.kernel.timers import Timers
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -69,6 +71,7 @@ def shell_on(store: Store, features: Features | None = None) -> ControllerShell:
         features or Features(),
         timers=Timers(loop),
         state_change_logger=logging.getLogger("state.change.logger"),
+        recent_moves=RecentMoves(RealClock()),
         unclean_elections=Meter(loop.time),
     )
 
@@ -153,21 +156,25 @@ def test_lines_are_logged_elections_counted_and_requests_need_channels(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     def steps() -> Steps[None]:
-        yield (StateChange(logging.WARNING, "100% done"), UncleanElections(3), SendRequests(()))
+        move = Move("flights", 3, None, "NEW", "ONLINE")
+        yield (StateChange(logging.WARNING, "100% done", move), UncleanElections(3), SendRequests(()))
+        yield (StateChange(logging.WARNING, "a line that tells of no move"),)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        meter = Meter(loop.time)
+        meter, moves = Meter(loop.time), RecentMoves(RealClock())
         shell = ControllerShell(
             cast("Any", Store()),
             ControllerSettings(1, "PLAINTEXT"),
             Features(),
             timers=Timers(loop),
             state_change_logger=logging.getLogger("state.change.logger"),
+            recent_moves=moves,
             unclean_elections=meter,
         )
         await shell.run(steps())
         assert meter.count == 3
+        assert [timed.move.topic for timed in moves.latest(5)] == ["flights"]
 
     run(scenario())
     assert "100% done" in caplog.text

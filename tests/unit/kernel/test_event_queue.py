@@ -156,6 +156,25 @@ def test_measures_time_in_the_queue_and_in_processing_by_kind() -> None:
     run_virtually(scenario())
 
 
+def test_tells_how_long_the_oldest_event_waits() -> None:
+    async def scenario() -> None:
+        timers = Timers(asyncio.get_running_loop())
+        queue = queue_of(lambda _event: timers.sleep(40), levels=2)
+        assert queue.oldest_age_ms == 0
+        queue.put("late", 1)
+        await timers.sleep(30)
+        queue.put("urgent", 0)
+        assert queue.oldest_age_ms == 30
+        queue.start()
+        await timers.sleep(20)
+        assert (queue.processing, queue.oldest_age_ms) == ("urgent", 50)
+        await queue.idle()
+        assert queue.oldest_age_ms == 0
+        await queue.close(1000)
+
+    run_virtually(scenario())
+
+
 def test_logs_an_event_that_fails_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         processed: list[str] = []
