@@ -1,8 +1,9 @@
 """Writes the table of handlers into `docs/protocol-coverage.md`: `python -m tools.protocol_coverage`.
 
-The table comes from the classes in `barnabas.api` and from the headers of their files: the first sentence says what an
-API does here, "Left out:" what it does not. What Apache Kafka 3.9.1 advertises in ZooKeeper mode, every message of
-which the codec has, is either handled or in `NOT_ADVERTISED` with the reason.
+The tables come from the classes in `barnabas.api` and from the headers of their files: the first sentence says what an
+API does here, "Left out:" what it does not. Our own APIs are in a table of their own. What Apache Kafka 3.9.1
+advertises in ZooKeeper mode, every message of which the codec has, is either handled or in `NOT_ADVERTISED` with the
+reason.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import barnabas.api
 from barnabas.wire import catalogue
-from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.api_keys import OWN_APIS, ApiKey
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-coverage.md"
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
@@ -114,12 +115,7 @@ def table() -> str:
     """What stands between the markers."""
     apis = handled()
     lines = [
-        "| key | API | versions | what it does | left out |",
-        "|---:|---|---|---|---|",
-        *(
-            f"| {int(api.api_key)} | {api.api_key.api_name} | {_versions(api.versions)} | {api.what} | {api.left_out} |"
-            for api in apis.values()
-        ),
+        *_rows(api for key, api in apis.items() if key not in OWN_APIS),
         "",
         "What Apache Kafka 3.9.1 in ZooKeeper mode advertises besides, and this broker does not:",
         "",
@@ -130,8 +126,20 @@ def table() -> str:
             for key in sorted(NOT_ADVERTISED)
             if key not in apis
         ),
+        "",
+        "Our own, which Kafka does not have; it passes over their keys in ApiVersions, as clients do:",
+        "",
+        *_rows(api for key, api in apis.items() if key in OWN_APIS),
     ]
     return "\n".join(lines)
+
+
+def _rows(apis: Iterable[Handled]) -> Iterator[str]:
+    yield "| key | API | versions | what it does | left out |"
+    yield "|---:|---|---|---|---|"
+    for api in apis:
+        name, versions = api.api_key.api_name, _versions(api.versions)
+        yield f"| {int(api.api_key)} | {name} | {versions} | {api.what} | {api.left_out} |"
 
 
 def _versions(versions: tuple[int, int]) -> str:

@@ -23,6 +23,7 @@ from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.delete_topics import DeleteTopicsHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_configs import DescribeConfigsHandler
+from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
@@ -160,7 +161,7 @@ class Handlers:
         ]
 
     def _of_control(self) -> list[Handler]:
-        """What the controller tells brokers, and what brokers ask the controller."""
+        """What the controller tells brokers, and what brokers and people ask the controller."""
         rooms = self._rooms
 
         def broker_epoch() -> int:
@@ -173,6 +174,7 @@ class Handlers:
             AlterPartitionHandler(rooms.controller),
             ControlledShutdownHandler(rooms.controller),
             AllocateProducerIdsHandler(rooms.controller),
+            DescribeControllerHandler(rooms.controller),
         ]
 
     def _of_groups(self) -> list[Handler]:

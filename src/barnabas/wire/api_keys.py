@@ -1,8 +1,9 @@
-"""The APIs of Apache Kafka 3.9 in ZooKeeper mode by their keys."""
+"""The APIs of Apache Kafka 3.9 in ZooKeeper mode by their keys, and ours."""
 
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class ApiKey(enum.IntEnum):
@@ -75,3 +76,10 @@ class ApiKey(enum.IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_CONTROLLER = 20_000
+
+
+OWN_APIS: Final = frozenset({ApiKey.DESCRIBE_CONTROLLER})
+"""What Kafka does not have. The keys are far from Kafka's, so that a later one cannot mean something else; who does not
+know them passes over them in ApiVersions.
+"""
