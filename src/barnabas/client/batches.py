@@ -297,10 +297,12 @@ class PartitionQueue:
             )
             yield batch
 
-    @property
-    def expires_at(self) -> float | None:
-        """When `expire` will have something to do."""
-        return self._queue[0].expires_at if self._queue else None
+    def next_expiry(self, now: float) -> float | None:
+        """When the next batch, waiting or in flight, will have expired; None where none will. One in flight that has
+        expired already is not counted: it is given up when it comes back.
+        """
+        times = (batch.expires_at for batch in (*self._in_flight, *self._queue))
+        return min((when for when in times if when > now), default=None)
 
     def fail_all(self, error: Callable[[], Exception]) -> list[ProducerBatch]:
         """Everything fails: the producer is closed."""

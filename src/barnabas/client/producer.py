@@ -15,6 +15,7 @@ from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ProducerSettings
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import InitProducerIdRequest
+from barnabas.wire.record_batch import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from barnabas.client.records import ProducerRecord, RecordMetadata
     from barnabas.kernel.timers import Timer
 
-_RECORD_OVERHEAD_BYTES: Final = 21
-_BATCH_OVERHEAD_BYTES: Final = 61
+_RECORD_OVERHEAD_BYTES: Final = 36
+"""Attributes, and the varints of length, timestamp, offset, key, value and count of headers at their longest."""
+_HEADER_OVERHEAD_BYTES: Final = 10
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -63,7 +65,7 @@ class Producer:
         """
         self._check_open()
         size_bytes = _size_of(record)
-        if size_bytes + _BATCH_OVERHEAD_BYTES > min(self.settings.request_bytes_max, self.settings.buffer_bytes_max):
+        if size_bytes + BATCH_HEADER_BYTES > min(self.settings.request_bytes_max, self.settings.buffer_bytes_max):
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a record of {size_bytes} bytes is larger than request_bytes_max ({self.settings.request_bytes_max}) "
@@ -72,8 +74,14 @@ class Producer:
         topic = await self._topic(record)
         if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
             await self._wait_for_room(size_bytes)
+        else:
+            self._buffered_bytes += size_bytes
+        try:
             self._check_open()
-        return self._enqueue(record, topic, size_bytes)
+            return self._enqueue(record, topic, size_bytes)
+        except Exception:
+            self.released(size_bytes)
+            raise
 
     async def send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
         """Sends a record and returns where it is once it is acknowledged; raises what `send` and its future raise."""
@@ -136,13 +144,18 @@ class Producer:
         return info
 
     async def _wait_for_room(self, size_bytes: int) -> None:
+        """Returns when so much of the buffer is the caller's: `released` gives it."""
         future: asyncio.Future[None] = self._client.host.loop.create_future()
         entry = (size_bytes, future)
         self._waiting_for_room.append(entry)
         try:
             async with asyncio.timeout(self.settings.max_block_ms / 1_000):
                 await future
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.released(size_bytes)  # it came at the same moment
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise BufferFullError(
                 f"no room for a record within {self.settings.max_block_ms} ms: {self._buffered_bytes} bytes of "
                 f"{self.settings.buffer_bytes_max} wait to be acknowledged"
@@ -160,7 +173,6 @@ class Producer:
         future: asyncio.Future[RecordMetadata] = self._client.host.loop.create_future()
         timestamp_ms = self._client.host.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
         queue.append((timestamp_ms, record.key, record.value, record.headers), future, size_bytes, now)
-        self._buffered_bytes += size_bytes
         if self._expiry is None:
             self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
         self._dispatch(queue)
@@ -203,15 +215,24 @@ class Producer:
         return self._flushing > 0
 
     def released(self, size_bytes: int) -> None:
-        """So much of the buffer is free again: a batch has succeeded or failed."""
+        """So much of the buffer is free again: a batch has succeeded or failed. Those who waited longest get it, before
+        anybody else can take it.
+        """
         self._buffered_bytes -= size_bytes
         self._progress.set()
-        room = self.settings.buffer_bytes_max - self._buffered_bytes
-        while self._waiting_for_room and self._waiting_for_room[0][0] <= room:
-            wanted, future = self._waiting_for_room.popleft()
+        while self._waiting_for_room:
+            wanted, future = self._waiting_for_room[0]
+            if self._buffered_bytes + wanted > self.settings.buffer_bytes_max:
+                return
+            self._waiting_for_room.popleft()
             if not future.done():
-                room -= wanted
+                self._buffered_bytes += wanted
                 future.set_result(None)
+
+    def expire(self, queue: PartitionQueue) -> None:
+        """Gives up what is too old and not in flight."""
+        for batch in queue.expire(self._client.host.loop.time()):
+            self.released(batch.size_bytes)
 
     # Inside.
 
@@ -269,10 +290,10 @@ class Producer:
         now = self._client.host.loop.time()
         following: list[float] = []
         for queue in self._queues.values():
-            for batch in queue.expire(now):
-                self.released(batch.size_bytes)
-            if queue.expires_at is not None:
-                following.append(queue.expires_at)
+            self.expire(queue)
+            when = queue.next_expiry(now)
+            if when is not None:
+                following.append(when)
         if following or self._buffered_bytes:
             soonest = min(following, default=now + self.settings.delivery_timeout_ms / 1_000)
             self._expire_at(max(soonest, now + 0.001))
@@ -295,15 +316,16 @@ class Producer:
                 lambda: ClientClosedError("the producer was closed before this was acknowledged")
             ):
                 self._buffered_bytes -= batch.size_bytes
+        self._progress.set()
         while self._waiting_for_room:
             _, future = self._waiting_for_room.popleft()
             if not future.done():
-                future.set_result(None)  # finds the producer closed
+                future.set_exception(ClientClosedError("the producer was closed"))
 
 
 def _size_of(record: ProducerRecord) -> int:
     """About what a record takes in a batch, and not less."""
     size_bytes = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
-        size_bytes += 10 + len(name) + len(value or b"")
+        size_bytes += _HEADER_OVERHEAD_BYTES + len(name) + len(value or b"")
     return size_bytes

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.versions import VERSIONS
-from barnabas.link.errors import UnsupportedVersionError
+from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceRequest
@@ -141,13 +141,16 @@ class NodeSender:
         now = self._client.host.loop.time()
         left_ms = max(batch.expires_at - now for _, batch in taken) * 1_000
         self._in_flight += 1
-        outgoing.start(
-            request,
-            version,
-            max(1.0, min(self._client.settings.request_timeout_ms, left_ms)),
-            lambda response: self._answered(taken, response),
-            lambda error: self._failed(taken, error),
-        )
+        try:
+            outgoing.start(
+                request,
+                version,
+                max(1.0, min(self._client.settings.request_timeout_ms, left_ms)),
+                lambda response: self._answered(taken, response),
+                lambda error: self._failed(taken, error),
+            )
+        except (ConnectionError, InFlightLimitError) as error:
+            self._failed(taken, error)
 
     # What became of a request.
 
@@ -157,6 +160,7 @@ class NodeSender:
         self._client.logger.info("A Produce request to broker %d has failed: %s", self._node_id, error)
         self._client.metadata.request_update()
         self._again_all(taken)
+        self._expire_those_of(taken)
         self._producer.dispatch()
 
     def _again_all(self, taken: Taken) -> None:
@@ -176,8 +180,14 @@ class NodeSender:
                 )
             else:
                 self._take_answer(queue, batch, answer)
+        self._expire_those_of(taken)
         self._producer.dispatch()
         self._wake.set()
+
+    def _expire_those_of(self, taken: Taken) -> None:
+        """What comes back too old is not sent again."""
+        for queue, _ in taken:
+            self._producer.expire(queue)
 
     def _take_answer(self, queue: PartitionQueue, batch: ProducerBatch, answer: Any) -> None:
         code = ErrorCode.for_code(answer.error_code)

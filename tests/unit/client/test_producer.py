@@ -1,0 +1,188 @@
+"""`barnabas.client.producer`: its buffer, its time limits and its end; what brokers answer is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas.client.connections import Lane
+from barnabas.client.errors import BufferFullError, ClientClosedError, DeliveryTimeoutError
+from barnabas.client.producer import Producer
+from barnabas.client.records import ProducerRecord
+from barnabas.client.settings import ProducerSettings
+from barnabas.kernel.host import Host
+from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire.messages import ProduceResponse
+from barnabas.wire.records import Header
+from tests.unit.client.scripted_client import ScriptedClient, Sent, cluster_of, simulated, turns
+
+
+async def nobody_answers(request: Any, _lane: Lane) -> Any:
+    raise ConnectionError(f"{type(request).__name__} is not expected")
+
+
+def record(value_bytes: int = 100, partition: int = 0) -> ProducerRecord:
+    return ProducerRecord("events", b"x" * value_bytes, partition=partition)
+
+
+def taken(sent: Sent) -> ProduceResponse:
+    """The answer to a request all of whose batches were written."""
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    ProduceResponse.PartitionProduceResponse(index=data.index, base_offset=0)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in sent.message.topic_data
+        ]
+    )
+
+
+def test_room_that_is_free_again_is_given_once() -> None:
+    """Many batches end in one turn of the loop, before those who waited for room have taken what they were given."""
+
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, buffer_bytes_max=8_000, request_bytes_max=8_000, batch_bytes=500)
+        client = ScriptedClient(host, nobody_answers, {"events": 8})
+        producer = Producer(client, settings)
+        for partition in range(8):
+            await producer.send(record(900, partition))
+        waiting = [asyncio.create_task(producer.send(record(900, number % 8))) for number in range(24)]
+        await turns()
+        assert not any(task.done() for task in waiting)
+        while not all(task.done() for task in waiting):
+            sent = client.scripted.outgoing.sent.pop(0)
+            sent.on_response(taken(sent))
+            assert producer.buffered_bytes <= settings.buffer_bytes_max
+            await turns()
+            assert producer.buffered_bytes <= settings.buffer_bytes_max
+        await producer.close(timeout_ms=0)
+        assert producer.buffered_bytes == 0
+        await client.close()
+
+    simulated(main)
+
+
+def test_whoever_gives_up_waiting_for_room_leaves_it_to_others() -> None:
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(
+            idempotent=False, buffer_bytes_max=1_000, request_bytes_max=1_000, max_block_ms=1_000
+        )
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(client, settings)
+        await producer.send(record(800))
+        waiting = [asyncio.create_task(producer.send(record(800))) for _ in range(3)]
+        await turns()
+        sent = client.scripted.outgoing.sent.pop(0)
+        sent.on_response(taken(sent))
+        waiting[0].cancel()  # it has just been given the room
+        await turns()
+        assert waiting[0].cancelled()
+        assert waiting[1].done()
+        with pytest.raises(BufferFullError):
+            await waiting[2]
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("headers", [(), ((b"key" * 8, b"v" * 40), (b"k", None))])
+@pytest.mark.parametrize("size", [0, 70, 9_000, 300_000])
+def test_a_record_counts_for_no_less_than_it_takes(size: int, headers: tuple[Header, ...]) -> None:
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(
+            client, ProducerSettings(idempotent=False, linger_ms=5, batch_bytes=9_000_000, request_bytes_max=9_000_000)
+        )
+        for timestamp_ms in (0, *[2**62] * 9):
+            await producer.send(
+                ProducerRecord("events", b"v" * size, b"k" * size, headers, partition=0, timestamp_ms=timestamp_ms)
+            )
+        counted = producer.buffered_bytes
+        flushed = asyncio.create_task(producer.flush())
+        await turns()
+        (sent,) = client.scripted.outgoing.sent
+        assert len(sent.message.topic_data[0].partition_data[0].records) - 61 <= counted
+        sent.on_response(taken(sent))
+        await flushed
+        await producer.close()
+        await client.close()
+
+    simulated(main)
+
+
+def test_what_was_in_flight_when_its_time_was_up_fails_as_soon_as_it_comes_back() -> None:
+    """A request may outlast a batch in it, when another one of its batches has more time."""
+
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, delivery_timeout_ms=1_000, linger_ms=600)
+        client = ScriptedClient(host, nobody_answers, {"events": 2})
+        producer = Producer(client, settings)
+        older = await producer.send(record(partition=0))
+        await client.timers.sleep(550)
+        await producer.send(record(partition=1))
+        await client.timers.sleep(60)
+        first = client.scripted.outgoing.sent.pop(0)
+        assert len(client.scripted.outgoing.sent) == 0
+        await client.timers.sleep(500)  # the first is too old now, and still in flight
+        first.on_failure(RequestTimeoutError("no answer"))
+        await turns()
+        assert isinstance(older.exception(), DeliveryTimeoutError)
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
+
+
+def test_what_comes_back_in_time_fails_when_its_time_is_up() -> None:
+    """The look for what is too old comes when something is, also what was in flight at the look before."""
+
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, delivery_timeout_ms=1_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 2})
+        producer = Producer(client, settings)
+        began = host.loop.time()
+        oldest = await producer.send(record(partition=0))
+        await turns()
+        await client.timers.sleep(100)
+        future = await producer.send(record(partition=1))
+        await turns()
+        first, second = client.scripted.outgoing.sent
+        await client.timers.sleep(950)  # the first has expired, in flight
+        second.on_failure(ConnectionError("lost"))
+        client.metadata.cluster = cluster_of({"events": 1})  # it has no leader now
+        with pytest.raises(DeliveryTimeoutError):
+            await future
+        assert host.loop.time() - began < 1.2, "100 ms after the first, and what timers take"
+        first.on_failure(ConnectionError("lost"))
+        with pytest.raises(DeliveryTimeoutError):
+            await oldest
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
+
+
+def test_closing_ends_a_flush_and_the_waiting_for_room() -> None:
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, buffer_bytes_max=1_000, request_bytes_max=1_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(client, settings)
+        future = await producer.send(record(800))
+        flushing = asyncio.create_task(producer.flush())
+        waiting = asyncio.create_task(producer.send(record(800)))
+        await turns()
+        await producer.close(timeout_ms=0)
+        await flushing
+        assert isinstance(future.exception(), ClientClosedError)
+        with pytest.raises(ClientClosedError):
+            await waiting
+        await client.close()
+
+    simulated(main)
