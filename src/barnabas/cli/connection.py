@@ -17,8 +17,8 @@ import contextlib
 import enum
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.kernel.real_host import RealHost
     from barnabas.wire.errors import KafkaError
+
+Result = TypeVar("Result")
 
 DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
 """The first broker of `barnabas up`, when it is told nothing else."""
@@ -114,6 +116,21 @@ def run_on_host(
 
         run(on_host, name="cli")
     sys.exit(ExitStatus.DONE)
+
+
+def ask_cluster(bootstrap: str, body: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
+    """What `body` returns with a client that knows the cluster, for commands that go on with it afterwards.
+
+    Call it within `exiting`, which has words for what it raises.
+    """
+
+    async def on_host(host: RealHost) -> Result:
+        async with _client(host, bootstrap) as client:
+            return await body(client)
+
+    from barnabas.kernel.real_host import run
+
+    return run(on_host, name="cli")
 
 
 @contextlib.contextmanager
