@@ -91,6 +91,8 @@ class GroupListing:
     protocol_type: str
     state: str
     type: str
+    """`classic`, or `consumer` (KIP-848); empty where brokers tell none."""
+    coordinator_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class GroupDescription:
     protocol_type: str
     protocol: str
     members: tuple[GroupMemberDescription, ...]
+    coordinator_id: int
 
 
 class Admin:
@@ -329,7 +332,7 @@ class Admin:
                     raise_for_code(response.error_code, f"groups of broker {node.node_id}")
                     for group in response.groups:
                         found[group.group_id] = GroupListing(
-                            group.group_id, group.protocol_type, group.group_state, group.group_type
+                            group.group_id, group.protocol_type, group.group_state, group.group_type, node.node_id
                         )
             except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
                 self._client.metadata.request_update()
@@ -355,7 +358,12 @@ class Admin:
                 for member in group.members
             )
             return GroupDescription(
-                group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
+                group.group_id,
+                group.group_state,
+                group.protocol_type,
+                group.protocol_data,
+                members,
+                coordinator.node_id,
             )
 
         return await self._at_coordinator(group_id, "describing a group", ask, timeout_ms)

@@ -41,22 +41,34 @@ class FetchedRecords:
         """Behind the last record that `take` gave, or behind what there is nothing to read in."""
         self.offset_epoch = -1
         """The leader epoch of the batch before `next_offset`."""
+        self.is_at_end = False
+        """`take` has found out that there is no more."""
         self._buffer = records
         self._checks_crcs = checks_crcs
         self._aborted = None if aborted is None else sorted(aborted, key=lambda transaction: transaction.first_offset)
         self._aborting: set[int] = set()
         self._records = self._read()
+        self._error: ValueError | None = None
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """The next records, fewer than `count` only at the end. Raises RecordsError for what cannot be read."""
+        """The next records, fewer than `count` only at the end or ahead of what cannot be read. That is raised, as
+        RecordsError, when nothing is ahead of it any more.
+        """
         taken: list[ConsumerRecord] = []
-        while len(taken) < count:
-            record = next(self._records, None)
+        while len(taken) < count and self._error is None:
+            try:
+                record = next(self._records, None)
+            except ValueError as error:
+                self._error = error
+                break
             if record is None:
+                self.is_at_end = True
                 break
             taken.append(record)
             self.next_offset = record.offset + 1
             self.offset_epoch = record.leader_epoch
+        if self._error is not None and not taken:
+            raise self._error
         return taken
 
     def _read(self) -> Iterator[ConsumerRecord]:

@@ -46,7 +46,7 @@ ERRORS_MAX: Final = 1000
 
 class Fetcher:
     """Fetches what `positions` has to fetch. A partition whose records wait to be taken is not asked for again, so at
-    most `fetch_bytes_max` per broker wait, or one batch per partition where batches are larger.
+    most `partition_bytes_max` of each wait, or one batch where that is larger.
     """
 
     def __init__(
@@ -92,7 +92,10 @@ class Fetcher:
                 self._fetching[node_id] = self._client.host.loop.create_task(work, name=f"fetch from broker {node_id}")
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """Up to `count` records of partitions that are assigned and not paused; moves their positions."""
+        """Up to `count` records of partitions that are assigned and not paused; moves their positions.
+
+        Raises KafkaError for a partition that cannot be read on, when there is nothing else to give first.
+        """
         taken: list[ConsumerRecord] = []
         for partition, fetched in list(self._fetched.items()):
             state = self._positions.get(partition)
@@ -106,6 +109,8 @@ class Fetcher:
             try:
                 taken += fetched.take(count - len(taken))
             except ValueError as error:
+                if taken:
+                    break  # these are the user's first
                 del self._fetched[partition]
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
@@ -113,7 +118,7 @@ class Fetcher:
                 ) from error
             if fetched.next_offset > fetched.fetch_offset:
                 state.consumed(fetched.next_offset, fetched.offset_epoch)
-            if len(taken) < count:
+            if fetched.is_at_end:
                 del self._fetched[partition]
         return taken
 

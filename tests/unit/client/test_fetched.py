@@ -73,9 +73,11 @@ def test_a_damaged_batch_is_told_and_not_given() -> None:
     damaged = batch(1, b"b")
     damaged[-1] ^= 1
     records = fetched(batch(0, b"a"), damaged)
-    assert values(records, 1) == [b"a"]
-    with pytest.raises(CorruptRecordError):
-        records.take(1)
+    assert values(records) == [b"a"], "what is ahead of it is given first"
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError):
+            records.take(1)
+        assert (records.next_offset, records.is_at_end) == (1, False)
 
 
 def test_control_batches_are_never_given_but_read_over() -> None:
