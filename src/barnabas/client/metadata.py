@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.link.outgoing import Outgoing
 
 _ATTEMPTS_PER_REFRESH_MAX: Final = 10
+"""Known brokers, and as many bootstrap servers, that one refresh tries."""
 
 
 class Metadata:
@@ -50,6 +51,9 @@ class Metadata:
         self._everything_wanted = 0
         self._wanted = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
+        """For the next refresh."""
+        self._being_answered: list[asyncio.Future[None]] = []
+        """For the refresh that is on its way."""
         self._listeners: list[Callable[[], object]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -137,20 +141,22 @@ class Metadata:
         while True:
             await self._due()
             self._wanted.clear()
-            waiting, self._waiting = self._waiting, []
+            self._being_answered, self._waiting = self._waiting, []
             try:
                 await self._refresh()
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one broker's answer, the next may do better
                 if self.last_error is None or str(self.last_error) != str(error):
                     self._logger.warning("The cluster's metadata cannot be had: %s", error)
                 self.last_error = error
-                self._waiting = waiting + self._waiting
+                self._waiting = self._being_answered + self._waiting
+                self._being_answered = []
                 self._wanted.set()
                 await self._timers.sleep(backoff.next_ms())
                 continue
             self.last_error = None
             backoff.reset()
-            for future in waiting:
+            answered, self._being_answered = self._being_answered, []
+            for future in answered:
                 if not future.done():
                     future.set_result(None)
             await self._timers.sleep(self._settings.retry_backoff_ms)
@@ -166,7 +172,7 @@ class Metadata:
     async def _refresh(self) -> None:
         self._forget_idle_topics()
         errors: list[Exception] = []
-        for outgoing in self._candidates()[:_ATTEMPTS_PER_REFRESH_MAX]:
+        for outgoing in self._candidates():
             try:
                 await self._ask(outgoing)
             except Exception as error:  # noqa: BLE001 - told if nobody does better
@@ -185,7 +191,7 @@ class Metadata:
             for server in self._settings.bootstrap_servers
         ]
         self._host.random.shuffle(bootstrap)
-        return list(dict.fromkeys(known + bootstrap))
+        return list(dict.fromkeys(known[:_ATTEMPTS_PER_REFRESH_MAX] + bootstrap[:_ATTEMPTS_PER_REFRESH_MAX]))
 
     async def _ask(self, outgoing: Outgoing) -> None:
         timeout_ms = self._settings.request_timeout_ms
@@ -215,7 +221,8 @@ class Metadata:
         self._everything_wanted -= 1
 
     def _tell_waiting(self, error: Exception) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._being_answered + self._waiting
+        self._being_answered, self._waiting = [], []
         for future in waiting:
             if not future.done():
                 future.set_exception(error)

@@ -1,0 +1,96 @@
+"""`barnabas.client.metadata`: whom it asks, and what those hear who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from barnabas.client.client import Client
+from barnabas.client.cluster import BrokerNode
+from barnabas.client.errors import ClientClosedError
+from barnabas.client.settings import ClientSettings
+from barnabas.kernel.host import Host
+from barnabas.wire.messages import MetadataResponse
+from tests.unit.client.scripted_client import cluster_of, simulated, turns
+
+
+class ScriptedBroker:
+    """Answers, fails, or (None) never answers; the last of `answers` for ever."""
+
+    def __init__(self, peer: str, answers: list[Any]) -> None:
+        self.peer = peer
+        self.is_connected = False
+        self.backs_off_ms = 0.0
+        self._answers = answers
+
+    async def ready(self, _timeout_ms: float) -> None:
+        return
+
+    def version_of(self, _api_key: int, _lowest: int, highest: int) -> int:
+        return highest
+
+    async def send(self, *_: Any) -> Any:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer is None:
+            await asyncio.get_running_loop().create_future()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class ScriptedConnections:
+    """Brokers by address; `answers` has what each says, and the others are gone."""
+
+    def __init__(self, answers: dict[str, list[Any]]) -> None:
+        self._answers = answers
+        self._brokers: dict[str, ScriptedBroker] = {}
+
+    def to_node(self, lane: int, node: BrokerNode) -> ScriptedBroker:
+        return self.to_address(lane, node.host, node.port)
+
+    def to_address(self, _lane: int, host: str, port: int) -> ScriptedBroker:
+        peer = f"{host}:{port}"
+        answers = self._answers.get(peer, [ConnectionError(f"{peer} is gone")])
+        return self._brokers.setdefault(peer, ScriptedBroker(peer, answers))
+
+    async def close(self) -> None:
+        return
+
+
+def client_of(host: Host, answers: dict[str, list[Any]]) -> Client:
+    client = Client(host, ClientSettings(bootstrap_servers=("bootstrap:1",)), logging.getLogger("metadata"))
+    client.connections = client.metadata._connections = ScriptedConnections(answers)  # type: ignore[assignment]
+    return client
+
+
+def test_who_waits_for_a_refresh_that_is_on_its_way_hears_of_the_end() -> None:
+    async def main(host: Host) -> None:
+        client = client_of(host, {"bootstrap:1": [ConnectionError("not yet"), None]})
+        client.metadata.start()
+        on_its_way = asyncio.create_task(client.metadata.update())
+        await client.timers.sleep(1_000)
+        next_one = asyncio.create_task(client.metadata.update())
+        await turns()
+        await client.close()
+        for waiting in (on_its_way, next_one):
+            with pytest.raises(ClientClosedError):
+                await waiting
+
+    simulated(main)
+
+
+def test_bootstrap_servers_are_asked_however_many_known_brokers_are_gone() -> None:
+    async def main(host: Host) -> None:
+        broker = MetadataResponse.MetadataResponseBroker(node_id=7, host="new", port=9092)
+        client = client_of(host, {"bootstrap:1": [MetadataResponse(brokers=[broker], topics=[])]})
+        gone = tuple(BrokerNode(number, f"broker-{number}", 9092) for number in range(50))
+        client.metadata.cluster = cluster_of({}, gone)
+        client.metadata.start()
+        await client.metadata.update()
+        assert list(client.cluster.brokers) == [7]
+        await client.close()
+
+    simulated(main)
