@@ -1,0 +1,107 @@
+"""`barnabas consume`: records of topics become lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.connection import (
+    ExitStatus,
+    bootstrap_option,
+    complete_groups,
+    complete_topics,
+    json_option,
+    run_with_client,
+)
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+
+
+@click.command(name="consume")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
+@bootstrap_option
+@click.option(
+    "--group", metavar="NAME", shell_complete=complete_groups, help="Read as a member of this consumer group."
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="Where to begin: earliest, latest, an offset, or a time such as 2026-11-21T09:00:00Z (UTC where it does not "
+    "say). In a group, only partitions without a committed offset begin there. [default: latest; with --until-end, "
+    "earliest]",
+)
+@click.option(
+    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Read this partition only; repeatable."
+)
+@click.option("--max", "records_max", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("--until-end", is_flag=True, help="Stop at what are the ends of the partitions now.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop when no record has come for so long.",
+)
+@click.option(
+    "--format",
+    "line_format",
+    type=click.Choice(["value", "line", "json"]),
+    default="value",
+    show_default=True,
+    help="What is printed: the value; key, tab and value; or all that a record has.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["uncommitted", "committed"]),
+    default="uncommitted",
+    show_default=True,
+    help="Whether records of transactions that are open or were aborted are read.",
+)
+@json_option
+def command(
+    topics: tuple[str, ...],
+    bootstrap: str,
+    group: str | None,
+    start: str | None,
+    partitions: tuple[int, ...],
+    records_max: int | None,
+    until_end: bool,
+    timeout_seconds: float | None,
+    line_format: str,
+    isolation: str,
+    as_json: bool,
+) -> None:
+    """Read records of topics and print one line for each, until Ctrl-C.
+
+    Within a partition they come in order. Without a group all partitions are read; in a group, those that it gives to
+    this member, and what was printed is committed. --json is --format json: one object per line, whose key, value and
+    headers are in base64 where they are not UTF-8.
+    """
+    from barnabas.cli.record_consuming import Plan, consume
+    from barnabas.cli.starts import parse_start
+
+    if group == "":
+        raise click.BadParameter("a group needs a name", param_hint="--group")
+    try:
+        place = None if start is None else parse_start(start)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from None
+    plan = Plan(
+        topics=tuple(dict.fromkeys(topics)),
+        group=group,
+        start=place,
+        partitions=tuple(dict.fromkeys(partitions)),
+        records_max=records_max,
+        until_end=until_end,
+        timeout_seconds=timeout_seconds,
+        line_format="json" if as_json else line_format,
+        reads_committed=isolation == "committed",
+    )
+
+    async def body(client: Client) -> None:
+        await consume(client, plan)
+
+    run_with_client(bootstrap, body, interrupted=ExitStatus.DONE)

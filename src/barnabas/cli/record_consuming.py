@@ -1,0 +1,324 @@
+"""The work of `barnabas consume`: reads records, prints them, and knows when to stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.output import counted, printable, say
+from barnabas.cli.record_formats import NULL, add_bytes, header_documents, json_line, shown_bytes
+from barnabas.cli.required_topics import require_topics
+from barnabas.cli.starts import AtOffset, AtTime, Edge, Start
+from barnabas.cli.streams import write
+from barnabas.client.client import Client
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import ClientError
+from barnabas.client.records import ConsumerRecord, TopicPartition
+from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
+from barnabas.wire.records import TimestampType
+
+RECORDS_PER_POLL_MAX: Final = 5_000
+POLL_MS: Final = 250.0
+_TIMESTAMP_TYPES: Final = {
+    TimestampType.NO_TIMESTAMP_TYPE: None,
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the user wants; None and () mean that he did not say."""
+
+    topics: tuple[str, ...]
+    group: str | None = None
+    start: Start | None = None
+    partitions: tuple[int, ...] = ()
+    records_max: int | None = None
+    until_end: bool = False
+    timeout_seconds: float | None = None
+    line_format: str = "value"
+    reads_committed: bool = False
+
+    @property
+    def first(self) -> Start:
+        """Where to begin, also where the user did not say."""
+        if self.start is not None:
+            return self.start
+        return Edge.EARLIEST if self.until_end else Edge.LATEST
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether a group says what is read."""
+        return self.group is not None and not self.partitions
+
+
+async def consume(client: Client, plan: Plan) -> None:
+    """Prints records until the plan is fulfilled. Raises CommandError for what does not exist, and where a plan with an
+    end comes to its time-out before that end.
+    """
+    topics = await require_topics(client, plan.topics)
+    partitions = _partitions(plan, {name: topic.partitions for name, topic in topics.items()})
+    settings = ConsumerSettings(
+        group_id=plan.group,
+        offset_reset=OffsetReset.LATEST if plan.first is Edge.LATEST else OffsetReset.EARLIEST,
+        isolation=IsolationLevel.READ_COMMITTED if plan.reads_committed else IsolationLevel.READ_UNCOMMITTED,
+        partition_bytes_max=4 * 1024 * 1024,
+    )
+    sys.stdout.flush()
+    async with Consumer(client, settings) as consumer:
+        reading = _Reading(client, consumer, plan, partitions)
+        await reading.begin()
+        is_done = await reading.run(sys.stdout.fileno())
+    if sys.stderr.isatty():
+        say(f"{counted(reading.count, 'record')} read")
+    if not is_done and (plan.until_end or plan.records_max is not None):
+        raise CommandError(
+            f"no record came for {plan.timeout_seconds:g} s; {counted(reading.count, 'record')} read, and not all that "
+            "were wanted",
+            ExitStatus.UNREACHABLE,
+        )
+
+
+class _Reading:
+    """One consumer, from its start to its end."""
+
+    def __init__(self, client: Client, consumer: Consumer, plan: Plan, partitions: Sequence[TopicPartition]) -> None:
+        self.count = 0
+        self._client = client
+        self._consumer = consumer
+        self._plan = plan
+        self._partitions = list(partitions)
+        self._ends: dict[TopicPartition, int] = {}
+        self._format = FORMATS[plan.line_format](is_terminal=sys.stdout.isatty())
+
+    async def begin(self) -> None:
+        """Assigns partitions, or subscribes to the topics."""
+        if self._plan.until_end:
+            self._ends = await self._consumer.end_offsets(self._partitions)
+        if self._plan.is_subscribed:
+            self._consumer.subscribe(self._plan.topics, self)
+            return
+        self._consumer.assign(self._partitions)
+        await self._place(self._partitions)
+
+    async def run(self, descriptor: int) -> bool:
+        """Whether it came to the plan's end, and not to its time-out."""
+        loop = self._client.host.loop
+        plan = self._plan
+        last_at = loop.time()
+        while not await self._is_at_end():
+            self._add_new_partitions()
+            wanted = RECORDS_PER_POLL_MAX if plan.records_max is None else plan.records_max - self.count
+            records = await self._poll(min(wanted, RECORDS_PER_POLL_MAX))
+            if records:
+                await self._print(descriptor, records)
+                last_at = loop.time()
+                if self.count == plan.records_max:
+                    break
+            elif plan.timeout_seconds is not None and loop.time() - last_at >= plan.timeout_seconds:
+                return False
+        return True
+
+    async def _poll(self, records_max: int) -> list[ConsumerRecord]:
+        timeout_ms = POLL_MS if self._plan.timeout_seconds is None else min(POLL_MS, self._plan.timeout_seconds * 1_000)
+        try:
+            return await self._consumer.poll(timeout_ms, records_max)
+        except ClientError as error:
+            raise CommandError(str(error)) from error
+
+    async def _print(self, descriptor: int, records: list[ConsumerRecord]) -> None:
+        """What could not be written counts as not read, so that a group reads it again."""
+        if self._ends:
+            records = self._up_to_the_ends(records)
+        try:
+            await write(self._client.host.loop, descriptor, self._format(records))
+        except BaseException:
+            for partition, offset in {record.partition: record.offset for record in reversed(records)}.items():
+                if partition in self._consumer.assignment:
+                    self._consumer.seek(partition, offset)
+            raise
+        self.count += len(records)
+
+    def _up_to_the_ends(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """The records that are wanted; what came after the ends stays for the next reader of the group."""
+        wanted = [record for record in records if record.offset < self._ends[record.partition]]
+        if len(wanted) < len(records):
+            for partition in {record.partition for record in records if record.offset >= self._ends[record.partition]}:
+                self._consumer.seek(partition, self._ends[partition])
+                self._consumer.pause(partition)
+        return wanted
+
+    async def _is_at_end(self) -> bool:
+        """Whether all partitions that are read here have been read up to where they ended at the start."""
+        if not self._plan.until_end or (self._plan.is_subscribed and not self._consumer.is_stable):
+            return False
+        for partition in self._consumer.assignment:
+            if await self._consumer.position(partition) < self._ends.get(partition, 0):
+                return False
+        return True
+
+    def _add_new_partitions(self) -> None:
+        """Reads partitions that a topic got meanwhile, from their beginning, where no group does that."""
+        if self._plan.group is not None or self._plan.partitions or self._plan.until_end:
+            return
+        known = set(self._partitions)
+        for topic in self._plan.topics:
+            info = self._client.cluster.topics.get(topic)
+            added = [TopicPartition(topic, number) for number in (info.partitions if info else ())]
+            added = [partition for partition in added if partition not in known]
+            if added:
+                self._partitions += added
+                self._consumer.assign(self._partitions)
+                self._consumer.seek_to_beginning(*added)
+
+    # Where to begin.
+
+    async def _place(self, partitions: Sequence[TopicPartition]) -> None:
+        """Sets the position of partitions that have no committed one; the edges are the consumer's own business."""
+        first = self._plan.first
+        if self._plan.group is not None and partitions:
+            committed = await self._consumer.committed(partitions)
+            partitions = [partition for partition in partitions if partition not in committed]
+        if not partitions:
+            return
+        match first:
+            case Edge.EARLIEST:
+                self._consumer.seek_to_beginning(*partitions)
+            case Edge.LATEST:
+                self._consumer.seek_to_end(*partitions)
+            case AtOffset(offset):
+                await self._check_offset(partitions, offset)
+                for partition in partitions:
+                    self._consumer.seek(partition, offset)
+            case AtTime(timestamp_ms):
+                await self._seek_to_time(partitions, timestamp_ms)
+
+    async def _check_offset(self, partitions: Sequence[TopicPartition], offset: int) -> None:
+        beginnings = await self._consumer.beginning_offsets(partitions)
+        ends = await self._consumer.end_offsets(partitions)
+        for partition in partitions:
+            if not beginnings[partition] <= offset <= ends[partition]:
+                raise CommandError(
+                    f"{printable(str(partition))} has offsets {beginnings[partition]} to {ends[partition]}, and no "
+                    f"{offset}; choose one of them, or a partition with --partition"
+                )
+
+    async def _seek_to_time(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> None:
+        found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
+        late = [partition for partition in partitions if found[partition] is None]
+        ends = await self._consumer.end_offsets(late) if late else {}
+        for partition, place in found.items():
+            if place is None:
+                self._consumer.seek(partition, ends[partition])
+            else:
+                self._consumer.seek(partition, place.offset, place.leader_epoch)
+
+    # Told by the consumer (`RebalanceListener`).
+
+    async def on_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """The group has given us these."""
+        if isinstance(self._plan.first, AtOffset | AtTime):
+            await self._place(partitions)
+
+    async def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """What was printed of these is committed already."""
+
+    async def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Others print what comes next."""
+
+
+def _partitions(plan: Plan, known: dict[str, Iterable[int]]) -> list[TopicPartition]:
+    found = []
+    for topic, numbers in known.items():
+        there = sorted(numbers)
+        missing = [number for number in plan.partitions if number not in there]
+        if missing:
+            raise CommandError(
+                f"topic {printable(topic)} has no partition {missing[0]}; it has 0 to {len(there) - 1}",
+                ExitStatus.MISSING,
+            )
+        found += [TopicPartition(topic, number) for number in (plan.partitions or there)]
+    return found
+
+
+# What is printed.
+
+Format = Callable[[list[ConsumerRecord]], bytes]
+
+
+def _value_format(*, is_terminal: bool) -> Format:
+    """The values, as they are where they are UTF-8; on a terminal with control characters escaped."""
+
+    def lines(records: list[ConsumerRecord]) -> bytes:
+        if is_terminal:
+            return "".join([f"{shown_bytes(record.value)}\n" for record in records]).encode()
+        values = [_NULL_BYTES if record.value is None else record.value for record in records]
+        values.append(b"")
+        return _valid(b"\n".join(values), values)
+
+    return lines
+
+
+def _line_format(*, is_terminal: bool) -> Format:
+    """Key, tab and value."""
+
+    def lines(records: list[ConsumerRecord]) -> bytes:
+        if is_terminal:
+            shown = [f"{shown_bytes(record.key)}\t{shown_bytes(record.value)}\n" for record in records]
+            return "".join(shown).encode()
+        parts = [
+            b"%b\t%b"
+            % (
+                _NULL_BYTES if record.key is None else record.key,
+                _NULL_BYTES if record.value is None else record.value,
+            )
+            for record in records
+        ]
+        parts.append(b"")
+        return _valid(b"\n".join(parts), parts)
+
+    return lines
+
+
+def _json_format(*, is_terminal: bool) -> Format:  # noqa: ARG001 - JSON escapes them always
+    """One object for each record."""
+
+    def lines(records: list[ConsumerRecord]) -> bytes:
+        parts = [json_line(record_document(record)) for record in records]
+        parts.append("")
+        return "\n".join(parts).encode("ascii")
+
+    return lines
+
+
+def record_document(record: ConsumerRecord) -> dict[str, Any]:
+    """A record as JSON has it."""
+    document: dict[str, Any] = {
+        "topic": record.partition.topic,
+        "partition": record.partition.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": _TIMESTAMP_TYPES[record.timestamp_type],
+        "leader_epoch": record.leader_epoch,
+    }
+    add_bytes(document, "key", record.key)
+    add_bytes(document, "value", record.value)
+    document["headers"] = header_documents(record.headers)
+    return document
+
+
+FORMATS: Final[dict[str, Callable[..., Format]]] = {"value": _value_format, "line": _line_format, "json": _json_format}
+_NULL_BYTES: Final = NULL.encode()
+
+
+def _valid(joined: bytes, parts: list[bytes]) -> bytes:
+    """The lines, with bytes that are not UTF-8 escaped, each line for itself."""
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        return b"\n".join([part.decode("utf-8", "backslashreplace").encode() for part in parts])
+    return joined

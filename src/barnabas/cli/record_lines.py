@@ -1,0 +1,45 @@
+"""Lines that become records to be produced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.cli.record_formats import parse_record
+from barnabas.client.records import ProducerRecord
+from barnabas.wire.records import Header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFormat:
+    """How a line is read, and what holds for records that do not say otherwise."""
+
+    topic: str
+    is_json: bool = False
+    key_separator: bytes | None = None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: tuple[Header, ...] = ()
+
+    def record(self, line: bytes) -> ProducerRecord | None:
+        """The record of a line; None for an empty line of JSON. Raises ValueError, which says what is wrong."""
+        if self.is_json:
+            return self._json_record(line)
+        key, value = self.key, line
+        if self.key_separator is not None:
+            key, separator, value = line.partition(self.key_separator)
+            if not separator:
+                raise ValueError(f"there is no {self.key_separator.decode('utf-8', 'backslashreplace')!r} in it")
+        return ProducerRecord(self.topic, value, key, self.headers, self.partition)
+
+    def _json_record(self, line: bytes) -> ProducerRecord | None:
+        if not line.strip():
+            return None
+        read = parse_record(line)
+        return ProducerRecord(
+            self.topic,
+            read.value,
+            read.key if read.has_key else self.key,
+            self.headers if read.headers is None else read.headers,
+            self.partition if read.partition is None else read.partition,
+            read.timestamp_ms,
+        )

@@ -1,0 +1,271 @@
+"""The work of `barnabas produce`: reads lines, sends records, waits for what is on its way, and sums up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
+from barnabas.cli.required_topics import require_topics
+from barnabas.cli.streams import LineTooLongError, read_lines
+from barnabas.client.errors import BufferFullError, ClientTimeoutError
+from barnabas.client.producer import Producer
+from barnabas.client.settings import ProducerSettings
+from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.cli.record_lines import LineFormat
+    from barnabas.client.client import Client
+    from barnabas.client.records import ProducerRecord, RecordMetadata
+
+BATCH_BYTES: Final = 128 * 1024
+UNACKNOWLEDGED_MAX: Final = 50_000
+"""Records on their way; their bytes are bounded by the producer's buffer."""
+PROGRESS_SECONDS: Final = 0.5
+INTERRUPTED_FLUSH_SECONDS: Final = 5.0
+_ACKS: Final = {"all": -1, "1": 1, "0": 0}
+
+
+@dataclass(slots=True)
+class PartitionTotals:
+    """What was acknowledged of a partition; the offsets are None where brokers did not tell them (acks=0)."""
+
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def add(self, offset: int) -> None:
+        self.records += 1
+        if offset < 0:
+            return
+        if self.first_offset is None or offset < self.first_offset:
+            self.first_offset = offset
+        if self.last_offset is None or offset > self.last_offset:
+            self.last_offset = offset
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was acknowledged."""
+
+    records: int = 0
+    value_bytes: int = 0
+    partitions: dict[int, PartitionTotals] = field(default_factory=dict)
+
+
+async def produce(
+    client: Client,
+    lines: LineFormat,
+    path: str | None,
+    *,
+    acks: str,
+    compression: str,
+    idempotent: bool | None,
+    as_json: bool,
+) -> None:
+    """Sends the records of a file, or of standard input where `path` is None. Raises CommandError at the first line
+    that is no record or cannot be written.
+    """
+    await require_topics(client, [lines.topic])
+    settings = ProducerSettings(
+        acks=_ACKS[acks],
+        idempotent=acks == "all" if idempotent is None else idempotent,
+        batch_bytes=BATCH_BYTES,
+        compression=Compression(CompressionType[compression.upper()]),
+    )
+    loop = client.host.loop
+    began = loop.time()
+    async with Producer(client, settings) as producer:
+        sending = _Sending(producer, lines, _Progress(loop))
+        with _opened(path) as descriptor:
+            await sending.run(loop, descriptor)
+    _sum_up(lines.topic, sending.totals, loop.time() - began, as_json=as_json)
+
+
+class _Sending:
+    """Sends records, a bounded number ahead of what is acknowledged."""
+
+    def __init__(self, producer: Producer, lines: LineFormat, progress: _Progress) -> None:
+        self.totals = Totals()
+        self._producer = producer
+        self._lines = lines
+        self._progress = progress
+        self._line = 0
+        self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]]] = deque()
+
+    async def run(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        try:
+            async for some in read_lines(loop, descriptor):
+                for line in some:
+                    self._line += 1
+                    record = self._record(line)
+                    if record is not None:
+                        await self._send(record)
+                self._progress.show(self.totals)
+            while self._unacknowledged:
+                await self._settle_first()
+        except LineTooLongError as error:
+            raise self._failed(error.lines_before + 1, str(error)) from error
+        except asyncio.CancelledError:
+            await self._settle_quickly()
+            say(self._so_far("lines that were read"))
+            raise
+        finally:
+            self._progress.end()
+
+    def _record(self, line: bytes) -> ProducerRecord | None:
+        try:
+            return self._lines.record(line)
+        except ValueError as error:
+            raise self._failed(self._line, str(error)) from error
+
+    async def _send(self, record: ProducerRecord) -> None:
+        try:
+            future = await self._producer.send(record)
+        except (KafkaError, ClientTimeoutError) as error:
+            raise self._refused(self._line, error) from error
+        waiting = self._unacknowledged
+        waiting.append((self._line, len(record.value or b""), future))
+        while waiting and waiting[0][2].done():
+            self._settle()
+        if len(waiting) >= UNACKNOWLEDGED_MAX:
+            await self._settle_first()
+
+    async def _settle_first(self) -> None:
+        future = self._unacknowledged[0][2]
+        if not future.done():
+            await asyncio.wait([future], timeout=PROGRESS_SECONDS)
+        self._progress.show(self.totals)
+        while self._unacknowledged and self._unacknowledged[0][2].done():
+            self._settle()
+
+    def _settle(self) -> None:
+        """Counts the first record on its way, which has come to its end. Raises CommandError where it has failed."""
+        line, value_bytes, future = self._unacknowledged.popleft()
+        error = future.exception()
+        if error is not None:
+            raise self._refused(line, error) from error
+        written = future.result()
+        totals = self.totals
+        totals.records += 1
+        totals.value_bytes += value_bytes
+        partition = totals.partitions.get(written.partition.partition)
+        if partition is None:
+            partition = totals.partitions[written.partition.partition] = PartitionTotals()
+        partition.add(written.offset)
+
+    async def _settle_quickly(self) -> None:
+        """After Ctrl-C: what was read is written, if that takes no longer than a moment."""
+        with contextlib.suppress(TimeoutError, CommandError):
+            async with asyncio.timeout(INTERRUPTED_FLUSH_SECONDS):
+                while self._unacknowledged:
+                    await self._settle_first()
+
+    def _refused(self, line: int, error: BaseException) -> CommandError:
+        self._settle_what_is_done()
+        status = ExitStatus.FAILED
+        reason = str(error)
+        if isinstance(error, KafkaError):
+            reason = (
+                f"{error.detail}: {error.code.name}" if error.detail else f"{error.code.message} ({error.code.name})"
+            )
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                status = ExitStatus.MISSING
+        elif isinstance(error, ClientTimeoutError):
+            status = ExitStatus.UNREACHABLE
+            if isinstance(error, BufferFullError):
+                reason += "; the brokers take nothing more: look whether all of them run"
+        return self._failed(line, reason, status)
+
+    def _settle_what_is_done(self) -> None:
+        """Counts what is acknowledged behind a record that failed, to be told."""
+        for _, value_bytes, future in self._unacknowledged:
+            if future.done() and future.exception() is None:
+                self.totals.records += 1
+                self.totals.value_bytes += value_bytes
+
+    def _failed(self, line: int, reason: str, status: ExitStatus = ExitStatus.FAILED) -> CommandError:
+        return CommandError(f"line {line}: {printable(reason)}. {self._so_far('others')}", status)
+
+    def _so_far(self, what: str) -> str:
+        count = self.totals.records
+        return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} written; some more of the {what} may be"
+
+
+class _Progress:
+    """A line on standard error that changes in place, where that is a terminal."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+        self._began = loop.time()
+        self._shown_at = self._began
+        self._has_line = False
+
+    def show(self, totals: Totals) -> None:
+        now = self._loop.time()
+        if not self._is_shown or now - self._shown_at < PROGRESS_SECONDS:
+            return
+        self._shown_at = now
+        self._has_line = True
+        rate = totals.records / (now - self._began)
+        sys.stderr.write(
+            f"\r\x1b[K{counted(totals.records, 'record')}, {size(totals.value_bytes)}, {rate:,.0f} records/s"
+        )
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._has_line:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._has_line = False
+
+
+@contextlib.contextmanager
+def _opened(path: str | None) -> Iterator[int]:
+    if path is None:
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _sum_up(topic: str, totals: Totals, seconds: float, *, as_json: bool) -> None:
+    partitions = sorted(totals.partitions.items())
+    rows = [(number, each.records, each.first_offset, each.last_offset) for number, each in partitions]
+    if as_json:
+        names = [column.name for column in _COLUMNS]
+        document: dict[str, Any] = {
+            "topic": topic,
+            "records": totals.records,
+            "value_bytes": totals.value_bytes,
+            "seconds": round(seconds, 3),
+            "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+        }
+        print_json(document)
+        return
+    say(
+        f"{counted(totals.records, 'record')} with {size(totals.value_bytes)} of values written to {printable(topic)} "
+        f"in {seconds:.1f} s"
+    )
+    if rows:
+        print_table(_COLUMNS, rows)
+
+
+_COLUMNS: Final = (
+    Column("PARTITION", "partition", is_number=True),
+    Column("RECORDS", "records", is_number=True),
+    Column("FIRST OFFSET", "first_offset", is_number=True),
+    Column("LAST OFFSET", "last_offset", is_number=True),
+)

@@ -1,0 +1,100 @@
+"""Standard input and output without blocking the loop: a member of a group must go on while a pipe is full, and Ctrl-C
+must work while nobody types.
+
+The descriptors are shared with other processes, so they are not set to non-blocking; each call is made when it will not
+wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+LINE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Longer than any line with a record that brokers take as they are set up."""
+_READ_BYTES: Final = 256 * 1024
+_PIPE_WRITE_BYTES: Final = select.PIPE_BUF
+"""What a pipe that is ready takes at once for sure."""
+
+
+class LineTooLongError(Exception):
+    """A line of more than LINE_BYTES_MAX; `lines_before` is how many whole lines came before it."""
+
+    def __init__(self, lines_before: int) -> None:
+        super().__init__(f"it has more than {LINE_BYTES_MAX} bytes without an end")
+        self.lines_before = lines_before
+
+
+async def read_lines(loop: asyncio.AbstractEventLoop, descriptor: int) -> AsyncIterator[list[bytes]]:
+    """The lines up to the end of a file, a pipe or a terminal, without their `\\n`, as many at once as are there.
+
+    Raises LineTooLongError, and OSError.
+    """
+    waits = _may_wait(descriptor)
+    count = 0
+    rest = b""
+    while True:
+        if waits:
+            await _ready(loop, descriptor, loop.add_reader, loop.remove_reader)
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            continue
+        if not data:
+            break
+        lines = (rest + data).split(b"\n") if rest else data.split(b"\n")
+        rest = lines.pop()
+        count += len(lines)
+        if len(rest) > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines):
+            raise LineTooLongError(count)
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+async def write(loop: asyncio.AbstractEventLoop, descriptor: int, data: bytes) -> None:
+    """Writes all of `data`. Raises BrokenPipeError where nobody reads any more, and OSError."""
+    view = memoryview(data)
+    waits = _may_wait(descriptor)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    while view:
+        if waits and not poll.poll(0):
+            await _ready(loop, descriptor, loop.add_writer, loop.remove_writer)
+        try:
+            written = os.write(descriptor, view[:_PIPE_WRITE_BYTES] if waits else view)
+        except BlockingIOError:
+            continue
+        view = view[written:]
+
+
+def _may_wait(descriptor: int) -> bool:
+    """Whether a read or a write may take as long as somebody else likes: files do not, pipes and terminals do."""
+    return not stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+async def _ready(
+    loop: asyncio.AbstractEventLoop,
+    descriptor: int,
+    watch: Callable[..., Any],
+    unwatch: Callable[[int], Any],
+) -> None:
+    ready = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    try:
+        watch(descriptor, wake)
+    except PermissionError:
+        return  # what cannot be watched, as /dev/null, does not wait
+    try:
+        await ready
+    finally:
+        unwatch(descriptor)
