@@ -64,7 +64,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, offset)
         if match is None:
             message = f'"{text[offset]}" does not belong into a schema: write "name TYPE, name TYPE"'
-            raise SchemaError(f"{message}, names with other signs than letters in backticks", offset)
+            raise SchemaError(f"{message}, odd names in backticks", offset)
         if match.lastgroup != "space":
             tokens.append(_Token(str(match.lastgroup), match.group(), offset))
         offset = match.end()

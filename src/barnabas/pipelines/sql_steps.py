@@ -200,4 +200,12 @@ def _aggregates(query: exp.Expr) -> bool:
     for select in query.find_all(exp.Select):
         if select.args.get("distinct") is not None or select.args.get("group") is not None:
             return True
-    return any(not isinstance(found.parent, exp.Window | exp.Filter) for found in query.find_all(exp.AggFunc))
+    return any(not _is_over_window(function) for function in query.find_all(exp.AggFunc))
+
+
+def _is_over_window(function: exp.Expr) -> bool:
+    """Whether it is `sum(...) OVER ...`, perhaps with FILTER between them, which leaves rows as they are."""
+    from sqlglot import exp
+
+    around = function.parent.parent if isinstance(function.parent, exp.Filter) else function.parent
+    return isinstance(around, exp.Window)

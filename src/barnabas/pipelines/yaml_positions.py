@@ -205,7 +205,9 @@ def read_document(path: Path, keys: Iterable[str]) -> Section:
         raise document.error(f"this is not YAML ({problem}): {hint}", mark.line + 1 if mark else 1) from None
     except yaml.reader.ReaderError as error:
         line = document.content.count("\n", 0, error.position) + 1
-        raise document.error(f"a character that YAML does not allow, {error.character!r}: take it out", line) from None
+        raise document.error(
+            f"a character that YAML does not allow, {document.content[error.position]!r}: take it out", line
+        ) from None
     except RecursionError:
         raise document.error("lists or blocks stand too deep inside each other for a pipeline", 1) from None
     if node is None:
