@@ -1,48 +1,56 @@
-"""Producing and consuming as a user of confluent-kafka would, with progress for whoever shows it."""
+"""Creating topics, producing and reading as a user of confluent-kafka would, with progress for whoever shows it.
+
+All of it blocks and runs in threads; a `threading.Event` stops it, so that Ctrl-C need not wait for a broker.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.flights import FlightEvent, Recount
+from demo.source import SourceRecord
 
-TOPIC = "flights"
-PARTITIONS = 6
-REPLICAS = 3
-GROUP = "make-run"
-QUIET_SECONDS_MAX = 60.0
-FLUSH_SECONDS_MAX = 60.0
-CONSUMED_AT_ONCE = 5_000
-EVENTS_BETWEEN_REPORTS = 2_000
+REPLICAS: Final = 3
+MIN_IN_SYNC_REPLICAS: Final = 2
+ANSWER_SECONDS_MAX: Final = 30.0
+DELIVERY_SECONDS_MAX: Final = 60.0
+_CONSUMED_AT_ONCE: Final = 5_000
+_RECORDS_BETWEEN_REPORTS: Final = 2_000
 
 Progress = Callable[[int], None]
 # Brokers that cannot be reached are what the run is about: only what the client cannot get over is worth a line.
-_QUIET = {"log_level": 2}
+_QUIET: Final = {"log_level": 2}
 
 
 class StoppedError(RuntimeError):
     """The run has ended elsewhere."""
 
 
-def create_topic(bootstrap_servers: str) -> None:
-    """Raises KafkaException when the cluster refuses."""
-    topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, config={"min.insync.replicas": "2"})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (created,) = admin.create_topics([topic]).values()
-    created.result(timeout=30)
+class TrafficError(RuntimeError):
+    """The cluster did not do what it was asked to in time; the message says what."""
+
+
+def create_topics(bootstrap_servers: str, partitions_by_topic: dict[str, int]) -> None:
+    """Creates all topics, replicated. Raises KafkaException when the cluster refuses one."""
+    config = {"min.insync.replicas": str(MIN_IN_SYNC_REPLICAS)}
+    topics = [NewTopic(name, count, REPLICAS, config=config) for name, count in partitions_by_topic.items()]
+    admin = _admin(bootstrap_servers)  # which ends its answers when it goes itself
+    for created in admin.create_topics(topics, request_timeout=ANSWER_SECONDS_MAX).values():
+        created.result(timeout=ANSWER_SECONDS_MAX)
 
 
 def produce(
-    bootstrap_servers: str, events: Iterator[FlightEvent], progress: Progress, stopping: threading.Event
+    bootstrap_servers: str, records: Iterable[SourceRecord], progress: Progress, stopping: threading.Event
 ) -> int:
-    """Produces all events, each once (idempotence, acks=all), and returns how many were acknowledged.
+    """Produces all records, each once (idempotence, acks=all), and returns how many were acknowledged.
 
-    `progress` hears of acknowledged events. Raises RuntimeError when one was not, StoppedError once `stopping` is set.
+    A key goes to the partition to which Kafka's Java clients send it. `progress` hears of acknowledged records. Raises
+    TrafficError when one was not, StoppedError once `stopping` is set.
     """
     acknowledged, failures = 0, []
 
@@ -52,7 +60,7 @@ def produce(
             failures.append(str(error))
             return
         acknowledged += 1
-        if acknowledged % EVENTS_BETWEEN_REPORTS == 0:
+        if acknowledged % _RECORDS_BETWEEN_REPORTS == 0:
             progress(acknowledged)
 
     producer = Producer(
@@ -60,65 +68,115 @@ def produce(
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,
             "acks": "all",
-            "linger.ms": 5,
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 20_000,
+            "delivery.timeout.ms": int(DELIVERY_SECONDS_MAX * 1000),
             **_QUIET,
         }
     )
-    for event in events:
-        while True:
+    for record in records:
+        while not (stopping.is_set() or failures):
             try:
-                producer.produce(TOPIC, event.value, event.key, on_delivery=delivered)
+                producer.produce(record.topic, record.value, record.key, on_delivery=delivered)
                 break
             except BufferError:
-                if stopping.is_set():
-                    producer.purge()
-                    raise StoppedError("the producer was stopped") from None
                 producer.poll(0.1)
+        else:
+            break
         producer.poll(0)
-    waiting = producer.flush(FLUSH_SECONDS_MAX)
-    if waiting or failures:
-        reason = failures[0] if failures else "no answer"
-        raise RuntimeError(f"{waiting + len(failures):,} events were not acknowledged: {reason}")
+    waiting = 1
+    while waiting and not (stopping.is_set() or failures):
+        # Bounded: what is not acknowledged within the delivery timeout is a failure.
+        waiting = producer.flush(0.5)
+    if stopping.is_set() or failures:
+        producer.purge()
+        if failures:
+            raise TrafficError(f"a record was not acknowledged: {failures[0]}")
+        raise StoppedError
     progress(acknowledged)
     return acknowledged
 
 
-def consume(bootstrap_servers: str, count: int, progress: Progress) -> Recount:
-    """Reads the topic in a group until `count` events were seen and every partition is at its end."""
+def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """The end of every partition. Raises KafkaException."""
+    from confluent_kafka.admin import OffsetSpec
+
+    admin = _admin(bootstrap_servers)
+    metadata = admin.list_topics(topic, timeout=ANSWER_SECONDS_MAX).topics[topic]
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in metadata.partitions}
+    answers = admin.list_offsets(asked, request_timeout=ANSWER_SECONDS_MAX)
+    return {key.partition: answer.result(ANSWER_SECONDS_MAX).offset for key, answer in answers.items()}
+
+
+def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[int, int]:
+    """What the group committed for the topic, by partition. Raises KafkaException."""
+    admin, asked = _admin(bootstrap_servers), [ConsumerGroupTopicPartitions(group)]
+    (answer,) = admin.list_consumer_group_offsets(asked, request_timeout=ANSWER_SECONDS_MAX).values()
+    found = answer.result(ANSWER_SECONDS_MAX).topic_partitions
+    return {entry.partition: entry.offset for entry in found if entry.topic == topic and entry.offset >= 0}
+
+
+def leaders(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """The broker that leads each partition, -1 where there is none. Raises KafkaException."""
+    metadata = _admin(bootstrap_servers).list_topics(topic, timeout=ANSWER_SECONDS_MAX).topics[topic]
+    return {number: partition.leader for number, partition in metadata.partitions.items()}
+
+
+def replicas_behind(bootstrap_servers: str, topics: Iterable[str]) -> int:
+    """How many replicas of the topics are not in sync. Raises KafkaException."""
+    metadata = _admin(bootstrap_servers).list_topics(timeout=ANSWER_SECONDS_MAX)
+    partitions = [partition for topic in topics for partition in metadata.topics[topic].partitions.values()]
+    return sum(len(partition.replicas) - len(partition.isrs) for partition in partitions)
+
+
+def newest_values(
+    bootstrap_servers: str, topic: str, progress: Progress, stopping: threading.Event
+) -> dict[bytes, bytes]:
+    """Reads the topic to its end; the newest value of each key.
+
+    Raises TrafficError when nothing comes for DELIVERY_SECONDS_MAX, StoppedError once `stopping` is set.
+    """
+    ends = {partition: end for partition, end in end_offsets(bootstrap_servers, topic).items() if end}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": GROUP,
-            "auto.offset.reset": "earliest",
+            # Unused: partitions are assigned by hand and nothing is committed; the client wants a name.
+            "group.id": "make-run",
             "enable.auto.commit": False,
-            "enable.partition.eof": True,
             **_QUIET,
         }
     )
-    recount, seen = Recount(), 0
-    ended: set[int] = set()
+    newest: dict[bytes, bytes] = {}
     try:
-        consumer.subscribe([TOPIC])
-        last_message = time.monotonic()
-        while seen < count or len(ended) < PARTITIONS:
-            messages = consumer.consume(CONSUMED_AT_ONCE, timeout=1.0)
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    recount.add(message.value())
-                    seen += 1
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  (its public name)
-                    ended.add(message.partition())
-                elif not error.retriable():
-                    raise KafkaException(error)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        count, quiet_since = 0, time.monotonic()
+        while ends:
+            if stopping.is_set():
+                raise StoppedError
+            messages = consumer.consume(_CONSUMED_AT_ONCE, timeout=0.5)
             if messages:
-                last_message = time.monotonic()
-                progress(seen)
-            elif time.monotonic() - last_message > QUIET_SECONDS_MAX:
-                raise RuntimeError(f"only {seen:,} of {count:,} events came, and nothing more for a minute")
-        consumer.commit(asynchronous=False)
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > DELIVERY_SECONDS_MAX:
+                raise TrafficError(f"only {count:,} records of topic {topic} came, and nothing more for a minute")
+            for message in messages:
+                _raise_unless_passing(message.error())
+                if message.error() is None:
+                    newest[message.key()] = message.value()
+                    count += 1
+                    if message.offset() + 1 >= ends.get(message.partition(), 0):
+                        ends.pop(message.partition(), None)
+            progress(count)
     finally:
         consumer.close()
-    return recount
+    return newest
+
+
+def _raise_unless_passing(error: KafkaError | None) -> None:
+    if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  (public)
+        raise KafkaException(error)
+
+
+def _admin(bootstrap_servers: str) -> Any:
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
