@@ -149,16 +149,21 @@ def exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[Non
         # Whoever read the output has enough, as `head` does. Python's own flush at the end would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.DONE)
-    except CommandError as error:
-        _complain(str(error))
-        sys.exit(error.status)
     except Exception as error:
-        found = _explained(error)
-        if found is None:
+        status = report(error)
+        if status is None:
             raise
-        message, status = found
-        _complain(message)
         sys.exit(status)
+
+
+def report(error: Exception) -> ExitStatus | None:
+    """Writes the line for an error, and returns the status to end with; None, and nothing is written, for an error
+    that is a mistake of ours. For commands that go on after an error.
+    """
+    found = (str(error), error.status) if isinstance(error, CommandError) else _explained(error)
+    if found is not None:
+        _complain(found[0])
+    return None if found is None else found[1]
 
 
 def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -281,9 +286,12 @@ def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.RESOURCE_NOT_FOUND,
     }
-    advice = f"{error.code.message} ({error.code.name})"
-    message = advice if error.detail is None else f"{error.detail.rstrip('. ')}: {advice}"
-    return message, ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
+    message = error.code.message if error.detail is None else error.detail
+    if error.detail is not None and ": " not in error.detail:
+        # Only what it is about; a broker's own words are behind a colon.
+        message = f"{error.detail}: {error.code.message}"
+    status = ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
+    return f"{message.rstrip('. ')} ({error.code.name})", status
 
 
 def _complain(message: str) -> None:

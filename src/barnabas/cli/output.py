@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -50,6 +50,8 @@ class Column:
     heading: str
     name: str
     is_number: bool = False
+    is_cut: bool = False
+    """On a terminal a long cell is cut to one line; what it says in full must be elsewhere."""
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], as_json: bool = False) -> None:
@@ -147,9 +149,10 @@ def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[object
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.heading, justify="right" if column.is_number else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        table.add_column(column.heading, justify=justify, overflow="ellipsis" if column.is_cut else "fold")
     for row in rows:
         table.add_row(*map(_text, row))
     Console(file=sys.stdout).print(table)
@@ -158,4 +161,4 @@ def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[object
 def _text(cell: object) -> Text:
     from rich.text import Text
 
-    return Text(shown(cell), style=cell.mark.value if isinstance(cell, Marked) else "", overflow="fold")
+    return Text(shown(cell), style=cell.mark.value if isinstance(cell, Marked) else "")

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_coordinator import GroupCoordinator, Membership
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode, TopicInfo
 
 Result = TypeVar("Result")
+
+_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""What an administrator wants to hear at once, though a broker may only be late to know."""
 
 
 class ResourceType(enum.IntEnum):
@@ -148,9 +151,9 @@ class Admin:
         """
         wanted = list(topics)
 
-        def build(left_ms: int) -> CreateTopicsRequest:
+        def build(broker_ms: int) -> CreateTopicsRequest:
             return CreateTopicsRequest(
-                topics=[_new_topic(topic) for topic in wanted], timeout_ms=left_ms, validate_only=validate_only
+                topics=[_new_topic(topic) for topic in wanted], timeout_ms=broker_ms, validate_only=validate_only
             )
 
         response = await self._at_controller("creating topics", build, _topic_codes, timeout_ms)
@@ -160,9 +163,9 @@ class Admin:
         """Deletes topics; returns when the controller has begun to, or has done, as its answer says."""
         wanted = list(names)
 
-        def build(left_ms: int) -> DeleteTopicsRequest:
+        def build(broker_ms: int) -> DeleteTopicsRequest:
             states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in wanted]
-            return DeleteTopicsRequest(topics=states, topic_names=wanted, timeout_ms=left_ms)
+            return DeleteTopicsRequest(topics=states, topic_names=wanted, timeout_ms=broker_ms)
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
             return [(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses]
@@ -172,13 +175,13 @@ class Admin:
     async def create_partitions(self, counts: Mapping[str, int], timeout_ms: float | None = None) -> None:
         """Adds partitions, so that each topic has so many."""
 
-        def build(left_ms: int) -> CreatePartitionsRequest:
+        def build(broker_ms: int) -> CreatePartitionsRequest:
             return CreatePartitionsRequest(
                 topics=[
                     CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
                     for name, count in counts.items()
                 ],
-                timeout_ms=left_ms,
+                timeout_ms=broker_ms,
                 validate_only=False,
             )
 
@@ -193,10 +196,10 @@ class Admin:
         """What some broker knows of topics, or of all with None; UNKNOWN_TOPIC_OR_PARTITION for a missing one."""
         wanted = None if names is None else list(names)
 
-        async def ask(node: BrokerNode, left_ms: float) -> dict[str, TopicInfo]:
+        async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, TopicInfo]:
             topics = None if wanted is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in wanted]
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-            response = await self._client.ask(node, self._lane, request, left_ms)
+            response = await self._client.ask(node, self._lane, request, attempt_ms)
             for topic in response.topics:
                 raise_for_code(topic.error_code, f"topic {topic.name}")
             return dict(Cluster().updated(response).topics)
@@ -210,8 +213,8 @@ class Admin:
     async def describe_cluster(self, timeout_ms: float | None = None) -> tuple[str, int, tuple[int, ...]]:
         """The cluster's id, the controller's id (-1: none now), and the ids of the brokers that are alive."""
 
-        async def ask(node: BrokerNode, left_ms: float) -> tuple[str, int, tuple[int, ...]]:
-            response = await self._client.ask(node, self._lane, DescribeClusterRequest(), left_ms)
+        async def ask(node: BrokerNode, attempt_ms: float) -> tuple[str, int, tuple[int, ...]]:
+            response = await self._client.ask(node, self._lane, DescribeClusterRequest(), attempt_ms)
             raise_for_code(response.error_code, response.error_message)
             ids = tuple(sorted(broker.broker_id for broker in response.brokers))
             return response.cluster_id, response.controller_id, ids
@@ -229,8 +232,8 @@ class Admin:
         )
         request = DescribeConfigsRequest(resources=[resource])
 
-        async def ask(node: BrokerNode, left_ms: float) -> dict[str, ConfigEntry]:
-            response = await self._client.ask(node, self._lane, request, left_ms)
+        async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, ConfigEntry]:
+            response = await self._client.ask(node, self._lane, request, attempt_ms)
             result = response.results[0]
             raise_for_code(result.error_code, f"{name}: {result.error_message}")
             return {
@@ -286,33 +289,28 @@ class Admin:
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes the records below each offset (-1: below the high watermark); returns the new low watermarks."""
-        retry = self._client.retry("deleting records", timeout_ms)
         self._client.metadata.use(*{partition.topic for partition in offsets})
         left = dict(offsets)
         found: dict[TopicPartition, int] = {}
-        while True:
-            try:
-                for partition in list(left):
-                    found[partition] = await self._delete_records_of(partition, left[partition], retry.left_ms)
-                    del left[partition]
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                self._client.metadata.request_update()
-                await retry.again(error)
-            else:
-                return found
+
+        async def attempt(attempt_ms: float) -> dict[TopicPartition, int]:
+            for partition in list(left):
+                found[partition] = await self._delete_records_of(partition, left[partition], attempt_ms)
+                del left[partition]
+            return found
+
+        return await self._client.repeat("deleting records", attempt, timeout_ms)
 
     async def describe_log_dirs(self, node_id: int, timeout_ms: float | None = None) -> Any:
         """The log directories of a broker: the results of DescribeLogDirs as they are."""
-        retry = self._client.retry("describing log directories", timeout_ms)
-        while True:
-            try:
-                node = self._client.node(node_id)
-                response = await self._client.ask(node, self._lane, DescribeLogDirsRequest(topics=None), retry.left_ms)
-                raise_for_code(response.error_code, "DescribeLogDirs")
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                await retry.again(error)
-            else:
-                return response.results
+
+        async def attempt(attempt_ms: float) -> Any:
+            node = self._client.node(node_id)
+            response = await self._client.ask(node, self._lane, DescribeLogDirsRequest(topics=None), attempt_ms)
+            raise_for_code(response.error_code, "DescribeLogDirs")
+            return response.results
+
+        return await self._client.repeat("describing log directories", attempt, timeout_ms)
 
     # Groups.
 
@@ -320,31 +318,26 @@ class Admin:
         self, states: Iterable[str] = (), timeout_ms: float | None = None
     ) -> tuple[GroupListing, ...]:
         """All groups of all brokers, or those in certain states."""
-        retry = self._client.retry("listing groups", timeout_ms)
-        wanted = list(states)
-        while True:
-            try:
-                found: dict[str, GroupListing] = {}
-                for node in list(self._client.cluster.brokers.values()):
-                    response = await self._client.ask(
-                        node, self._lane, ListGroupsRequest(states_filter=wanted), retry.left_ms
+        request = ListGroupsRequest(states_filter=list(states))
+
+        async def attempt(attempt_ms: float) -> tuple[GroupListing, ...]:
+            found: dict[str, GroupListing] = {}
+            for node in list(self._client.cluster.brokers.values()):
+                response = await self._client.ask(node, self._lane, request, attempt_ms)
+                raise_for_code(response.error_code, f"groups of broker {node.node_id}")
+                for group in response.groups:
+                    found[group.group_id] = GroupListing(
+                        group.group_id, group.protocol_type, group.group_state, group.group_type, node.node_id
                     )
-                    raise_for_code(response.error_code, f"groups of broker {node.node_id}")
-                    for group in response.groups:
-                        found[group.group_id] = GroupListing(
-                            group.group_id, group.protocol_type, group.group_state, group.group_type, node.node_id
-                        )
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                self._client.metadata.request_update()
-                await retry.again(error)
-            else:
-                return tuple(found[group_id] for group_id in sorted(found))
+            return tuple(found[group_id] for group_id in sorted(found))
+
+        return await self._client.repeat("listing groups", attempt, timeout_ms)
 
     async def describe_group(self, group_id: str, timeout_ms: float | None = None) -> GroupDescription:
         """A group and its members; one that does not exist is in state Dead."""
 
-        async def ask(coordinator: GroupCoordinator, left_ms: float) -> GroupDescription:
-            response = await coordinator.ask(DescribeGroupsRequest(groups=[group_id]), left_ms)
+        async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> GroupDescription:
+            response = await coordinator.ask(DescribeGroupsRequest(groups=[group_id]), attempt_ms)
             group = response.groups[0]
             coordinator.check(group.error_code, "description")
             members = tuple(
@@ -371,8 +364,8 @@ class Admin:
     async def delete_group(self, group_id: str, timeout_ms: float | None = None) -> None:
         """Deletes a group that has no members, and its offsets."""
 
-        async def ask(coordinator: GroupCoordinator, left_ms: float) -> None:
-            response = await coordinator.ask(DeleteGroupsRequest(groups_names=[group_id]), left_ms)
+        async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> None:
+            response = await coordinator.ask(DeleteGroupsRequest(groups_names=[group_id]), attempt_ms)
             coordinator.check(response.results[0].error_code, "deletion")
 
         await self._at_coordinator(group_id, "deleting a group", ask, timeout_ms)
@@ -406,8 +399,8 @@ class Admin:
             ],
         )
 
-        async def ask(coordinator: GroupCoordinator, left_ms: float) -> None:
-            response = await coordinator.ask(request, left_ms)
+        async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> None:
+            response = await coordinator.ask(request, attempt_ms)
             coordinator.check(response.error_code, "deletion of offsets")
             for topic in response.topics:
                 for answer in topic.partitions:
@@ -420,14 +413,9 @@ class Admin:
     async def _somewhere(
         self, what: str, ask: Callable[[BrokerNode, float], Awaitable[Result]], timeout_ms: float | None
     ) -> Result:
-        retry = self._client.retry(what, timeout_ms)
-        while True:
-            try:
-                return await ask(self._client.any_node(), retry.left_ms)
-            except Exception as error:
-                if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                await retry.again(error)
+        return await self._client.repeat(
+            what, lambda attempt_ms: ask(self._client.any_node(), attempt_ms), timeout_ms, final=_MISSING
+        )
 
     async def _at_controller(
         self,
@@ -436,21 +424,14 @@ class Admin:
         codes: Callable[[Any], list[tuple[str, int, str | None]]],
         timeout_ms: float | None,
     ) -> Any:
-        retry = self._client.retry(what, timeout_ms)
-        while True:
-            try:
-                node = self._client.node(self._client.cluster.controller_id)
-                server_ms = int(min(retry.left_ms, self._client.settings.request_timeout_ms))
-                response = await self._client.ask(node, self._lane, build(max(1, server_ms)))
-                for name, code, message in codes(response):
-                    raise_for_code(code, f"{name}: {message or ErrorCode.for_code(code).message}")
-            except Exception as error:
-                if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                self._client.metadata.request_update()
-                await retry.again(error)
-            else:
-                return response
+        async def attempt(attempt_ms: float) -> Any:
+            node = self._client.node(self._client.cluster.controller_id)
+            response = await self._client.ask(node, self._lane, build(_broker_ms(attempt_ms)), attempt_ms)
+            for name, code, message in codes(response):
+                raise_for_code(code, f"{name}: {message or ErrorCode.for_code(code).message}")
+            return response
+
+        return await self._client.repeat(what, attempt, timeout_ms, final=_MISSING)
 
     async def _at_coordinator(
         self,
@@ -459,13 +440,8 @@ class Admin:
         ask: Callable[[GroupCoordinator, float], Awaitable[Result]],
         timeout_ms: float | None,
     ) -> Result:
-        retry = self._client.retry(what, timeout_ms)
         coordinator = GroupCoordinator(self._client, self._lane, group_id)
-        while True:
-            try:
-                return await ask(coordinator, retry.left_ms)
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                await retry.again(error)
+        return await self._client.repeat(what, lambda attempt_ms: ask(coordinator, attempt_ms), timeout_ms)
 
     async def _at_resource(
         self,
@@ -478,33 +454,36 @@ class Admin:
         """Configurations of one broker are its own to tell and change; all others any broker's."""
         if resource_type is ResourceType.TOPIC or not name:
             return await self._somewhere(what, ask, timeout_ms)
-        retry = self._client.retry(what, timeout_ms)
-        while True:
-            try:
-                return await ask(self._client.node(int(name)), retry.left_ms)
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                await retry.again(error)
+        if not name.isdecimal():
+            raise ValueError(f"{name!r} is no broker: give its id, a number")
+        return await self._client.repeat(
+            what, lambda attempt_ms: ask(self._client.node(int(name)), attempt_ms), timeout_ms
+        )
 
     def _alter_with(self, request: Any, name: str) -> Callable[[BrokerNode, float], Awaitable[None]]:
-        async def ask(node: BrokerNode, left_ms: float) -> None:
-            response = await self._client.ask(node, self._lane, request, left_ms)
+        async def ask(node: BrokerNode, attempt_ms: float) -> None:
+            response = await self._client.ask(node, self._lane, request, attempt_ms)
             for result in response.responses:
                 raise_for_code(result.error_code, f"{name}: {result.error_message}")
 
         return ask
 
-    async def _delete_records_of(self, partition: TopicPartition, offset: int, left_ms: float) -> int:
+    async def _delete_records_of(self, partition: TopicPartition, offset: int, attempt_ms: float) -> int:
         leader = self._client.cluster.leader(partition)
         if leader is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the leader of {partition} is not known now")
         of_partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
         topic = DeleteRecordsRequest.DeleteRecordsTopic(name=partition.topic, partitions=[of_partition])
-        server_ms = int(min(left_ms, self._client.settings.request_timeout_ms))
-        request = DeleteRecordsRequest(topics=[topic], timeout_ms=max(1, server_ms))
-        response = await self._client.ask(leader[0], self._lane, request)
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=_broker_ms(attempt_ms))
+        response = await self._client.ask(leader[0], self._lane, request, attempt_ms)
         answer = response.topics[0].partitions[0]
         raise_for_code(answer.error_code, f"deleting records of {partition}")
         return int(answer.low_watermark)
+
+
+def _broker_ms(attempt_ms: float) -> int:
+    """How long a broker may work at what is given up after `attempt_ms`: it answers before."""
+    return max(1, int(attempt_ms * 0.9))
 
 
 def _new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:

@@ -1,0 +1,257 @@
+"""`barnabas cluster`: what a cluster consists of."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
+from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barnabas.client.admin import Admin
+    from barnabas.client.broker_views import BrokerViews
+    from barnabas.client.client import Client
+    from barnabas.client.cluster import BrokerNode, TopicInfo
+
+_LOG_DIRECTORIES_TIMEOUT_MS = 5_000
+
+_BROKER_COLUMNS = (
+    Column("Broker", "id", is_number=True),
+    Column("Host", "host"),
+    Column("Port", "port", is_number=True),
+    Column("Rack", "rack"),
+    Column("Leads", "leads", is_number=True),
+    Column("Replicas", "replicas", is_number=True),
+    Column("Behind", "behind", is_number=True),
+    Column("Logs", "size_bytes", is_number=True),
+    Column("Software", "software"),
+)
+_DIRECTORY_COLUMNS = (
+    Column("Broker", "broker", is_number=True),
+    Column("Log directory", "path"),
+    Column("Logs", "logs", is_number=True),
+    Column("Size", "size_bytes", is_number=True),
+    Column("Free", "usable_bytes", is_number=True),
+    Column("Of", "total_bytes", is_number=True),
+    Column("State", "state"),
+)
+
+
+class Software(enum.Enum):
+    """Whose broker it is, as far as the protocol tells: ours have an API of their own; no other says its name."""
+
+    BARNABAS = "barnabas"
+    OTHER = "other"
+
+
+_SHOWN_SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A log directory; sizes are None where the broker is too old to tell, or the directory cannot be used."""
+
+    path: str
+    error: str | None
+    logs: int
+    size_bytes: int
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedBroker:
+    """A broker; `software` and `directories` are None where it did not answer itself."""
+
+    node: BrokerNode
+    leads: int
+    replicas: int
+    behind: int
+    """Replicas that are not in sync."""
+    software: Software | None
+    directories: tuple[LogDirectory, ...] | None
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Of all its logs."""
+        return None if self.directories is None else sum(directory.size_bytes for directory in self.directories)
+
+
+@click.group(name="cluster")
+def command() -> None:
+    """Show what a cluster consists of."""
+
+
+@command.command(name="describe")
+@bootstrap_option
+@json_option
+def describe(bootstrap: str, as_json: bool) -> None:
+    """Show the brokers: where they are, what they lead, and what their logs take."""
+
+    async def body(client: Client) -> None:
+        from barnabas.client.admin import Admin
+        from barnabas.client.broker_views import BrokerViews
+
+        async with Admin(client) as admin, BrokerViews(client) as views:
+            topics = await admin.describe_topics()
+            nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
+            brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
+        controller = client.cluster.controller_id if client.cluster.controller_id >= 0 else None
+        if as_json:
+            print_json(described(client.cluster.cluster_id, controller, topics, brokers))
+        else:
+            _print(client.cluster.cluster_id, controller, topics, brokers)
+
+    run_with_client(bootstrap, body)
+
+
+def described(
+    cluster_id: str | None, controller: int | None, topics: Mapping[str, TopicInfo], brokers: list[DescribedBroker]
+) -> dict[str, Any]:
+    """The cluster as `cluster describe --json` has it."""
+    return {
+        "cluster_id": cluster_id,
+        "controller": controller,
+        "topics": len(topics),
+        "partitions": sum(len(topic.partitions) for topic in topics.values()),
+        "brokers": [
+            {
+                "id": broker.node.node_id,
+                "host": broker.node.host,
+                "port": broker.node.port,
+                "rack": broker.node.rack,
+                "leads": broker.leads,
+                "replicas": broker.replicas,
+                "behind": broker.behind,
+                "software": None if broker.software is None else broker.software.value,
+                "size_bytes": broker.size_bytes,
+                "log_directories": None
+                if broker.directories is None
+                else [
+                    {
+                        "path": directory.path,
+                        "error": directory.error,
+                        "logs": directory.logs,
+                        "size_bytes": directory.size_bytes,
+                        "usable_bytes": directory.usable_bytes,
+                        "total_bytes": directory.total_bytes,
+                    }
+                    for directory in broker.directories
+                ],
+            }
+            for broker in brokers
+        ],
+    }
+
+
+def software_of(api_versions: Mapping[int, tuple[int, int]]) -> Software:
+    """By the APIs that a broker answers."""
+    from barnabas.wire.api_keys import OWN_APIS
+
+    return Software.BARNABAS if any(key in api_versions for key in OWN_APIS) else Software.OTHER
+
+
+# Inside.
+
+
+async def _describe_one(
+    admin: Admin, views: BrokerViews, node: BrokerNode, topics: Mapping[str, TopicInfo]
+) -> DescribedBroker:
+    counts: Counter[str] = Counter()
+    for topic in topics.values():
+        for partition in topic.partitions.values():
+            counts["leads"] += partition.leader_id == node.node_id
+            counts["replicas"] += node.node_id in partition.replicas
+            counts["behind"] += node.node_id in partition.replicas and node.node_id not in partition.isr
+    software, directories = await asyncio.gather(_software(views, node), _log_directories(admin, node))
+    return DescribedBroker(node, counts["leads"], counts["replicas"], counts["behind"], software, directories)
+
+
+async def _software(views: BrokerViews, node: BrokerNode) -> Software | None:
+    from barnabas.link.errors import RequestTimeoutError
+
+    try:
+        return software_of(await views.api_versions(node))
+    except (ConnectionError, RequestTimeoutError):
+        return None
+
+
+async def _log_directories(admin: Admin, node: BrokerNode) -> tuple[LogDirectory, ...] | None:
+    """None for a broker that does not answer, or does not let us see."""
+    from barnabas.client.errors import ClientTimeoutError
+    from barnabas.wire.errors import ErrorCode, KafkaError
+
+    try:
+        results = await admin.describe_log_dirs(node.node_id, _LOG_DIRECTORIES_TIMEOUT_MS)
+    except (ClientTimeoutError, KafkaError):
+        return None
+    return tuple(
+        LogDirectory(
+            result.log_dir,
+            ErrorCode.for_code(result.error_code).name if result.error_code else None,
+            sum(len(topic.partitions) for topic in result.topics),
+            sum(partition.partition_size for topic in result.topics for partition in topic.partitions),
+            result.total_bytes if result.total_bytes >= 0 else None,
+            result.usable_bytes if result.usable_bytes >= 0 else None,
+        )
+        for result in sorted(results, key=lambda result: str(result.log_dir))
+    )
+
+
+def _print(
+    cluster_id: str | None, controller: int | None, topics: Mapping[str, TopicInfo], brokers: list[DescribedBroker]
+) -> None:
+    partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
+    leaderless = sum(partition.leader_id < 0 for partition in partitions)
+    behind = sum(len(partition.isr) < len(partition.replicas) for partition in partitions)
+    print_fields(
+        [
+            ("Cluster", cluster_id),
+            ("Controller", Marked("none now", Mark.BAD) if controller is None else f"broker {controller}"),
+            ("Brokers", len(brokers)),
+            ("Topics", f"{len(topics)}, {counted(len(partitions), 'partition')}"),
+            ("Under-replicated", Marked(behind, Mark.WARNING) if behind else behind),
+            ("No leader", Marked(leaderless, Mark.BAD) if leaderless else leaderless),
+        ]
+    )
+    print_table(
+        _BROKER_COLUMNS,
+        [
+            [
+                broker.node.node_id,
+                broker.node.host,
+                broker.node.port,
+                broker.node.rack,
+                broker.leads,
+                broker.replicas,
+                Marked(broker.behind, Mark.WARNING) if broker.behind else broker.behind,
+                None if broker.size_bytes is None else size(broker.size_bytes),
+                Marked("does not answer", Mark.BAD) if broker.software is None else _SHOWN_SOFTWARE[broker.software],
+            ]
+            for broker in brokers
+        ],
+    )
+    directories = [(broker, directory) for broker in brokers for directory in broker.directories or ()]
+    if directories:
+        click.echo()
+        print_table(_DIRECTORY_COLUMNS, [_directory_row(broker, directory) for broker, directory in directories])
+
+
+def _directory_row(broker: DescribedBroker, directory: LogDirectory) -> list[object]:
+    return [
+        broker.node.node_id,
+        directory.path,
+        directory.logs,
+        size(directory.size_bytes),
+        None if directory.usable_bytes is None else size(directory.usable_bytes),
+        None if directory.total_bytes is None else size(directory.total_bytes),
+        Marked("ok", Mark.GOOD) if directory.error is None else Marked(directory.error, Mark.BAD),
+    ]
