@@ -129,7 +129,9 @@ class _Sending:
 
     async def _send(self, record: ProducerRecord) -> None:
         try:
-            future = await self._producer.send(record)
+            future = self._producer.send_now(record)
+            if future is None:
+                future = await self._producer.send(record)
         except (KafkaError, ClientTimeoutError) as error:
             raise self._refused(self._line, error) from error
         waiting = self._unacknowledged

@@ -128,8 +128,12 @@ class PartitionQueue:
         future: asyncio.Future[RecordMetadata],
         size_bytes: int,
         now: float,
-    ) -> None:
-        """Adds a record (timestamp, key, value, headers) to the last batch, or to a new one."""
+    ) -> bool:
+        """Adds a record (timestamp, key, value, headers) to the last batch, or to a new one.
+
+        Whether that has begun or completed a batch: whether there may be something else to send than before.
+        """
+        is_news = False
         builder = self._builder
         if builder is not None:
             try:
@@ -145,11 +149,14 @@ class PartitionQueue:
             self._made += 1
             expires_at = now + settings.delivery_timeout_ms / 1_000
             self._queue.append(ProducerBatch(self.partition, (self._made,), now, expires_at))
+            is_news = True
         batch = self._queue[-1]
         batch.records.append((future, record[0]))
         batch.size_bytes += size_bytes
         if builder.size_bytes >= self._settings.batch_bytes:
             self._close_last()
+            is_news = True
+        return is_news
 
     # Sending.
 

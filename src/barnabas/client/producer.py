@@ -41,6 +41,9 @@ class Producer:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._senders: dict[int, NodeSender] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
+        self._record_bytes_max = (
+            min(self.settings.request_bytes_max, self.settings.buffer_bytes_max) - BATCH_HEADER_BYTES
+        )
         self._buffered_bytes = 0
         self._waiting_for_room: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._expiry: Timer | None = None
@@ -63,25 +66,40 @@ class Producer:
         not exist, or a record that is too large. The future raises DeliveryTimeoutError or KafkaError. Cancelling the
         future takes nothing back.
         """
+        future = self.send_now(record)
+        if future is not None:
+            return future
+        topic = await self._topic(record.topic)
+        _check_partition(record, topic)
+        size_bytes = _size_of(record)
+        if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
+            await self._wait_for_room(size_bytes)
+        else:
+            self._buffered_bytes += size_bytes
+        return self._take(record, topic, size_bytes)
+
+    def send_now(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata] | None:
+        """As `send`, where it need not wait; None, and nothing is taken, where the topic is not known yet or there is
+        no room. For those who have many records at hand: it costs less than `send`.
+        """
         self._check_open()
         size_bytes = _size_of(record)
-        if size_bytes + BATCH_HEADER_BYTES > min(self.settings.request_bytes_max, self.settings.buffer_bytes_max):
+        if size_bytes > self._record_bytes_max:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a record of {size_bytes} bytes is larger than request_bytes_max ({self.settings.request_bytes_max}) "
                 f"or buffer_bytes_max ({self.settings.buffer_bytes_max}) allows",
             )
-        topic = await self._topic(record)
+        topic = self._client.metadata.cluster.topics.get(record.topic)
+        if topic is None or not topic.partitions:
+            return None
+        if record.partition is not None and record.partition not in topic.partitions:
+            self._client.metadata.request_update()
+            _check_partition(record, topic)
         if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
-            await self._wait_for_room(size_bytes)
-        else:
-            self._buffered_bytes += size_bytes
-        try:
-            self._check_open()
-            return self._enqueue(record, topic, size_bytes)
-        except Exception:
-            self.released(size_bytes)
-            raise
+            return None
+        self._buffered_bytes += size_bytes
+        return self._take(record, topic, size_bytes)
 
     async def send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
         """Sends a record and returns where it is once it is acknowledged; raises what `send` and its future raise."""
@@ -127,20 +145,14 @@ class Producer:
         if self._closed:
             raise ClientClosedError("the producer is closed")
 
-    async def _topic(self, record: ProducerRecord) -> TopicInfo:
+    async def _topic(self, name: str) -> TopicInfo:
         metadata = self._client.metadata
-        metadata.use(record.topic)
-        info = metadata.cluster.topics.get(record.topic)
+        metadata.use(name)
+        info = metadata.cluster.topics.get(name)
         if info is None or not info.partitions:
-            retry = self._client.retry(f"finding topic {record.topic}", self.settings.max_block_ms)
-            info = await metadata.topic(record.topic, retry)
+            retry = self._client.retry(f"finding topic {name}", self.settings.max_block_ms)
+            info = await metadata.topic(name, retry)
             self._check_open()
-        if record.partition is not None and record.partition not in info.partitions:
-            metadata.request_update()
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{record.topic} has partitions 0 to {len(info.partitions) - 1}, and no {record.partition}",
-            )
         return info
 
     async def _wait_for_room(self, size_bytes: int) -> None:
@@ -164,6 +176,15 @@ class Producer:
             if entry in self._waiting_for_room:
                 self._waiting_for_room.remove(entry)
 
+    def _take(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:
+        """Enqueues a record that has its room in the buffer, and gives that back where it cannot."""
+        try:
+            self._check_open()
+            return self._enqueue(record, topic, size_bytes)
+        except Exception:
+            self.released(size_bytes)
+            raise
+
     def _enqueue(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:
         now = self._client.host.loop.time()
         partition = TopicPartition(record.topic, self._choose(record, topic, size_bytes))
@@ -172,10 +193,10 @@ class Producer:
             queue = self._queues[partition] = PartitionQueue(partition, self.settings)
         future: asyncio.Future[RecordMetadata] = self._client.host.loop.create_future()
         timestamp_ms = self._client.host.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
-        queue.append((timestamp_ms, record.key, record.value, record.headers), future, size_bytes, now)
-        if self._expiry is None:
-            self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
-        self._dispatch(queue)
+        if queue.append((timestamp_ms, record.key, record.value, record.headers), future, size_bytes, now):
+            if self._expiry is None:
+                self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
+            self._dispatch(queue)
         return future
 
     def _choose(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> int:
@@ -188,6 +209,10 @@ class Producer:
             sticky = StickyPartitioner(self._client.host.random, self.settings.batch_bytes)
             self._sticky[record.topic] = sticky
         brokers = self._client.cluster.brokers
+        kept = sticky.keep(size_bytes)
+        info = None if kept is None else topic.partitions.get(kept)
+        if kept is not None and info is not None and info.leader_id in brokers:
+            return kept
         led = [number for number, info in topic.partitions.items() if info.leader_id in brokers]
         return sticky.choose(led or list(topic.partitions), size_bytes)
 
@@ -329,3 +354,12 @@ def _size_of(record: ProducerRecord) -> int:
     for name, value in record.headers:
         size_bytes += _HEADER_OVERHEAD_BYTES + len(name) + len(value or b"")
     return size_bytes
+
+
+def _check_partition(record: ProducerRecord, topic: TopicInfo) -> None:
+    """Raises KafkaError for a record whose partition does not exist."""
+    if record.partition is not None and record.partition not in topic.partitions:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{record.topic} has partitions 0 to {len(topic.partitions) - 1}, and no {record.partition}",
+        )
