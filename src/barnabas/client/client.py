@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.client.connections import Connections
 from barnabas.client.errors import ClientTimeoutError, NoBrokerError
 from barnabas.client.metadata import Metadata
-from barnabas.client.retrying import Backoff, Retry
+from barnabas.client.retrying import Backoff, Retry, is_retriable
 from barnabas.client.versions import VERSIONS
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
+from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     import logging
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from barnabas.client.connections import Lane
     from barnabas.client.settings import ClientSettings
     from barnabas.kernel.host import Host
+    from barnabas.wire.errors import ErrorCode
+
+Result = TypeVar("Result")
 
 
 class Client:
@@ -79,8 +83,33 @@ class Client:
 
     def retry(self, what: str, timeout_ms: float | None = None) -> Retry:
         """The time and the pauses of one call; `what` completes "... was not done within so many ms"."""
-        limit_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
-        return Retry(what, limit_ms, self.timers, self.host.loop.time, self.backoff())
+        settings = self.settings
+        limit_ms = settings.api_timeout_ms if timeout_ms is None else timeout_ms
+        return Retry(what, limit_ms, settings.request_timeout_ms, self.timers, self.host.loop.time, self.backoff())
+
+    async def repeat(
+        self,
+        what: str,
+        attempt: Callable[[float], Awaitable[Result]],
+        timeout_ms: float | None = None,
+        *,
+        final: Collection[ErrorCode] = (),
+    ) -> Result:
+        """Calls `attempt(ms)`, which may take so long, until it works, and returns its result.
+
+        Raises what cannot pass, what has one of the `final` codes, and ClientTimeoutError after `timeout_ms`
+        (`api_timeout_ms` where not given); `what` is as in `retry`.
+        """
+        retry = self.retry(what, timeout_ms)
+        while True:
+            try:
+                return await attempt(retry.attempt_ms)
+            except Exception as error:
+                if isinstance(error, KafkaError) and error.code in final:
+                    raise
+                if is_retriable(error):
+                    self.metadata.request_update()
+                await retry.again(error)
 
     def backoff(self) -> Backoff:
         """The pauses between repetitions."""
@@ -105,7 +134,7 @@ class Client:
     async def ask(self, node: BrokerNode, lane: Lane, message: Any, timeout_ms: float | None = None) -> Any:
         """Sends a request in the highest version that both sides speak, once connected, and returns the answer.
 
-        `timeout_ms` is `request_timeout_ms` at most. Raises as `Outgoing.send` does.
+        `timeout_ms` is `request_timeout_ms` where it is not given. Raises as `Outgoing.send` does.
         """
         return await self.ask_by_version(node, lane, type(message).SCHEMA.api_key, lambda _: message, timeout_ms)
 

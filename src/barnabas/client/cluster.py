@@ -69,6 +69,11 @@ class Cluster:
         node = None if info is None else self.brokers.get(info.leader_id)
         return None if info is None or node is None else (node, info.leader_epoch)
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The leader epoch to tell a leader that is asked; -1 while the leader is not known."""
+        leader = self.leader(partition)
+        return NO_EPOCH if leader is None else leader[1]
+
     def partition_count(self, topic: str) -> int:
         """0 for a topic that is not known."""
         info = self.topics.get(topic)

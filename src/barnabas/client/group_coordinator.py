@@ -49,17 +49,22 @@ class GroupCoordinator:
         """The broker that coordinates the group, as far as is known; -1 when it has to be looked for."""
         return NO_NODE if self._node is None else self._node.node_id
 
-    async def ask(self, message: Any, timeout_ms: float | None = None) -> Any:
-        """One request to the coordinator, which is looked for first where it is not known.
+    async def ask(self, message: Any, timeout_ms: float | None = None, lane: Lane | None = None) -> Any:
+        """One request to the coordinator, which is looked for first where it is not known. A `lane` of its own is for a
+        request that may wait long.
 
         Raises as `Client.ask` does, and KafkaError when nobody coordinates the group now. After a lost connection, and
         after `moved`, the coordinator is looked for again.
         """
+        client = self._client
+        limit_ms = client.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        ends_at = client.host.loop.time() + limit_ms / 1_000
         node = self._node
         if node is None:
-            node = self._node = await self._find()
+            node = self._node = await self._find(min(limit_ms, client.settings.request_timeout_ms))
+        left_ms = max(1.0, (ends_at - client.host.loop.time()) * 1_000)
         try:
-            return await self._client.ask(node, self._lane, message, timeout_ms)
+            return await client.ask(node, self._lane if lane is None else lane, message, left_ms)
         except (ConnectionError, RequestTimeoutError):
             self.moved()
             raise
@@ -104,7 +109,7 @@ class GroupCoordinator:
         retry = self._client.retry(f"committing offsets of group {self.group_id}", timeout_ms)
         while True:
             try:
-                response = await self.ask(request)
+                response = await self.ask(request, retry.attempt_ms)
                 for topic in response.topics:
                     for answer in topic.partitions:
                         self._check_commit(TopicPartition(topic.name, answer.partition_index), answer.error_code)
@@ -136,12 +141,11 @@ class GroupCoordinator:
             ]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
         request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        retry = self._client.retry(f"fetching offsets of group {self.group_id}", timeout_ms)
-        while True:
-            try:
-                return self._read_committed(await self.ask(request))
-            except (KafkaError, ConnectionError, RequestTimeoutError) as error:
-                await retry.again(error)
+
+        async def attempt(attempt_ms: float) -> dict[TopicPartition, OffsetAndMetadata]:
+            return self._read_committed(await self.ask(request, attempt_ms))
+
+        return await self._client.repeat(f"fetching offsets of group {self.group_id}", attempt, timeout_ms)
 
     # Inside.
 
@@ -168,9 +172,9 @@ class GroupCoordinator:
             )
         self.check(code, f"commit of {partition}")
 
-    async def _find(self) -> BrokerNode:
+    async def _find(self, timeout_ms: float) -> BrokerNode:
         request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self.group_id])
-        response = await self._client.ask(self._client.any_node(), self._lane, request)
+        response = await self._client.ask(self._client.any_node(), self._lane, request, timeout_ms)
         for answer in response.coordinators:
             if answer.key == self.group_id:
                 raise_for_code(answer.error_code, f"coordinator of group {self.group_id}")

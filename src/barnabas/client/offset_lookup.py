@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from barnabas.client.cluster import NO_EPOCH
 from barnabas.client.records import OffsetAndTimestamp, TopicPartition
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel
@@ -48,10 +47,11 @@ class OffsetLookup:
         self._lane = lane
         self._isolation = isolation
 
-    async def offsets(self, timestamps_ms: Mapping[TopicPartition, int]) -> Answers:
+    async def offsets(self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> Answers:
         """For each partition an OffsetAndTimestamp: the first record that is not older, offset -1 where there is none.
 
-        Timestamps -1 and -2 mean the end and the beginning of the log. One attempt; failures are in the answers.
+        Timestamps -1 and -2 mean the end and the beginning of the log. One attempt, of `request_timeout_ms` where no
+        time is given; failures are in the answers.
         """
 
         async def ask(node: BrokerNode, partitions: list[TopicPartition], answers: Answers) -> None:
@@ -64,7 +64,7 @@ class OffsetLookup:
                         partitions=[
                             ListOffsetsRequest.ListOffsetsPartition(
                                 partition_index=partition.partition,
-                                current_leader_epoch=self._epoch(partition),
+                                current_leader_epoch=self._client.cluster.leader_epoch(partition),
                                 timestamp=timestamps_ms[partition],
                             )
                             for partition in of_topic
@@ -73,7 +73,7 @@ class OffsetLookup:
                     for topic, of_topic in _by_topic(partitions).items()
                 ],
             )
-            response = await self._client.ask(node, self._lane, request)
+            response = await self._client.ask(node, self._lane, request, timeout_ms)
             for topic in response.topics:
                 for answer in topic.partitions:
                     partition = TopicPartition(topic.name, answer.partition_index)
@@ -98,7 +98,7 @@ class OffsetLookup:
                         partitions=[
                             OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                                 partition=partition.partition,
-                                current_leader_epoch=self._epoch(partition),
+                                current_leader_epoch=self._client.cluster.leader_epoch(partition),
                                 leader_epoch=epochs[partition],
                             )
                             for partition in of_topic
@@ -127,7 +127,7 @@ class OffsetLookup:
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         missing = dict(timestamps_ms)
         while True:
-            answers = await self.offsets(missing)
+            answers = await self.offsets(missing, retry.attempt_ms)
             found |= answers.found
             missing = {partition: time_ms for partition, time_ms in missing.items() if partition not in found}
             if not missing:
@@ -138,10 +138,6 @@ class OffsetLookup:
             await retry.again(error)
 
     # Inside.
-
-    def _epoch(self, partition: TopicPartition) -> int:
-        leader = self._client.cluster.leader(partition)
-        return NO_EPOCH if leader is None else leader[1]
 
     async def _ask_leaders(
         self, partitions: Iterable[TopicPartition], ask: Callable[[BrokerNode, list[TopicPartition], Answers], Any]

@@ -143,7 +143,7 @@ class PositionFinder:
             if place is None or state.generation != asked[state.partition][0]:
                 continue
             # Of a reset, no record was read: there is no epoch to hold against a later leader's log.
-            state.seek(Position(place.offset, NO_EPOCH, self._leader_epoch(state.partition)))
+            state.seek(Position(place.offset, NO_EPOCH, self._client.cluster.leader_epoch(state.partition)))
         self._report(answers.failed)
         return bool(answers.found)
 
@@ -185,10 +185,6 @@ class PositionFinder:
             state.seek(Position(place.offset, place.leader_epoch, leader_epoch))
         if self._settings.offset_reset is OffsetReset.NONE:
             self.errors.append(LogTruncationError(diverging))
-
-    def _leader_epoch(self, partition: TopicPartition) -> int:
-        leader = self._client.cluster.leader(partition)
-        return NO_EPOCH if leader is None else leader[1]
 
     def _refuse(self, reasons: Mapping[PartitionState, str]) -> None:
         """The user has to say where to go on; told once for each state of a partition."""

@@ -52,19 +52,26 @@ class Retry:
 
     while True:
         try:
-            return await once(retry.left_ms)
+            return await once(retry.attempt_ms)
         except Exception as error:
             await retry.again(error)
     """
 
-    __slots__ = ("_backoff", "_ends_at", "_now", "_timers", "timeout_ms", "what")
+    __slots__ = ("_attempt_ms_max", "_backoff", "_ends_at", "_now", "_timers", "timeout_ms", "what")
 
     def __init__(
-        self, what: str, timeout_ms: float, timers: Timers, now: Callable[[], float], backoff: Backoff
+        self,
+        what: str,
+        timeout_ms: float,
+        attempt_ms_max: float,
+        timers: Timers,
+        now: Callable[[], float],
+        backoff: Backoff,
     ) -> None:
         """`what` completes "... was not done within so many ms"; `now` is the loop's `time`."""
         self.what = what
         self.timeout_ms = timeout_ms
+        self._attempt_ms_max = attempt_ms_max
         self._timers = timers
         self._now = now
         self._ends_at = now() + timeout_ms / 1_000
@@ -74,6 +81,11 @@ class Retry:
     def left_ms(self) -> float:
         """What is left of the time; 0 when it is up."""
         return max(0.0, self._ends_at - self._now()) * 1_000
+
+    @property
+    def attempt_ms(self) -> float:
+        """How long the next attempt may take: `attempt_ms_max`, and no longer than what is left."""
+        return min(self.left_ms, self._attempt_ms_max)
 
     async def again(self, error: Exception) -> None:
         """Pauses after a failure. Raises the error itself where nothing would help, and ClientTimeoutError when the
