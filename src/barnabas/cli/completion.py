@@ -36,7 +36,9 @@ def command(shell: str) -> None:
 def _script(shell: str) -> str:
     from barnabas.cli.main import main
 
-    kind: type[ShellComplete] | None = _Bash if shell == "bash" else get_completion_class(shell)
+    kind: type[ShellComplete] | None = _Bash
+    if shell != "bash":
+        kind = get_completion_class(shell)
     if kind is None:
         raise CommandError(f"the installed click knows no completion for {shell}")
     return kind(main, {}, PROGRAM, _VARIABLE).source()
