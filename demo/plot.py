@@ -31,7 +31,7 @@ def by_week(delays: Any) -> Any:
     import pandas as pd
 
     day = pd.to_datetime(delays.day)
-    week = ((day.dt.dayofyear - 1) // WEEK_DAYS).clip(upper=WEEKS - 1)
+    week = ((day.dt.day_of_year - 1) // WEEK_DAYS).clip(upper=WEEKS - 1)
     sums = ["departed", "departure_delay_minutes", "departed_in_rain"]
     return delays.assign(week=week).groupby(["airline", "week"], as_index=False)[sums].sum()
 
@@ -39,7 +39,7 @@ def by_week(delays: Any) -> Any:
 def highlighted(delays: Any) -> list[tuple[str, str, str]]:
     """Which airlines are drawn in colour, as (name, what it is, colour).
 
-    Of the large ones the most delayed, the most punctual, and the one with most flights; one that is two of these comes once.
+    Of the large ones the most delayed, the most punctual and the one with most flights; none comes twice.
     """
     totals = delays.groupby("airline")[["flights", "departed", "departure_delay_minutes"]].sum()
     large = totals[totals.flights >= HIGHLIGHTED_FLIGHTS_MIN]

@@ -44,7 +44,11 @@ def check_equal(found: Any, expected: Any, found_name: str, expected_name: str) 
     """Compares every cell. Raises DifferenceError with the first rows that differ."""
     keys = list(KEY_COLUMNS)
     merged = expected.merge(found, on=keys, how="outer", suffixes=("", "_found"), indicator=True)
-    differences = []
+    differences = [
+        f"{name} has {_key(row)} more than once"
+        for frame, name in ((found, found_name), (expected, expected_name))
+        for row in frame[frame.duplicated(keys)].to_dict("records")
+    ]
     for side, here, there in (("left_only", expected_name, found_name), ("right_only", found_name, expected_name)):
         alone = merged[merged["_merge"] == side]
         differences += [f"{_key(row)} is in {here} and not in {there}" for row in alone.to_dict("records")]

@@ -17,7 +17,8 @@ from rich.text import Text
 
 SECONDS_BETWEEN_LINES: Final = 10.0
 _PICTURE_WIDTH: Final = 118
-_WEB_FONTS: Final = re.compile(r"@font-face\s*{[^}]*}")
+# rich names hosts for its fonts, and its own; a picture must load nothing, and any font of fixed width will do.
+_NAMES_OF_HOSTS: Final = re.compile(r"@font-face\s*{[^}]*}|<!--.*?-->", re.DOTALL)
 
 
 class Meter(Protocol):
@@ -77,8 +78,7 @@ class Screen:
         console.print("[green]$[/green] make run")
         for what in self._printed:
             console.print(what)
-        # rich names a host for its font; a picture must load nothing, and any fixed-width font will do.
-        path.write_text(_WEB_FONTS.sub("", console.export_svg(title=title)), encoding="utf-8")
+        path.write_text(_NAMES_OF_HOSTS.sub("", console.export_svg(title=title)), encoding="utf-8")
 
 
 class _Lines:
