@@ -1,4 +1,4 @@
-"""`barnabas controller`: has the controller move to another broker, without deleting znodes by hand."""
+"""`barnabas controller`: shows it, and has it move to another broker, without deleting znodes by hand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+
+from barnabas.cli import controller_show
 
 if TYPE_CHECKING:
     from barnabas.coordination.client import Client
@@ -23,7 +25,10 @@ def command() -> None:
     """Look after the controller of a cluster."""
 
 
-@command.command(name="move")
+command.add_command(controller_show.command)
+
+
+@command.command(name="move", short_help="Have the brokers elect a controller anew.")
 @click.option(
     "--zookeeper",
     "connect",

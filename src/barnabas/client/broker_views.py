@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from barnabas.link.errors import RequestTimeoutError
+from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import DescribeControllerRequest, MetadataRequest
 
@@ -50,23 +50,22 @@ class BrokerViews:
 
     async def describe_controller(
         self, moves_max: int, timeout_ms: float | None = None
-    ) -> tuple[BrokerNode, DescribeControllerResponse]:
-        """Who the controller is and what it tells, with at most so many of its last moves.
-
-        Raises UnsupportedVersionError where the controller is no broker of Barnabas, and ClientTimeoutError.
+    ) -> tuple[BrokerNode, DescribeControllerResponse | None]:
+        """Who the controller is and what it tells, with at most so many of its last moves; None from one that is no
+        broker of Barnabas. Raises ClientTimeoutError.
         """
-        retry = self._client.retry("describing the controller", timeout_ms)
-        while True:
+        request = DescribeControllerRequest(moves_max=moves_max)
+
+        async def attempt(attempt_ms: float) -> tuple[BrokerNode, DescribeControllerResponse | None]:
+            node = self._client.node(self._client.cluster.controller_id)
             try:
-                node = self._client.node(self._client.cluster.controller_id)
-                request = DescribeControllerRequest(moves_max=moves_max)
-                response = await self._client.ask(node, self._lane, request, retry.left_ms)
-                raise_for_code(response.error_code, response.error_message)
-            except Exception as error:  # noqa: BLE001 - `again` raises what cannot be repeated
-                self._client.metadata.request_update()
-                await retry.again(error)
-            else:
-                return node, response
+                response = await self._client.ask(node, self._lane, request, attempt_ms)
+            except UnsupportedVersionError:
+                return node, None
+            raise_for_code(response.error_code, response.error_message)
+            return node, response
+
+        return await self._client.repeat("describing the controller", attempt, timeout_ms)
 
     async def wait_until_led(self, topics: Collection[str], timeout_ms: float | None = None) -> None:
         """Returns when every broker that answers knows a leader of each partition, so that any of them may be asked.
@@ -115,11 +114,7 @@ class BrokerViews:
                 return
             check(node, response)
 
-        retry = self._client.retry(what, timeout_ms)
-        while True:
-            try:
-                await asyncio.gather(*map(look, self._client.cluster.brokers.values()))
-            except KafkaError as error:
-                await retry.again(error)
-            else:
-                return
+        async def attempt(_attempt_ms: float) -> None:
+            await asyncio.gather(*map(look, self._client.cluster.brokers.values()))
+
+        await self._client.repeat(what, attempt, timeout_ms)
