@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_history import History
 
 OUTSTANDING_MAX: Final = 200
+UNKNOWN_FOR_SECONDS: Final = 8.0
+"""Two sessions: no longer does a controller act after it was replaced."""
+DELETE_PAUSE_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +247,9 @@ class Users:
                     if await self._create(admin, name, random.randint(1, 2)):
                         self.topics[name] = True
                 elif alive:
-                    await self._delete(admin, random.choice(alive))
+                    await self._delete(client, admin, random.choice(alive))
             for topic in [topic for topic, is_there in self.topics.items() if is_there]:
-                await self._delete(admin, topic)
+                await self._delete(client, admin, topic)
 
     async def _create(self, admin: Admin, name: str, partitions: int) -> bool:
         """Creates a topic; False when it may be there or not, or come later."""
@@ -259,14 +262,25 @@ class Users:
             return False
         return True
 
-    async def _delete(self, admin: Admin, name: str) -> None:
-        """Deletes a topic, until that is acknowledged."""
+    async def _delete(self, client: Client, admin: Admin, name: str) -> None:
+        """Deletes a topic, until that is acknowledged.
+
+        A controller that does not know the topic may have deleted it by an earlier attempt. It may also not have heard
+        of it yet, or not of its own successor: it is believed when that is told for longer than such a term can last.
+        """
+        unknown_since: float | None = None
         while self.topics[name]:
             try:
                 await admin.delete_topics([name], timeout_ms=30_000)
             except KafkaError as error:
-                # Gone by an earlier attempt; or not known yet to a broker that was the controller a moment ago.
-                self.topics[name] = error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                now = client.host.loop.time()
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    unknown_since = None
+                elif unknown_since is None:
+                    unknown_since = now
+                elif now - unknown_since > UNKNOWN_FOR_SECONDS:
+                    self.topics[name] = False
+                await client.timers.sleep(DELETE_PAUSE_MS)
             except ClientError:
                 continue
             else:
