@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import click
@@ -29,7 +30,7 @@ def command(shell: str) -> None:
     """
     with exiting():
         click.echo(_script(shell))
-    if click.get_text_stream("stdout").isatty():
+    if sys.stdout.isatty():
         say(f"This is the script. To install it, {_INSTALL[shell]}")
 
 
