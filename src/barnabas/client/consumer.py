@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
-from barnabas.client.group_coordinator import GroupCoordinator, Membership
+from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, Membership
 from barnabas.client.group_member import GroupMember
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.position_finder import PositionFinder
@@ -24,7 +24,9 @@ from barnabas.client.positions import (
 )
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.client.settings import ConsumerSettings
+from barnabas.link.errors import InFlightLimitError
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.primitives import ProtocolError
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -63,6 +65,7 @@ class Consumer:
         self.settings = settings or ConsumerSettings()
         self._client = client
         self._fetch_lane = client.connections.new_lane()
+        self._join_lane = client.connections.new_lane()
         self._lane = client.connections.new_lane()
         self._positions = Positions()
         self._news = asyncio.Event()
@@ -72,7 +75,7 @@ class Consumer:
         self._member: GroupMember | None = None
         if self.settings.group_id is not None:
             self._coordinator = GroupCoordinator(client, self._lane, self.settings.group_id)
-            self._member = GroupMember(client, self._lane, self._coordinator, self.settings, self)
+            self._member = GroupMember(client, self._join_lane, self._coordinator, self.settings, self)
         self._finder = PositionFinder(
             client, self._positions, self._lookup, self._coordinator, self.settings, self._news.set
         )
@@ -82,6 +85,7 @@ class Consumer:
         self._listener: RebalanceListener | None = None
         self._is_assigned_by_user = False
         self._auto_commit_at = 0.0
+        self._committing: asyncio.Task[None] | None = None
         self._is_polling = False
         self._closed = False
         self._stop_using_all: Callable[[], None] | None = None
@@ -92,13 +96,16 @@ class Consumer:
     def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
         """Reads what the group gives it of these topics, or of those whose names match; replaces what was before.
 
-        Raises ClientError without a group, or after `assign`.
+        Raises ClientError without a group, without a topic, or after `assign`.
         """
         self._check_open()
         if self._member is None:
             raise ClientError("subscribing needs a group: set group_id, or assign partitions")
         if self._is_assigned_by_user:
             raise ClientError("partitions were assigned by hand; a consumer either subscribes or assigns")
+        names = () if isinstance(topics, re.Pattern) else tuple(sorted(set(topics)))
+        if not names and not isinstance(topics, re.Pattern):
+            raise ClientError("subscribing needs a topic; to read nothing more, close the consumer")
         self._listener = listener
         if isinstance(topics, re.Pattern):
             self._pattern = topics
@@ -107,7 +114,8 @@ class Consumer:
             self._match_pattern()
         else:
             self._pattern = None
-            self._topics = tuple(sorted(set(topics)))
+            self._topics = names
+            self._use_all_no_more()
             self._client.metadata.use(*self._topics)
         self._member.rejoin()
         self._news.set()
@@ -115,7 +123,7 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions; those that were assigned before keep their positions."""
         self._check_open()
-        if self._topics or self._pattern is not None:
+        if self._has_subscribed:
             raise ClientError("the consumer has subscribed; it either subscribes or assigns")
         self._is_assigned_by_user = True
         self._set_assignment(tuple(partitions))
@@ -163,7 +171,7 @@ class Consumer:
             self._member.turn.set()
         timer = self._client.timers.call_after(timeout_ms, self._news.set)
         try:
-            await self._commit_if_due()
+            self._commit_if_due()
             while True:
                 self._news.clear()
                 records = self._step(count)
@@ -179,7 +187,7 @@ class Consumer:
 
     def _step(self, count: int) -> list[ConsumerRecord]:
         """Starts whatever is to be done in the background, and takes what is there."""
-        if self._member is not None and (self._topics or self._pattern is not None):
+        if self._member is not None and self._has_subscribed:
             self._member.poll()
         self._client.metadata.use(*{partition.topic for partition in self._positions.partitions})
         self._positions.follow(self._client.cluster)
@@ -278,8 +286,8 @@ class Consumer:
         if self._closed:
             return
         self._stop_listening()
-        if self._stop_using_all is not None:
-            self._stop_using_all()
+        self._use_all_no_more()
+        await self._end_automatic_commit()
         if self.settings.auto_commit and self._coordinator is not None and timeout_ms > 0:
             await self._commit_quietly(self._read_positions(), timeout_ms)
         self._closed = True
@@ -288,8 +296,8 @@ class Consumer:
             await self._member.close(timeout_ms)
         await self._finder.close()
         await self._fetcher.close()
-        await self._client.connections.close_lane(self._fetch_lane)
-        await self._client.connections.close_lane(self._lane)
+        for lane in (self._fetch_lane, self._join_lane, self._lane):
+            await self._client.connections.close_lane(lane)
 
     async def __aenter__(self) -> Self:
         return self
@@ -308,8 +316,13 @@ class Consumer:
 
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
+        for partition in partitions:
+            state = self._positions.get(partition)
+            if state is not None:
+                state.is_paused = True  # a poll that goes on meanwhile gives no more of it
         if self.settings.auto_commit:
             read = self._read_positions()
+            await self._end_automatic_commit()
             await self._commit_quietly(
                 {partition: place for partition, place in read.items() if partition in partitions},
                 self._client.settings.request_timeout_ms,
@@ -331,6 +344,15 @@ class Consumer:
             await self._listener.on_assigned(added)
 
     # Inside.
+
+    @property
+    def _has_subscribed(self) -> bool:
+        return bool(self._topics) or self._pattern is not None
+
+    def _use_all_no_more(self) -> None:
+        if self._stop_using_all is not None:
+            self._stop_using_all()
+            self._stop_using_all = None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -391,27 +413,49 @@ class Consumer:
     async def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
     ) -> None:
-        if self._coordinator is None:
+        """Invariant: commits of one consumer follow each other, so that none undoes a later one."""
+        await self._end_automatic_commit()
+        await self._commit_now(offsets, timeout_ms)
+
+    async def _commit_now(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
+    ) -> None:
+        if self._coordinator is None or not offsets:
             return
-        is_member = self._member is not None and not self._is_assigned_by_user
-        membership = self._member.membership if self._member is not None and is_member else Membership()
+        membership = Membership()
+        if self._member is not None and not self._is_assigned_by_user:
+            membership = self._member.membership
+        if self._has_subscribed and membership.generation == NO_GENERATION:
+            # Without a generation, a group that has become empty meanwhile would take it from anybody.
+            raise CommitFailedError(
+                f"the consumer is no member of group {self.settings.group_id} now, so what it has read may be others' "
+                "already; poll until it is"
+            )
         await self._coordinator.commit(offsets, membership, timeout_ms)
-        if self._on_committed is not None and offsets:
+        if self._on_committed is not None:
             self._on_committed(offsets)
 
     async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float) -> None:
         """An automatic commit: what keeps it from succeeding is logged, and the records are read again by somebody."""
         try:
-            await self._commit(offsets, timeout_ms)
-        except (KafkaError, ClientTimeoutError, CommitFailedError) as error:
+            await self._commit_now(offsets, timeout_ms)
+        except (KafkaError, ClientError, OSError, InFlightLimitError, ProtocolError) as error:
             self._client.logger.warning("An automatic commit of group %s failed: %s", self.settings.group_id, error)
 
-    async def _commit_if_due(self) -> None:
-        """The automatic commit of what earlier polls have returned."""
+    def _commit_if_due(self) -> None:
+        """Begins the automatic commit of what earlier polls have returned, one at a time."""
         now = self._client.host.loop.time()
         if not self.settings.auto_commit or self._coordinator is None or now < self._auto_commit_at:
             return
-        self._auto_commit_at = now + self.settings.auto_commit_interval_ms / 1_000
         offsets = self._read_positions()
-        if offsets:
-            await self._commit_quietly(offsets, self._client.settings.request_timeout_ms)
+        if offsets and (self._committing is None or self._committing.done()):
+            self._auto_commit_at = now + self.settings.auto_commit_interval_ms / 1_000
+            commit = self._commit_quietly(offsets, self._client.settings.request_timeout_ms)
+            self._committing = self._client.host.loop.create_task(commit, name="consumer commits")
+
+    async def _end_automatic_commit(self) -> None:
+        """Gives up one that is under way. What it has sent already is taken before what is sent next."""
+        if self._committing is not None:
+            self._committing.cancel()
+            await asyncio.wait([self._committing])
+            self._committing = None

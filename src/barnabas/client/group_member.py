@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.assignors import MemberSubscription
 from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, Membership
+from barnabas.client.retrying import is_retriable
 from barnabas.client.subscription_bytes import (
     PROTOCOL_TYPE,
     read_assignment,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _JOIN_MARGIN_MS: Final = 5_000
 _MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+"""What the member owned may be others' by now. Of an old generation, its id is still its own."""
 _JOIN_AGAIN: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}) | _MEMBERSHIP_LOST
 
 
@@ -108,6 +110,7 @@ class GroupMember:
     def __init__(
         self, client: Client, lane: Lane, coordinator: GroupCoordinator, settings: ConsumerSettings, assignee: Assignee
     ) -> None:
+        """Joining waits for other members: it has the `lane` for itself, so that nothing waits behind it."""
         self.coordinator = coordinator
         self.state = MemberState.UNJOINED
         self.owned: tuple[TopicPartition, ...] = ()
@@ -151,7 +154,7 @@ class GroupMember:
             error, self._error = self._error, None
             self._must_join = True
             raise error
-        if self._must_join and self._joining is None and self._assignee.topics:
+        if self._must_join and self._joining is None and (self._assignee.topics or self._member_id):
             self._joining = self._client.host.loop.create_task(self._join_surely(), name="group member joins")
 
     def rejoin(self) -> None:
@@ -170,9 +173,7 @@ class GroupMember:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        is_static = self._settings.group_instance_id is not None
-        if self._member_id and self.state is not MemberState.LEFT and not is_static:
-            await self._leave(timeout_ms, "the consumer was closed")
+        await self._leave(timeout_ms, "the consumer was closed")
         self._advance(MemberEvent.LEAVE)
 
     # Joining.
@@ -189,19 +190,16 @@ class GroupMember:
                         await self.turn.wait()
                         await self._prepare()
                     await self._join_once()
-                except KafkaError as error:
-                    if error.code in _JOIN_AGAIN:
+                except Exception as error:
+                    if isinstance(error, KafkaError) and error.code in _JOIN_AGAIN:
                         continue
-                    if not error.retriable:
-                        self._error = error
-                        return
-                    await self._client.timers.sleep(backoff.next_ms())
-                except (ConnectionError, RequestTimeoutError) as error:
+                    if not is_retriable(error):
+                        raise
                     self._client.logger.info("Joining group %s failed: %s", self.coordinator.group_id, error)
                     await self._client.timers.sleep(backoff.next_ms())
                 else:
                     return
-        except Exception as error:  # noqa: BLE001 - the user's own callbacks, or an answer that makes no sense
+        except Exception as error:  # noqa: BLE001 - what cannot pass, the user's own callbacks among it
             self._error = error
         finally:
             self._joining = None
@@ -239,7 +237,7 @@ class GroupMember:
             ],
         )
         self._may_beat = False
-        response = await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS)
+        response = await self._ask_patiently(request)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = response.member_id
         self._check(response.error_code, "join")
@@ -248,6 +246,10 @@ class GroupMember:
         self._may_beat = True
         self._beat()
         await self._sync(response)
+
+    async def _ask_patiently(self, request: Any) -> Any:
+        """A request that is answered when all members have come."""
+        return await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS, self._lane)
 
     async def _sync(self, joined: Any) -> None:
         assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
@@ -263,7 +265,7 @@ class GroupMember:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        response = await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS)
+        response = await self._ask_patiently(request)
         self._check(response.error_code, "sync")
         await self._take(read_assignment(response.assignment))
 
@@ -312,11 +314,11 @@ class GroupMember:
     def _check(self, code: int, what: str) -> None:
         """Raises for the error code of an answer, after whatever it means for the membership."""
         if code in _MEMBERSHIP_LOST:
-            self._forget_membership()
+            self._forget_membership(has_id=code != ErrorCode.UNKNOWN_MEMBER_ID)
         self.coordinator.check(code, what)
 
-    def _forget_membership(self) -> None:
-        if self._settings.group_instance_id is None:
+    def _forget_membership(self, *, has_id: bool) -> None:
+        if not has_id:
             self._member_id = ""
         self._generation = NO_GENERATION
         self._was_lost = True
@@ -355,9 +357,8 @@ class GroupMember:
             if generation != self._generation:
                 return
             if response.error_code in _MEMBERSHIP_LOST:
-                self._forget_membership()
                 self._advance(MemberEvent.LOST)
-            self.coordinator.check(response.error_code, "heartbeat")
+            self._check(response.error_code, "heartbeat")
         except KafkaError as error:
             if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
                 self._must_join = True
@@ -366,8 +367,10 @@ class GroupMember:
                 self._generation = NO_GENERATION
             elif not error.retriable and error.code not in _MEMBERSHIP_LOST:
                 self._error = error
-        except (ConnectionError, RequestTimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - the session may outlast it; if not, the user is to hear why
             self._client.logger.info("A heartbeat to group %s failed: %s", self.coordinator.group_id, error)
+            if not is_retriable(error):
+                self._error = error
 
     async def _stop_membership(self, silent_ms: float) -> None:
         """The user has not polled for too long: others shall read meanwhile."""
@@ -382,10 +385,13 @@ class GroupMember:
             self._joining.cancel()
             await asyncio.wait([self._joining])
         await self._leave(self._settings.session_timeout_ms, "it was not polled")
-        self._forget_membership()
+        self._forget_membership(has_id=False)
         self._advance(MemberEvent.LOST)
 
     async def _leave(self, timeout_ms: float, reason: str) -> None:
+        """A static member stays what it is until its session ends, so that it may come back meanwhile (KIP-345)."""
+        if not self._member_id or self._settings.group_instance_id is not None:
+            return
         member = LeaveGroupRequest.MemberIdentity(
             member_id=self._member_id, group_instance_id=self._settings.group_instance_id, reason=reason
         )
