@@ -7,9 +7,11 @@ Every part knows the line of the file that it came from, so that whatever goes w
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 GROUP_PREFIX = "barnabas-pipeline-"
 MAX_RECORDS_PER_BATCH_DEFAULT = 500_000
 

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.pipelines.definition import ParquetSink, Pipeline
+from barnabas.pipelines.state_directory import StateDirectory
 
 BATCH_DIRECTORY_PREFIX: Final = "batch_id="
 """Each batch of a Parquet sink is a directory of this prefix below the sink's own."""
-_CHECKPOINTS: Final = "checkpoints"
+_STATE_FILES: Final = frozenset({"lock", "run.json", "definition.json", "checkpoints", "logs"})
 
 
 def check_directories(pipeline: Pipeline) -> None:
-    """Raises PipelineError for a directory that cannot be written, or that holds what would be mixed up."""
+    """Raises PipelineError for a directory that cannot be written, or whose content would be mixed with ours."""
     state = pipeline.state_directory
     _refuse_unwritable(pipeline, state, "the state directory", pipeline.state_line)
-    if state.is_dir() and any(state.iterdir()) and not any((state / name).exists() for name in (_CHECKPOINTS, "lock")):
-        message = f"the state directory {state} holds other things: name one that is empty or not there yet"
+    content = {path.name for path in state.iterdir()} if state.is_dir() else set()
+    if content and not content & _STATE_FILES:
+        message = f"the state directory {state} holds other things ({min(content)}): name one of its own"
         raise pipeline.error(message, pipeline.state_line)
     for sink in pipeline.sinks:
         if isinstance(sink, ParquetSink):
@@ -29,9 +31,9 @@ def check_directories(pipeline: Pipeline) -> None:
 def _refuse_unwritable(pipeline: Pipeline, directory: Path, what: str, line: int) -> None:
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     if not existing.is_dir():
-        problem = f"{existing} is a file" if existing != directory else "it is a file"
+        problem = "it is a file" if existing == directory else f"{existing} is a file"
     elif not os.access(existing, os.W_OK | os.X_OK):
-        problem = f"{existing} must not be written by this user"
+        problem = f"{existing} cannot be written by this user"
     else:
         return
     raise pipeline.error(f"{what} {directory} cannot be used: {problem}; name another, or mend that", line)
@@ -46,9 +48,6 @@ def _refuse_foreign_content(pipeline: Pipeline, sink: ParquetSink) -> None:
     if foreign is not None:
         message = f"the Parquet directory {sink.directory} holds other things ({foreign}): name one of its own"
         raise pipeline.error(message, sink.line)
-    if names and not (pipeline.state_directory / _CHECKPOINTS / sink.from_view).exists():
-        message = (
-            f"{sink.directory} has batches of an earlier run whose state is not in {pipeline.state_directory}: a new "
-            "run would mix with them; remove that directory, or bring the state back"
-        )
-        raise pipeline.error(message, sink.line)
+    if names and not StateDirectory(pipeline.state_directory).has_batches():
+        message = f"{sink.directory} has batches of an earlier run, and {pipeline.state_directory} has no state of it"
+        raise pipeline.error(f"{message}: remove the table, or bring the state back", sink.line)

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from barnabas.pipelines.definition import (
     MAX_RECORDS_PER_BATCH_DEFAULT,
+    PIPELINE_NAME,
     RECORD_COLUMNS,
     Column,
     ParquetSink,
@@ -42,6 +43,7 @@ RECORDS_PER_BATCH_LIMIT: Final = 1_000_000_000
 TRIGGER_MS_MIN: Final = 100
 TRIGGER_MS_MAX: Final = 24 * 3_600_000
 DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 STATE_ROOT: Final = ".barnabas"
 
 _PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state")
@@ -50,7 +52,6 @@ _STEP_KEYS: Final = ("name", "sql", "watermark")
 _WATERMARK_KEYS: Final = ("column", "delay")
 _SINK_KEYS: Final = ("topic", "parquet", "from", "key")
 
-_PIPELINE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 Choice = TypeVar("Choice", bound=enum.Enum)
@@ -74,11 +75,9 @@ def read_pipeline(path: Path) -> Pipeline:
     """
     document = read_document(path, _PIPELINE_KEYS)
     name = document.text("name")
-    if not _PIPELINE_NAME.fullmatch(name.value):
-        raise document.error(
-            f'name "{name.value}" must be 1 to 100 of letters, digits, ".", "_" and "-": it names a consumer group',
-            name.line,
-        )
+    if not PIPELINE_NAME.fullmatch(name.value):
+        message = f'name "{name.value}" must be 1 to 100 letters, digits, ".", "_" and "-": it names a consumer group'
+        raise document.error(message, name.line)
     views: dict[str, _View] = {}
     sources = _sources(document, views)
     steps = _steps(document, views) if "steps" in document else ()
@@ -255,6 +254,9 @@ def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
     key_line = section.keys.get("key", section.line)
     if "topic" in section:
         topic = _topic(section)
+        if topic.value in INTERNAL_TOPICS:
+            message = f'"{topic.value}" is a topic of the cluster itself: write to another'
+            raise section.error(message, topic.line)
         return TopicSink(topic.value, view.name, topic.line, from_view.line, names, key_line)
     text = section.text("parquet")
     directory = _directory(section, path, "parquet", text)
@@ -291,10 +293,9 @@ def _add_view(section: Section, views: dict[str, _View], view: _View, line: int)
         message = f'"{view.name}" cannot be a name in SQL: use up to 100 letters, digits and "_", no digit first'
         raise section.error(message, line)
     if view.name.lower() in views:
-        message = (
-            f'the name "{view.name}" is taken (by "{views[view.name.lower()].name}"; case makes no difference in SQL)'
-        )
-        raise section.error(f"{message}: take another", line)
+        taken = views[view.name.lower()].name
+        message = f'the name "{view.name}" is taken by "{taken}", and SQL does not look at case: take another'
+        raise section.error(message, line)
     views[view.name.lower()] = view
 
 
