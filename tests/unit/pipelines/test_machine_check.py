@@ -1,0 +1,88 @@
+"""The directories that a pipeline is to write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.machine_check import check_directories
+from tests.unit.pipelines.pipeline_files import read_flights
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return read_flights(tmp_path)
+
+
+def make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def refusal(pipeline: Pipeline) -> str:
+    with pytest.raises(PipelineError) as caught:
+        check_directories(pipeline)
+    return str(caught.value).removeprefix(f"{pipeline.path}:")
+
+
+def test_makes_nothing_where_nothing_is(pipeline: Pipeline, tmp_path: Path) -> None:
+    check_directories(pipeline)
+    assert [path.name for path in tmp_path.iterdir()] == ["delays.yaml"]
+
+
+def test_takes_directories_that_a_run_has_left(pipeline: Pipeline, tmp_path: Path) -> None:
+    make(tmp_path / ".barnabas/delays/checkpoints/by_hour/offsets/0")
+    make(tmp_path / ".barnabas/delays/lock")
+    make(tmp_path / "out/delays/batch_id=0/part-0.parquet")
+    make(tmp_path / "out/delays/_barnabas.json")
+    make(tmp_path / "out/delays/.batch_id=1.being-written/part-0.parquet")
+    check_directories(pipeline)
+
+
+def test_refuses_files_in_the_place_of_directories(pipeline: Pipeline, tmp_path: Path) -> None:
+    make(tmp_path / "out")
+    assert refusal(pipeline) == (
+        f"26: the Parquet directory {tmp_path}/out/delays cannot be used: {tmp_path}/out is a file; name another, or "
+        "mend that"
+    )
+    (tmp_path / "out").unlink()
+    make(tmp_path / "out/delays")
+    assert refusal(pipeline).startswith(
+        f"26: the Parquet directory {tmp_path}/out/delays cannot be used: it is a file;"
+    )
+    make(tmp_path / ".barnabas/delays")
+    assert refusal(pipeline).startswith(
+        f"1: the state directory {tmp_path}/.barnabas/delays cannot be used: it is a file"
+    )
+
+
+def test_refuses_what_this_user_cannot_write(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    # Whoever runs the tests as root may write everywhere, so the system is asked in another way.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "out")
+    assert f"{tmp_path}/out cannot be written by this user; name another, or mend that" in refusal(pipeline)
+
+
+def test_refuses_directories_with_other_things_in_them(pipeline: Pipeline, tmp_path: Path) -> None:
+    make(tmp_path / "out/delays/thesis.txt")
+    assert refusal(pipeline) == (
+        f"26: the Parquet directory {tmp_path}/out/delays holds other things (thesis.txt): name one of its own"
+    )
+    make(tmp_path / ".barnabas/delays/letters")
+    assert refusal(pipeline) == (
+        f"1: the state directory {tmp_path}/.barnabas/delays holds other things (letters): name one of its own"
+    )
+
+
+def test_refuses_a_table_whose_state_is_gone(pipeline: Pipeline, tmp_path: Path) -> None:
+    make(tmp_path / "out/delays/batch_id=0/part-0.parquet")
+    make(tmp_path / ".barnabas/delays/run.json")
+    assert refusal(pipeline) == (
+        f"26: {tmp_path}/out/delays has batches of an earlier run, and {tmp_path}/.barnabas/delays has no state of it: "
+        "remove the table, or bring the state back"
+    )
