@@ -142,8 +142,8 @@ def _delete(paths: list[str], epoch_version: int) -> Steps[list[str]]:
 
 
 def _delete_recursively(root: str, epoch_version: int) -> Steps[None]:
-    remaining: list[str] = []
     for _ in range(DELETE_ATTEMPTS_MAX):
+        remaining: list[str] = []
         levels = yield from _descendants(root)
         for level in reversed(levels):
             remaining = yield from _delete(level, epoch_version)
