@@ -51,6 +51,10 @@ def join(group: Group, now: Now, request: Join, reply: Reply) -> None:
         member = group.members.get(request.member_id)
         if member is not None:
             remove(group, member)
+        elif request.member_id in group.members.pending:
+            # Or the members that are there would wait for it, until its time to come back is over.
+            group.stop_timer(TimerKind.PENDING, request.member_id)
+            group.members.remove(request.member_id)
         group.respond(reply, join_error(NO_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not group.supports_protocols(request.protocol_type, names(request.protocols)):
         group.respond(reply, join_error(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))

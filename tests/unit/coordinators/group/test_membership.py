@@ -330,6 +330,23 @@ def test_group_max_size_counts_members_that_joined() -> None:
     world.close()
 
 
+def test_nobody_waits_for_a_member_that_there_was_no_room_for() -> None:
+    world = GroupWorld(size_max=2)
+    world.elect("g")
+    first, second, third = TestMember(world), TestMember(world), TestMember(world)
+    stable_group(world, first, second)
+    first.topics = ("u",)
+    first.join()  # begins a rebalance
+    third.join()  # and is given an id
+    assert len(world.group("g").members.pending) == 1
+    second.join()
+    assert world.group("g").state is GroupState.PREPARING_REBALANCE
+    third.join()
+    assert third.join_error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.group("g").state is GroupState.COMPLETING_REBALANCE
+    world.close()
+
+
 def test_the_assignment_counts_when_it_is_stored(world: GroupWorld) -> None:
     first, second = TestMember(world), TestMember(world)
     first.join_fully()
