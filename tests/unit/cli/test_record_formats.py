@@ -1,0 +1,150 @@
+"""Records as text: the same both ways, and nothing of them is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from barnabas.cli.record_consuming import FORMATS, record_document
+from barnabas.cli.record_formats import (
+    InputRecord,
+    add_bytes,
+    json_line,
+    parse_record,
+    parse_time,
+    shown_bytes,
+    shown_time,
+)
+from barnabas.client.records import ConsumerRecord, TopicPartition
+from barnabas.wire.records import Header, TimestampType
+
+BYTES = [b"text", "Žižkov ☃".encode(), b"", b"\xff\x00\xfe", b'quote " and \\', b"line\nbreak", None]
+
+
+def record(
+    key: bytes | None = b"k", value: bytes | None = b"v", headers: tuple[Header, ...] = (), offset: int = 5
+) -> ConsumerRecord:
+    return ConsumerRecord(
+        TopicPartition("flights", 2), offset, 1_700_000_000_123, key, value, headers, 4, TimestampType.CREATE_TIME
+    )
+
+
+@pytest.mark.parametrize("key", BYTES)
+@pytest.mark.parametrize("value", BYTES)
+def test_what_is_read_as_json_can_be_written_again(key: bytes | None, value: bytes | None) -> None:
+    headers = ((b"a", b"1"), (b"a", None), (b"\xff", b"\xfe"))
+    (line,) = FORMATS["json"](is_terminal=False)([record(key, value, headers)]).splitlines()
+    assert line.isascii()
+    assert parse_record(line) == InputRecord(key, value, headers, 2, 1_700_000_000_123)
+
+
+def test_the_json_of_a_record_says_all_there_is() -> None:
+    assert record_document(record(b"\xff", None, ((b"h", b"1"),))) == {
+        "topic": "flights",
+        "partition": 2,
+        "offset": 5,
+        "timestamp_ms": 1_700_000_000_123,
+        "timestamp_type": "CreateTime",
+        "leader_epoch": 4,
+        "key_base64": "/w==",
+        "value": None,
+        "headers": [{"key": "h", "value": "1"}],
+    }
+
+
+def test_values_are_printed_as_they_are_and_escaped_where_they_are_no_text() -> None:
+    lines = FORMATS["value"](is_terminal=False)(
+        [record(value=value) for value in (b"a\x1b[0m", "ß".encode(), b"\xff!", None)]
+    )
+    assert lines == "a\x1b[0m\nß\n\\xff!\nnull\n".encode()
+
+
+def test_a_terminal_is_not_played_with() -> None:
+    for name in ("value", "line", "json"):
+        lines = FORMATS[name](is_terminal=True)([record(b"\x1b]0;k\x07", "\x1b[2J\u202e".encode())])
+        text = lines.decode()
+        assert text.count("\n") == 1
+        assert text.replace("\t", "").removesuffix("\n").isprintable()
+
+
+def test_a_line_is_key_tab_and_value() -> None:
+    assert FORMATS["line"](is_terminal=False)([record(), record(None, b"\xff")]) == b"k\tv\nnull\t\\xff\n"
+
+
+def test_no_records_are_no_lines() -> None:
+    for name in ("value", "line", "json"):
+        assert FORMATS[name](is_terminal=False)([]) == b""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"value": "v"}', InputRecord(None, b"v", has_key=False)),
+        ('{"key": null, "value": null}', InputRecord(None, None)),
+        ('{"value": {"a": ["ß", 1]}}', InputRecord(None, '{"a":["ß",1]}'.encode(), has_key=False)),
+        ('{"value": 1.5}', InputRecord(None, b"1.5", has_key=False)),
+        ('{"value_base64": "/w=="}', InputRecord(None, b"\xff", has_key=False)),
+        ('{"value": "", "headers": {"a": "1"}}', InputRecord(None, b"", ((b"a", b"1"),), has_key=False)),
+        ('{"value": "v", "headers": []}', InputRecord(None, b"v", (), has_key=False)),
+        ('{"value": "", "offset": 9, "topic": "t", "partition": 0}', InputRecord(None, b"", None, 0, has_key=False)),
+    ],
+)  # fmt: skip
+def test_reads_what_people_write(line: str, expected: InputRecord) -> None:
+    assert parse_record(line.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "this is no JSON"),
+        ("[1]", "a record is an object"),
+        ('{"key": "a"}', "write null for a tombstone"),
+        ('{"valeu": 1}', "a record has no 'valeu'"),
+        ('{"value": 1, "value_base64": "/w=="}', "cannot be given together"),
+        ('{"value_base64": "/w="}', "no base64"),
+        ('{"value_base64": 1}', "no text in base64"),
+        ('{"value": "\\ud800"}', "half a surrogate pair"),
+        ('{"value": 1, "partition": -1}', "partition is -1"),
+        ('{"value": 1, "partition": true}', "partition is true"),
+        ('{"value": 1, "timestamp_ms": 9223372036854775808}', "timestamp_ms is 9223372036854775808"),
+        ('{"value": 1, "headers": "a"}', "headers are a list"),
+        ('{"value": 1, "headers": [{"name": "a"}]}', "a header is an object"),
+        ('{"value": 1, "headers": [{"value": "a"}]}', "a header has no key"),
+    ],
+)
+def test_says_what_is_wrong_with_a_record(line: str, what: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_record(line.encode())
+    assert what in str(caught.value)
+
+
+def test_bytes_for_people_have_no_control_characters() -> None:
+    assert shown_bytes(b"a\x00\x1b\n\xff") == "a\\x00\\x1b\\n\\xff"
+    assert shown_bytes(None) == "null"
+
+
+@pytest.mark.parametrize(
+    ("text", "timestamp_ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T00:00:01.5", 1_500),
+        ("1970-01-01T02:00:00+02:00", 0),
+        ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_times_are_utc_where_they_do_not_say(text: str, timestamp_ms: int) -> None:
+    assert parse_time(text) == timestamp_ms
+    assert parse_time(shown_time(timestamp_ms)) == timestamp_ms
+
+
+def test_a_time_beyond_all_calendars_is_its_number() -> None:
+    assert shown_time(1 << 62) == str(1 << 62)
+
+
+def test_bytes_have_a_name_of_their_own_where_they_are_no_text() -> None:
+    document: dict[str, object] = {}
+    add_bytes(document, "a", b"x")
+    add_bytes(document, "b", b"\xff")
+    assert json.loads(json_line(document)) == {"a": "x", "b_base64": "/w=="}
