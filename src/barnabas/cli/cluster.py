@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections import Counter
 from dataclasses import dataclass
@@ -97,6 +96,8 @@ def describe(bootstrap: str, as_json: bool) -> None:
     """Show the brokers: where they are, what they lead, and what their logs take."""
 
     async def body(client: Client) -> None:
+        import asyncio
+
         from barnabas.client.admin import Admin
         from barnabas.client.broker_views import BrokerViews
 
@@ -165,6 +166,8 @@ def software_of(api_versions: Mapping[int, tuple[int, int]]) -> Software:
 async def _describe_one(
     admin: Admin, views: BrokerViews, node: BrokerNode, topics: Mapping[str, TopicInfo]
 ) -> DescribedBroker:
+    import asyncio
+
     counts: Counter[str] = Counter()
     for topic in topics.values():
         for partition in topic.partitions.values():

@@ -146,13 +146,14 @@ def exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[Non
             _complain("interrupted")
         sys.exit(interrupted)
     except BrokenPipeError:
-        # Whoever read the output has enough, as `head` does. Python's own flush at the end would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read the output has enough, as `head` does.
+        _give_up_output()
         sys.exit(ExitStatus.DONE)
     except Exception as error:
         status = report(error)
         if status is None:
             raise
+        _give_up_output()
         sys.exit(status)
 
 
@@ -191,7 +192,7 @@ def complete_groups(context: click.Context, _parameter: click.Parameter, incompl
 
 
 @contextlib.asynccontextmanager
-async def _client(host: RealHost, bootstrap: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> AsyncIterator[Client]:
+async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
     import logging
 
     from barnabas.client.client import Client
@@ -210,7 +211,7 @@ async def _client(host: RealHost, bootstrap: str, timeout_ms: int = CONNECT_TIME
     client = Client(host, settings, logger)
     try:
         try:
-            await client.start(timeout_ms)
+            await client.start(CONNECT_TIMEOUT_MS)
         except ClientTimeoutError as error:
             raise CommandError(_unreachable(servers, error), ExitStatus.UNREACHABLE) from error
         yield client
@@ -273,6 +274,8 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
             return f"{error.filename}: there is no such file or directory", ExitStatus.MISSING
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", ExitStatus.FAILED
+        case OSError():
+            return f"the output cannot be written: {error.strerror or error}", ExitStatus.FAILED
     return None
 
 
@@ -292,6 +295,14 @@ def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:
         message = f"{error.detail}: {error.code.message}"
     status = ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
     return f"{message.rstrip('. ')} ({error.code.name})", status
+
+
+def _give_up_output() -> None:
+    """Drops what cannot be written to standard output, about which Python would complain once more at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +17,7 @@ from barnabas.cli.connection import (
     json_option,
     run_with_client,
 )
-from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say
+from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
@@ -252,8 +252,14 @@ async def _describe_one(client: Client, admin: Admin, group_id: str) -> Describe
     """None for a group that is not there."""
     group = await admin.describe_group(group_id)
     committed = await admin.list_group_offsets(group_id)
-    if group.state == DEAD and not committed:
-        return None
+    if group.state == DEAD:
+        # So is described what is not there, and what is there but of the newer protocol.
+        listing = next((listing for listing in await admin.list_groups() if listing.group_id == group_id), None)
+        if listing is not None:
+            group = replace(group, state=listing.state, protocol_type=listing.protocol_type)
+            say(f"Group {shown(group_id)} is of KIP-848's protocol: its members are not shown.")
+        elif not committed:
+            return None
     partitions = {*committed, *(partition for member in group.members for partition in member.assignment)}
     ends = await _end_offsets(client, admin, partitions)
     coordinator = client.cluster.brokers.get(group.coordinator_id)

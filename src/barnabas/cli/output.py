@@ -136,12 +136,15 @@ def _bare(cell: object) -> object:
 def _print_plainly(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     lines = [[column.heading for column in columns], *([shown(cell) for cell in row] for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    text: list[str] = []
     for cells in lines:
         padded = [
             cell.rjust(width) if column.is_number else cell.ljust(width)
             for column, cell, width in zip(columns, cells, widths, strict=True)
         ]
-        click.echo(_GAP.join(padded).rstrip())
+        text.append(_GAP.join(padded).rstrip())
+    # At once: each line on its own would be written, and flushed, on its own.
+    click.echo("\n".join(text))
 
 
 def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:

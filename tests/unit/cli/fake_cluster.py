@@ -1,0 +1,171 @@
+"""A cluster that commands talk to in the tests of what they print; there is no broker behind it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.cli import connection
+from barnabas.client import admin, broker_views
+from barnabas.client.admin import ConfigEntry, GroupDescription, GroupListing, NewTopic
+from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
+from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeControllerResponse
+from barnabas.wire.primitives import ZERO_UUID
+
+NOW_MS = 1_700_000_100_000
+BROKERS = {number: BrokerNode(number, f"host-{number}", 9_090 + number, "rack-a") for number in (1, 2, 3)}
+
+
+def partition(
+    leader: int, replicas: Sequence[int] = (1, 2, 3), isr: Sequence[int] | None = None, epoch: int = 0
+) -> PartitionInfo:
+    in_sync = tuple(replicas if isr is None else isr)
+    return PartitionInfo(leader, epoch, tuple(replicas), in_sync, tuple(sorted({*replicas} - {*in_sync})))
+
+
+def topic(name: str, *partitions: PartitionInfo, topic_id: bytes = ZERO_UUID, is_internal: bool = False) -> TopicInfo:
+    return TopicInfo(name, topic_id, is_internal, dict(enumerate(partitions)))
+
+
+@dataclass
+class FakeCluster:
+    """What the commands see; tests fill it, and look at what it was asked to do."""
+
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    configs: dict[str, list[ConfigEntry]] = field(default_factory=dict)
+    groups: dict[str, GroupDescription] = field(default_factory=dict)
+    listings: list[GroupListing] = field(default_factory=list)
+    committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    log_directories: dict[int, Any] = field(default_factory=dict)
+    api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
+    controller: tuple[BrokerNode, DescribeControllerResponse | None] | Exception | None = None
+    cluster: Cluster = field(default_factory=lambda: Cluster("cluster-1", 2, BROKERS))
+    error: BaseException | None = None
+    """Raised by every call."""
+    created: list[NewTopic] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    waited_for: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, *topics: TopicInfo) -> None:
+        self.topics |= {each.name: each for each in topics}
+        self.cluster = replace(self.cluster, topics=self.topics)
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class _Context:
+    def __init__(self, client: Any) -> None:
+        self.fake: FakeCluster = client.fake
+
+    async def __aenter__(self) -> Any:
+        self.fake.check()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None: ...
+
+
+class FakeAdmin(_Context):
+    async def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        for each in topics:
+            if each.name in self.fake.topics:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{each.name}: it is there.")
+            if each.replication_factor > len(BROKERS):
+                raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{each.name}: too few brokers.")
+            self.fake.created.append(each)
+            self.fake.add(topic(each.name, *[partition(1)] * max(1, each.partitions)))
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.fake.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: unknown")
+            if self.fake.topics[name].is_internal:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: it is internal.")
+            self.fake.deleted.append(name)
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        if names is None:
+            return dict(self.fake.topics)
+        for name in names:
+            if name not in self.fake.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+        return {name: self.fake.topics[name] for name in names}
+
+    async def list_topics(self, _timeout_ms: float) -> tuple[str, ...]:
+        return tuple(self.fake.topics)
+
+    async def describe_configs(self, _resource: object, name: str) -> dict[str, ConfigEntry]:
+        return {entry.name: entry for entry in self.fake.configs.get(name, ())}
+
+    async def list_groups(
+        self, states: Iterable[str] = (), timeout_ms: float | None = None
+    ) -> tuple[GroupListing, ...]:
+        wanted = set(states)
+        return tuple(listing for listing in self.fake.listings if not wanted or listing.state in wanted)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        return self.fake.groups.get(group_id) or GroupDescription(group_id, "Dead", "", "", (), 1)
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {place: OffsetAndMetadata(offset) for place, offset in self.fake.committed.get(group_id, {}).items()}
+
+    async def list_offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], _timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {place: OffsetAndTimestamp(self.fake.ends[place], -1, -1) for place in timestamps_ms}
+
+    async def describe_log_dirs(self, node_id: int, _timeout_ms: float) -> Any:
+        found = self.fake.log_directories.get(node_id, [])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class FakeViews(_Context):
+    async def wait_until_led(self, topics: Iterable[str]) -> None:
+        self.fake.waited_for.append(tuple(topics))
+
+    async def wait_until_gone(self, topics: Iterable[str]) -> None:
+        self.fake.waited_for.append(tuple(topics))
+
+    async def api_versions(self, node: BrokerNode) -> Mapping[int, tuple[int, int]]:
+        found = self.fake.api_versions.get(node.node_id, {})
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def describe_controller(self, _moves_max: int, _timeout_ms: float) -> Any:
+        if isinstance(self.fake.controller, Exception):
+            raise self.fake.controller
+        return self.fake.controller
+
+
+class _Metadata:
+    def use(self, *_topics: str) -> None: ...
+
+    async def update(self) -> None: ...
+
+
+@contextlib.contextmanager
+def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has every command of this process talk to it."""
+    fake = FakeCluster()
+
+    @contextlib.asynccontextmanager
+    async def client(*_arguments: object) -> AsyncIterator[Any]:
+        clock = SimpleNamespace(time_ms=lambda: NOW_MS)
+        yield SimpleNamespace(fake=fake, cluster=fake.cluster, metadata=_Metadata(), host=SimpleNamespace(clock=clock))
+
+    monkeypatch.setattr(connection, "_client", client)
+    monkeypatch.setattr(admin, "Admin", FakeAdmin)
+    monkeypatch.setattr(broker_views, "BrokerViews", FakeViews)
+    yield fake

@@ -1,0 +1,170 @@
+"""Errors become one line that says what to do, and the exit status of the contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+from click.shell_completion import CompletionItem
+from click.testing import CliRunner
+
+from barnabas.cli import connection
+from barnabas.cli.connection import (
+    CommandError,
+    ExitStatus,
+    bootstrap_option,
+    complete_groups,
+    complete_topics,
+    exiting,
+    run_with_client,
+)
+from barnabas.client.admin import GroupListing
+from barnabas.client.client import Client
+from barnabas.client.errors import ClientTimeoutError, NoBrokerError
+from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.primitives import ProtocolError
+from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
+
+
+def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> tuple[int, str]:
+    """The status and the errors of a command that ends so."""
+
+    @click.command(name="work")
+    def work() -> None:
+        with exiting(interrupted=interrupted):
+            click.echo("some output")
+            if error is not None:
+                raise error
+
+    result = CliRunner().invoke(work)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (CommandError("the disk is full; make room"), 1, "the disk is full; make room"),
+        (CommandError("no such group", ExitStatus.MISSING), 4, "no such group"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "x: no such config."), 1, "x: no such config (INVALID_CONFIG)"),
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic x"), 4, "topic x: "),
+        (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 4, ErrorCode.GROUP_ID_NOT_FOUND.message.rstrip(".")),
+        (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), 1, "(CLUSTER_AUTHORIZATION_FAILED)"),
+        (ClientTimeoutError("describing x was not done"), 3, "describing x was not done; look whether"),
+        (RequestTimeoutError("no answer from h:1"), 3, "no answer from h:1; look whether"),
+        (TimeoutError(), 3, "no answer came in time"),
+        (NoBrokerError("broker 3 is not known now"), 3, "broker 3 is not known now; look whether"),
+        (ConnectionLostError("lost"), 3, "lost; look whether"),
+        (UnsupportedVersionError("API 19 is wanted"), 1, "API 19 is wanted; the broker is too old"),
+        (ProtocolError("a frame of 1 GB"), 1, "is a broker of Kafka at that address?"),
+        (FileNotFoundError(2, "No such file", "a.log"), 4, "a.log: there is no such file or directory"),
+        (PermissionError(13, "Permission denied", "a.log"), 1, "a.log: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "the output cannot be written: No space left on device"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_every_error_is_one_line_and_a_status(error: BaseException, status: int, line: str) -> None:
+    found, errors = ended(error)
+    assert found == status
+    (said,) = errors.splitlines()
+    assert said.startswith("work: ")
+    assert line in said
+
+
+def test_what_a_broker_says_cannot_make_a_second_line_or_play_with_the_terminal() -> None:
+    _, errors = ended(KafkaError(ErrorCode.POLICY_VIOLATION, "no: never\n\x1b[2Jwork: all is well"))
+    assert errors == "work: no: never\\n\\x1b[2Jwork: all is well (POLICY_VIOLATION)\n"
+
+
+def test_what_went_well_says_nothing() -> None:
+    assert ended(None) == (0, "")
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    assert ended(BrokenPipeError()) == (0, "")
+
+
+def test_an_interruption_may_be_the_usual_end() -> None:
+    assert ended(KeyboardInterrupt(), ExitStatus.DONE) == (0, "")
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        ended(ZeroDivisionError())
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "complaint"),
+    [("localhost", "'localhost' is no broker's address: it must be host:port"), (" , ", "bootstrap_servers is empty")],
+)
+def test_a_wrong_address_is_wrong_usage(bootstrap: str, complaint: str) -> None:
+    @click.command()
+    @bootstrap_option
+    def work(bootstrap: str) -> None:
+        async def body(_client: Client) -> None: ...
+
+        run_with_client(bootstrap, body)
+
+    result = CliRunner().invoke(work, ["--bootstrap-server", bootstrap])
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert "BARNABAS_BOOTSTRAP_SERVERS" in result.stderr
+
+
+def test_nobody_at_the_address_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command(name="work")
+    @bootstrap_option
+    def work(bootstrap: str) -> None:
+        async def body(_client: Client) -> None: ...
+
+        run_with_client(bootstrap, body)
+
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_MS", 300)
+    result = CliRunner().invoke(work, env={"BARNABAS_BOOTSTRAP_SERVERS": "127.0.0.1:1,127.0.0.1:2"})
+    assert result.exit_code == 3
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("work: no broker answers at any of 127.0.0.1:1, 127.0.0.1:2 (no connection to 127.0.0.1:")
+    assert line.endswith(
+        "start one with `barnabas up`, or name others with --bootstrap-server or BARNABAS_BOOTSTRAP_SERVERS"
+    )
+
+
+Completing = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def completed(complete: Completing, incomplete: str) -> list[str]:
+    parameter = click.Argument(["names"])
+    return [str(item.value) for item in complete(click.Context(click.Command("x")), parameter, incomplete)]
+
+
+def test_shells_complete_topics_and_groups(cluster: FakeCluster) -> None:
+    cluster.add(*(topic(name, partition(1)) for name in ("flights", "airlines", "flaps")))
+    cluster.listings = [GroupListing(name, "consumer", "Stable", "classic", 1) for name in ("readers", "a\nb", "r2")]
+    assert completed(complete_topics, "fl") == ["flaps", "flights"]
+    assert completed(complete_groups, "") == ["r2", "readers"]
+
+
+@pytest.mark.parametrize("complete", [complete_topics, complete_groups])
+def test_a_shell_gets_no_error_where_the_cluster_does_not_answer(
+    cluster: FakeCluster, complete: Completing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.error = NoBrokerError("nobody is there")
+    assert completed(complete, "") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_client_is_not_loaded_by_the_modules_of_commands() -> None:
+    program = (
+        "import importlib, sys\n"
+        "from barnabas.cli.main import COMMANDS\n"
+        "for name in ('topic', 'group', 'cluster', 'controller'):\n"
+        "    importlib.import_module(COMMANDS[name][0])\n"
+        "print(*sorted(name for name in sys.modules if name.startswith(('barnabas.', 'asyncio', 'rich'))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert all(name.startswith("barnabas.cli") for name in done.stdout.split()), done.stdout
