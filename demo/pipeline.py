@@ -16,7 +16,7 @@ from barnabas.kernel.real_program import RealProgram, start_program
 FILE: Final = Path(__file__).resolve().with_name("delays.yaml")
 NAME: Final = "delays"
 GROUP: Final = f"barnabas-pipeline-{NAME}"
-COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli", "pipeline", "run")
+COMMAND: Final = (sys.executable, "-P", str(FILE.with_name("lifeline.py")), "pipeline", "run")
 STOP_SECONDS_MAX: Final = 10.0
 QUIET_SECONDS_MAX: Final = 300.0
 """Without a batch for so long it hangs. The first run ever fetches Spark's connector, which may take a while."""
@@ -44,9 +44,9 @@ class Progress:
         match event.get("event"):
             case "batch":
                 self.batches += 1
-                self.rows = int(event["rows_in_total"])
-                self.rows_per_second = float(event["rows_per_second"] or 0.0)
-                self.rows_dropped_by_watermark = int(event["rows_dropped_by_watermark_total"])
+                self.rows = int(event["totals"]["rows_in"])
+                self.rows_per_second = float(event["rows_per_second"])
+                self.rows_dropped_by_watermark = int(event["totals"]["rows_dropped_by_watermark"])
                 self.doing = f"batch {self.batches}, {self.rows_per_second:,.0f} rows/s"
             case "summary":
                 self.summary = event
@@ -73,7 +73,7 @@ class Pipeline:
         self.progress = Progress()
 
     async def __aenter__(self) -> Self:
-        arguments = ["--once", "--json", "--stop-with-parent", "--bootstrap-server", self._bootstrap_servers]
+        arguments = ["--once", "--json", "--bootstrap-server", self._bootstrap_servers]
         descriptor = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._program = await start_program(

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES: Final = 10.0
-_PICTURE_WIDTH: Final = 118
+_PICTURE_WIDTH: Final = 104
 # rich names hosts for its fonts, and its own; a picture must load nothing, and any font of fixed width will do.
 _NAMES_OF_HOSTS: Final = re.compile(r"@font-face\s*{[^}]*}|<!--.*?-->", re.DOTALL)
 

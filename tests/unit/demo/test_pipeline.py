@@ -14,7 +14,7 @@ from demo.expected import KEY_COLUMNS, MEASURES
 from demo.pipeline import Pipeline, PipelineFailedError, Progress
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-BATCH = {"event": "batch", "rows_in_total": 40, "rows_per_second": 7.5, "rows_dropped_by_watermark_total": 0}
+BATCH = {"event": "batch", "rows_per_second": 7.5, "totals": {"rows_in": 40, "rows_dropped_by_watermark": 0}}
 SUMMARY = {"event": "summary", "rows_in": 80, "rows_dropped_by_watermark": 2}
 
 
