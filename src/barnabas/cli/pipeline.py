@@ -1,0 +1,232 @@
+"""`barnabas pipeline`: writes, checks, runs and watches pipelines on Spark.
+
+Files are `pipelines/`'s matter; here is the order of things, what is said meanwhile, and what Ctrl-C does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from barnabas.cli.connection import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_BOOTSTRAP_SERVER,
+    CommandError,
+    ExitStatus,
+    ask_cluster,
+    bootstrap_option,
+    exiting,
+    json_option,
+)
+from barnabas.cli.output import counted, say
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from barnabas.client.client import Client
+    from barnabas.pipelines.definition import Pipeline
+    from barnabas.pipelines.progress import RunSummary
+
+DEFAULT_FILE: Final = "pipeline.yaml"
+_STOPPING_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+jars_option = click.option(
+    "--jars",
+    "jars_directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take Spark's Kafka connector from this directory, for machines without network.",
+)
+
+
+@click.group(name="pipeline")
+def command() -> None:
+    """Write, check, run and watch pipelines: topics, SQL and sinks in a YAML file, on Spark."""
+
+
+@command.command(name="init")
+@click.argument("path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_FILE)
+def init(path: Path) -> None:
+    """Write a first pipeline, which runs as it is and says how, to FILE (pipeline.yaml)."""
+    with _exiting():
+        from barnabas.pipelines.example import write_example
+
+        write_example(path)
+        say(f"{path} is written; it says itself how to run it")
+    sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="check")
+@file_argument
+@bootstrap_option
+@jars_option
+@click.option(
+    "--no-spark", is_flag=True, help="Stop before Java and Spark: only the file, the directories, the topics."
+)
+def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: bool) -> None:
+    """See whether the pipeline in FILE can run, without running it or writing anything.
+
+    The file and its SQL, directories, topics, Java and the connector are looked at first; then Spark has a look at
+    names and types.
+    """
+    with _exiting():
+        pipeline = _checked_before_spark(path, bootstrap)
+        if not no_spark:
+            _check_with_spark(pipeline, jars_directory)
+        parts = (
+            counted(len(pipeline.sources), "source"),
+            counted(len(pipeline.steps), "step"),
+            counted(len(pipeline.sinks), "sink"),
+        )
+        unseen = " as far as can be seen without Spark" if no_spark else ""
+        click.echo(f"{path} is right{unseen}: {', '.join(parts)}")
+    sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="run")
+@file_argument
+@click.option("--once", is_flag=True, help="Take what is in the topics now, then end.")
+@bootstrap_option
+@jars_option
+@json_option
+def run(path: Path, once: bool, bootstrap: str, jars_directory: Path | None, as_json: bool) -> None:
+    """Run the pipeline in FILE, until Ctrl-C or with --once to the end of what is there.
+
+    A run goes on where the last one ended, however that was. Ctrl-C lets it finish the batch it is at; twice cuts it
+    short, and the next run does that batch again. --json prints a line for each batch.
+    """
+    with _exiting():
+        pipeline = _checked_before_spark(path, bootstrap)
+
+        from barnabas.cli.pipeline_progress import open_progress
+        from barnabas.pipelines.runner import RunOptions, run_pipeline
+
+        options = RunOptions(bootstrap_servers=bootstrap, once=once, jars_directory=jars_directory)
+        stop = threading.Event()
+        with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
+            summary = run_pipeline(pipeline, options, progress, stop)
+    sys.exit(_status_of(summary, once))
+
+
+@command.command(name="status")
+@file_argument
+@bootstrap_option
+@json_option
+def status(path: Path, bootstrap: str, as_json: bool) -> None:
+    """Show how it is with the pipeline in FILE: whether it runs, what it has done, how far behind it is."""
+    with _exiting():
+        from barnabas.cli.pipeline_status import show_status
+        from barnabas.pipelines.reading import read_pipeline
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        show_status(read_pipeline(path), bootstrap, as_json)
+    sys.exit(ExitStatus.DONE)
+
+
+@contextlib.contextmanager
+def _exiting() -> Iterator[None]:
+    """As `exiting`, with exit statuses for the errors of pipelines."""
+    from barnabas.pipelines.definition import PipelineError, PipelineMissingError, PipelineUnreachableError
+
+    with exiting():
+        try:
+            yield
+        except PipelineMissingError as error:
+            raise CommandError(str(error), ExitStatus.MISSING) from error
+        except PipelineUnreachableError as error:
+            raise CommandError(str(error), ExitStatus.UNREACHABLE) from error
+        except PipelineError as error:
+            raise CommandError(str(error)) from error
+
+
+def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
+    """The pipeline, once all that can be known before Spark starts is right."""
+    from barnabas.client.admin import Admin
+    from barnabas.pipelines.advice import advice_on
+    from barnabas.pipelines.cluster_check import check_cluster
+    from barnabas.pipelines.machine_check import check_directories
+    from barnabas.pipelines.reading import read_pipeline
+    from barnabas.pipelines.spark_extra import require_spark_extra
+
+    require_spark_extra()
+    pipeline = read_pipeline(path)
+    for line in advice_on(pipeline):
+        say(f"warning: {line}")
+    check_directories(pipeline)
+
+    async def topics(client: Client) -> None:
+        async with Admin(client) as admin:
+            await check_cluster(pipeline, admin, _bootstrap_words(bootstrap))
+
+    ask_cluster(bootstrap, topics)
+    return pipeline
+
+
+def _bootstrap_words(bootstrap: str) -> str:
+    """What a command that is proposed needs to reach the same cluster."""
+    if bootstrap in (DEFAULT_BOOTSTRAP_SERVER, os.environ.get(BOOTSTRAP_VARIABLE)):
+        return ""
+    return f"--bootstrap-server {bootstrap}"
+
+
+def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
+    import tempfile
+
+    from barnabas.pipelines.connector import resolve_connector
+    from barnabas.pipelines.java import find_java
+    from barnabas.pipelines.plan import check_with_spark
+    from barnabas.pipelines.session import SparkOptions, spark_session
+
+    java = find_java()
+    jars = resolve_connector(java, jars_directory, say)
+    say("Spark looks at names and types ...")
+    with tempfile.TemporaryDirectory(prefix="barnabas-check-") as logs:
+        options = SparkOptions(java, jars, log_directory=Path(logs), name=pipeline.name)
+        with spark_session(options) as session:
+            check_with_spark(pipeline, session)
+
+
+@contextlib.contextmanager
+def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP ask for an end in order at first, then interrupt, and then end the process at once.
+
+    Must be entered on the main thread. SIGHUP that is ignored (nohup) stays ignored.
+    """
+    asked = 0
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            stop.set()
+        elif asked == 2:
+            raise KeyboardInterrupt
+        else:
+            os._exit(ExitStatus.INTERRUPTED)
+
+    before = {number: signal.getsignal(number) for number in _STOPPING_SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _status_of(summary: RunSummary, once: bool) -> ExitStatus:
+    """Stopping is how a continuous run ends; a run over what was there has not come to its end then."""
+    return ExitStatus.INTERRUPTED if once and summary.was_stopped else ExitStatus.DONE

@@ -1,0 +1,202 @@
+"""How `barnabas pipeline run` shows what it does: a live table on a terminal, lines elsewhere, JSON for programs.
+
+Progress and messages go to standard error; standard output has the batches as JSON, or the sum at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TextIO
+
+import click
+
+from barnabas.cli.output import counted, print_json, printable, say, size
+from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+_REFRESHES_PER_SECOND: Final = 4
+
+
+@contextlib.contextmanager
+def open_progress(as_json: bool, on_closed_output: Callable[[], object]) -> Iterator[ProgressSink]:
+    """What a run tells its progress to, by where the output goes.
+
+    `on_closed_output` is called when nobody reads standard output any more, as `head` does after ten lines; what would
+    be printed after that is dropped.
+    """
+    if as_json:
+        yield JsonProgress(on_closed_output)
+    elif sys.stderr.isatty():
+        with live_progress(sys.stderr) as progress:
+            yield progress
+    else:
+        yield PlainProgress()
+
+
+class JsonProgress:
+    """A line of JSON for each batch and one at the end, on standard output."""
+
+    def __init__(self, on_closed_output: Callable[[], object]) -> None:
+        self._on_closed_output = on_closed_output
+        self._is_closed = False
+
+    def said(self, line: str) -> None:
+        """A line on standard error."""
+        say(printable(line))
+
+    def batch(self, progress: Progress) -> None:
+        """The batch as `Progress.to_json` has it."""
+        self._print(progress.to_json())
+
+    def ended(self, summary: RunSummary) -> None:
+        """The sum as `RunSummary.to_json` has it."""
+        self._print(summary.to_json())
+
+    def _print(self, document: dict[str, object]) -> None:
+        if self._is_closed:
+            return
+        try:
+            print_json(document)
+        except BrokenPipeError:
+            self._is_closed = True
+            self._on_closed_output()
+
+
+class PlainProgress:
+    """A line for each batch on standard error, for logs."""
+
+    def said(self, line: str) -> None:
+        """The line as it is."""
+        say(printable(line))
+
+    def batch(self, progress: Progress) -> None:
+        """The batch in a line."""
+        say(batch_line(progress))
+
+    def ended(self, summary: RunSummary) -> None:
+        """The sum, on standard output."""
+        click.echo(summary_line(summary))
+
+
+class LiveProgress:
+    """A table that stays at the foot of the terminal, a row for each query; what is said scrolls above it."""
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self._console = console
+        self._live = live
+        self._began = time.monotonic()
+        self._doing = "starting"
+        self._last: dict[str, Progress] = {}
+
+    def said(self, line: str) -> None:
+        """Shows the line above the table, and what is being done in its title."""
+        self._doing = printable(line).removesuffix(" ...")
+        self._console.print(printable(line), markup=False, highlight=False)
+
+    def batch(self, progress: Progress) -> None:
+        """Puts the batch into its query's row."""
+        self._last[progress.query] = progress
+        self._doing = "running"
+
+    def ended(self, summary: RunSummary) -> None:
+        """Leaves the table as it is, with the sum below it."""
+        self._doing = "stopped" if summary.was_stopped else "done"
+        self._live.stop()
+        click.echo(summary_line(summary))
+
+    def __rich__(self) -> RenderableType:
+        """The table as it is now; asked for some times a second."""
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        elapsed = Text(f"{clock(time.monotonic() - self._began)}  {self._doing}", style="bold", overflow="ellipsis")
+        if not self._last:
+            return elapsed
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        table.add_column("View", overflow="fold")
+        for heading in ("Batch", "Rows in", "Rows out", "Rows/s", "Batch took", "Too late", "State"):
+            table.add_column(heading, justify="right")
+        table.add_column("Watermark")
+        table.add_column("Lag", overflow="fold")
+        for progress in self._last.values():
+            late = progress.totals.rows_dropped_by_watermark
+            table.add_row(
+                printable(progress.query),
+                str(progress.batch_id),
+                f"{progress.totals.rows_in:,}",
+                f"{progress.totals.rows_out:,}",
+                f"{progress.rows_per_second:,.0f}",
+                f"{progress.duration_ms / 1_000:.1f} s",
+                Text(f"{late:,}", style="yellow" if late else ""),
+                f"{progress.state_rows:,} rows, {size(progress.state_bytes)}" if progress.state_rows else "-",
+                watermark(progress),
+                lag(progress),
+            )
+        return Group(elapsed, table)
+
+
+@contextlib.contextmanager
+def live_progress(stream: TextIO) -> Iterator[LiveProgress]:
+    """A LiveProgress on a terminal; its last picture stays."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream)
+    live = Live(console=console, refresh_per_second=_REFRESHES_PER_SECOND, transient=False, redirect_stdout=False)
+    progress = LiveProgress(console, live)
+    live.update(progress)
+    with live:
+        yield progress
+
+
+def batch_line(progress: Progress) -> str:
+    """A batch for people: what came in and went out, how fast, and what is left."""
+    parts = [
+        f"{counted(progress.rows_in, 'row')} in, {progress.rows_out:,} out in {progress.duration_ms / 1_000:.1f} s",
+        f"{progress.rows_per_second:,.0f} rows/s",
+        f"lag {lag(progress)}",
+    ]
+    if progress.watermark_ms is not None:
+        parts.append(f"watermark {watermark(progress)}")
+    if progress.totals.rows_dropped_by_watermark:
+        parts.append(f"{counted(progress.totals.rows_dropped_by_watermark, 'row')} too late so far")
+    return f"{printable(progress.query)} batch {progress.batch_id}: {'; '.join(parts)}"
+
+
+def summary_line(summary: RunSummary) -> str:
+    """The sum of a run for people."""
+    how = "stopped" if summary.was_stopped else "done"
+    late = summary.rows_dropped_by_watermark
+    return (
+        f"{printable(summary.pipeline)} {how} after {summary.duration_ms / 1_000:.1f} s: "
+        f"{counted(summary.batches, 'batch', 'batches')}, {counted(summary.rows_in, 'row')} in, "
+        f"{summary.rows_out:,} out, {late:,} too late"
+    )
+
+
+def lag(progress: Progress) -> str:
+    """How many records of each topic were still to be read when the batch was made."""
+    return ", ".join(f"{printable(topic)} {records:,}" for topic, records in progress.lag.items()) or "-"
+
+
+def watermark(progress: Progress) -> str:
+    """The time before which rows are too late."""
+    if progress.watermark_ms is None:
+        return "-"
+    return f"{dt.datetime.fromtimestamp(progress.watermark_ms / 1_000, dt.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def clock(seconds: float) -> str:
+    """`0:41`, `1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,232 @@
+"""`barnabas pipeline`: the order of its checks, its exit statuses, and what signals do. Without Spark and a cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas.cli import pipeline as pipeline_command
+from barnabas.cli import pipeline_status
+from barnabas.cli.connection import BOOTSTRAP_VARIABLE, CommandError, ExitStatus
+from barnabas.cli.pipeline import command, stopping_on_signals
+from barnabas.pipelines.definition import PipelineError, PipelineUnreachableError
+from barnabas.pipelines.progress import RunSummary
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.state_directory import StateDirectory
+from tests.unit.pipelines.pipeline_files import flights
+
+NOBODY = "no broker answers"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The bootstrap servers that were asked; every topic is there."""
+    asked: list[str] = []
+
+    def ask(bootstrap: str, body: Any) -> Any:
+        asked.append(bootstrap)
+        return ()
+
+    monkeypatch.setattr(pipeline_command, "ask_cluster", ask)
+    monkeypatch.setattr(pipeline_status, "ask_cluster", ask)
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
+    return asked
+
+
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(bootstrap: str, body: Any) -> Any:
+        raise CommandError(NOBODY, ExitStatus.UNREACHABLE)
+
+    monkeypatch.setattr(pipeline_command, "ask_cluster", ask)
+    monkeypatch.setattr(pipeline_status, "ask_cluster", ask)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def test_init_writes_a_file_once(tmp_path: Path) -> None:
+    path = tmp_path / "sales.yaml"
+    answer = invoke("init", path)
+    assert (answer.exit_code, answer.stdout) == (0, "")
+    assert answer.stderr == f"{path} is written; it says itself how to run it\n"
+    assert read_pipeline(path).name == "sales"
+    answer = invoke("init", path)
+    assert answer.exit_code == 1
+    assert answer.stderr == f"pipeline init: {path} is there already: name another file, or remove it\n"
+
+
+def test_init_has_a_name_of_its_own_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("init").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_check_without_spark_says_what_is_there(tmp_path: Path) -> None:
+    path = flights(tmp_path)
+    answer = invoke("check", path, "--no-spark")
+    assert answer.exit_code == 0
+    assert answer.stdout == f"{path} is right as far as can be seen without Spark: 2 sources, 2 steps, 2 sinks\n"
+    assert answer.stderr == ""
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("subcommand", ["check", "run", "status"])
+def test_a_fault_of_the_file_comes_before_the_cluster_is_asked(
+    tmp_path: Path, cluster: list[str], subcommand: str
+) -> None:
+    path = flights(tmp_path, ("sinks:\n", "sink:\n"))
+    answer = invoke(subcommand, path)
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert answer.stderr == f'pipeline {subcommand}: {path}:22: unknown key "sink"; did you mean "sinks"?\n'
+    assert cluster == []
+
+
+@pytest.mark.parametrize("subcommand", ["check", "run", "status"])
+def test_a_file_that_is_not_there_has_its_own_status(tmp_path: Path, subcommand: str) -> None:
+    answer = invoke(subcommand, tmp_path / "no.yaml")
+    assert answer.exit_code == 4
+    assert "does not exist: `barnabas pipeline init" in answer.stderr
+
+
+def test_directories_come_before_the_cluster(tmp_path: Path, cluster: list[str]) -> None:
+    (tmp_path / "out").touch()
+    answer = invoke("check", flights(tmp_path))
+    assert answer.exit_code == 1
+    assert f"{tmp_path}/out is a file" in answer.stderr
+    assert cluster == []
+
+
+def test_warns_of_what_is_probably_not_meant(tmp_path: Path, cluster: list[str]) -> None:
+    path = flights(tmp_path, ("    watermark: {column: time, delay: 1 hour}\n", ""))
+    answer = invoke("check", path, "--no-spark", "--bootstrap-server", "b:1")
+    assert answer.exit_code == 0
+    assert answer.stderr.startswith(f'warning: {path}:16: "by_hour" groups a stream without a watermark')
+    assert cluster == ["b:1"]
+
+
+@pytest.mark.usefixtures("no_cluster")
+@pytest.mark.parametrize("subcommand", ["check", "run"])
+def test_a_cluster_out_of_reach_has_its_own_status(tmp_path: Path, subcommand: str) -> None:
+    answer = invoke(subcommand, flights(tmp_path))
+    assert (answer.exit_code, answer.stderr) == (3, f"pipeline {subcommand}: {NOBODY}\n")
+
+
+def test_without_the_extra_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    answer = invoke("check", flights(tmp_path))
+    assert answer.exit_code == 1
+    assert answer.stderr == (
+        "pipeline check: pipelines run on Spark, which is not installed: pip install 'barnabas[spark]'\n"
+    )
+
+
+class FakeRun:
+    """Stands in the place of Spark."""
+
+    def __init__(self, outcome: RunSummary | Exception, signals: int = 0) -> None:
+        self.outcome = outcome
+        self.signals = signals
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, pipeline: Any, options: Any, progress: Any, stop: threading.Event) -> RunSummary:
+        self.calls.append((pipeline, options))
+        for _ in range(self.signals):
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set() is bool(self.signals)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def summary(*, was_stopped: bool) -> RunSummary:
+    return RunSummary("delays", was_stopped, 3, 30, 20, 0, {"flights": 0}, 1_000)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("arguments", "outcome", "signals", "status"),
+    [
+        (["--once"], summary(was_stopped=False), 0, 0),
+        (["--once"], summary(was_stopped=True), 1, 130),
+        ([], summary(was_stopped=True), 1, 0),
+        ([], summary(was_stopped=False), 2, 130),
+        ([], PipelineError("a record does not fit"), 0, 1),
+        ([], PipelineUnreachableError("no broker"), 0, 3),
+    ],
+)
+def test_run_ends_with_the_status_of_how_it_went(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    outcome: RunSummary | Exception,
+    signals: int,
+    status: int,
+) -> None:
+    fake = FakeRun(outcome, signals)
+    monkeypatch.setattr("barnabas.pipelines.runner.run_pipeline", fake)
+    answer = invoke("run", flights(tmp_path), "--bootstrap-server", "b:1", "--jars", tmp_path, *arguments)
+    assert answer.exit_code == status
+    ((pipeline, options),) = fake.calls
+    assert pipeline.name == "delays"
+    assert (options.bootstrap_servers, options.once, options.jars_directory) == ("b:1", bool(arguments), tmp_path)
+    if isinstance(outcome, Exception):
+        assert answer.stderr.endswith(f"pipeline run: {outcome}\n")
+
+
+def test_signals_have_their_handlers_back_afterwards() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    stop = threading.Event()
+    with stopping_on_signals(stop):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.fixture
+def hang_up_ignored() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up_ignored")
+def test_a_run_under_nohup_outlives_its_terminal() -> None:
+    stop = threading.Event()
+    with stopping_on_signals(stop):
+        signal.raise_signal(signal.SIGHUP)
+    assert not stop.is_set()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_status_of_a_pipeline_that_never_ran(tmp_path: Path) -> None:
+    answer = invoke("status", flights(tmp_path))
+    assert answer.exit_code == 0
+    lines = [" ".join(line.split()) for line in answer.stdout.splitlines()]
+    assert "State never ran" in lines
+    assert "Group barnabas-pipeline-delays" in lines
+
+
+@pytest.mark.usefixtures("no_cluster")
+def test_status_without_the_cluster_leaves_out_the_lag(tmp_path: Path) -> None:
+    path = flights(tmp_path)
+    state = StateDirectory(read_pipeline(path).state_directory)
+    state.directory.mkdir(parents=True)
+    state.begin()
+    answer = invoke("status", path, "--json")
+    assert answer.exit_code == 3
+    document = json.loads(answer.stdout)
+    assert (document["state"], document["topics"]) == ("failed", None)
+    assert "was killed" in document["reason"]
+    assert answer.stderr == f"pipeline status: {NOBODY}\n"
