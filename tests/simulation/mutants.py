@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from barnabas.controller.alter_partition import IsrChanges, Proposal
+from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication import replica_manager
 from barnabas.replication.acknowledgements import Acknowledgements, Answer
 from barnabas.replication.leader_and_isr import Judgement, ToldPartition, Verdict
-from barnabas.replication.partition import NO_EPOCH, Partition
+from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.wake_ups import WakeUps
 from barnabas.testing.cluster_simulation import KEEPING, POWER, Plan
@@ -71,8 +72,8 @@ def fence_no_epochs(patch: pytest.MonkeyPatch) -> None:
     become_leader = Partition.become_leader
     become_follower = Partition.become_follower
 
-    def readable(self: Partition, _current_leader_epoch: int = NO_EPOCH, *, leader_only: bool) -> PartitionLog:
-        return readable_log(self, NO_EPOCH, leader_only=leader_only)
+    def readable(self: Partition, _current_leader_epoch: int = NO_LEADER_EPOCH, *, leader_only: bool) -> PartitionLog:
+        return readable_log(self, NO_LEADER_EPOCH, leader_only=leader_only)
 
     def judge(told: ToldPartition, broker_id: int, **_known: Any) -> Judgement:
         return Judgement(Verdict.LEAD if told.state.leader == broker_id else Verdict.FOLLOW)

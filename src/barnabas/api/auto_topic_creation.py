@@ -16,7 +16,7 @@ from barnabas.api.administration.ports import ControllerChannel, ControllerStatu
 from barnabas.api.administration.topic_creation import NewTopic, TopicCreator
 from barnabas.config.settings import setting
 from barnabas.controller.topic_assignment import check_topic_name
-from barnabas.coordinators.group.records import OFFSETS_TOPIC
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse

@@ -15,15 +15,13 @@ from barnabas.api.administration.ports import TopicCreation
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from barnabas.coordinators.group.coordinator import GroupCoordinator
-from barnabas.coordinators.group.records import OFFSETS_TOPIC
 from barnabas.coordinators.placement import partition_for
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
-TRANSACTION_TOPIC: Final = "__transaction_state"
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from barnabas.api.context import RequestContext
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import NO_LEADER_EPOCH, TopicPartition
 from barnabas.coordinators.group.coordinator import FetchedOffset, GroupCoordinator
-from barnabas.coordinators.group.records import NO_LEADER_EPOCH, CommittedOffset
+from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError

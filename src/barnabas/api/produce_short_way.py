@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, ResponseForm, find_compact_records, find_records
 from barnabas.log.appending import AppendResult
 from barnabas.network.connection import ServerConnection, Slot
-from barnabas.replication.produce import ACKS_ALL
+from barnabas.replication.partition import ACKS_ALL
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 

@@ -15,10 +15,6 @@ from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 
-NO_LEADER: Final = -1
-"""The leader of a partition that has none."""
-LEADER_DURING_DELETE: Final = -2
-"""The leader that the controller names for a partition of a topic that is being deleted."""
 NO_CONTROLLER_EPOCH: Final = -1
 
 

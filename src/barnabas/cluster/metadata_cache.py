@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.cluster.image import LEADER_DURING_DELETE, Broker, MetadataImage, PartitionMetadata, TopicMetadata
+from barnabas.cluster.image import Broker, MetadataImage, PartitionMetadata, TopicMetadata
 from barnabas.config.listeners import SecurityProtocol
 from barnabas.coordination.layout.brokers import BrokerEndpoint
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.messages import UpdateMetadataRequest
 

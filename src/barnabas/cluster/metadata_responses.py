@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from barnabas.cluster.image import NO_LEADER, MetadataImage, PartitionMetadata
+from barnabas.cluster.image import MetadataImage, PartitionMetadata
+from barnabas.coordination.layout.topics import INTERNAL_TOPICS, NO_LEADER
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics of the brokers' own."""
 
 
 def is_internal(topic: str) -> bool:

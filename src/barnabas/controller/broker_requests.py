@@ -13,14 +13,9 @@ from dataclasses import dataclass
 
 from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
-from barnabas.controller.leadership import (
-    INITIAL_LEADER_EPOCH,
-    INITIAL_PARTITION_EPOCH,
-    LEADER_DURING_DELETE,
-    LeaderAndIsr,
-)
+from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
 from barnabas.coordination.layout.brokers import BrokerEndpoint
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.controller.leadership import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
+from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_EPOCH, ReplicaAssignment, TopicPartition
 from barnabas.kernel.ids import Uuid
 
 NO_REPLICAS = ReplicaAssignment(())
@@ -296,7 +296,7 @@ class ControllerContext:
         if partition.topic in self._queued_for_deletion:
             return EPOCH_DURING_DELETE
         known = self._leadership.get(partition)
-        return NO_EPOCH if known is None else known.leader_epoch
+        return NO_LEADER_EPOCH if known is None else known.leader_epoch
 
     @property
     def partitions_with_leadership(self) -> tuple[TopicPartition, ...]:

@@ -10,13 +10,6 @@ from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
 from barnabas.coordination.layout.topics import LeaderRecoveryState
 
-NO_LEADER = -1
-LEADER_DURING_DELETE = -2
-"""What brokers are told of a topic that is queued for deletion."""
-NO_EPOCH = -1
-"""In StopReplica: the broker does not compare leader epochs."""
-EPOCH_DURING_DELETE = -2
-"""In StopReplica: the topic is queued for deletion, whatever the broker's leader epoch is."""
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
 

@@ -15,7 +15,7 @@ from itertools import islice
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import StateChange, Steps
-from barnabas.controller.leadership import NO_LEADER, LeaderAndIsr
+from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import (
     ATTEMPTS_MAX,
     StateChangeFailedError,
@@ -25,7 +25,7 @@ from barnabas.controller.partition_znodes import (
 from barnabas.controller.recent_moves import Move, to_be_told
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import NO_LEADER, ReplicaAssignment, TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE
 from barnabas.kernel.ids import ZERO_UUID, Uuid
-from barnabas.replication.stop_replica import EPOCH_DURING_DELETE
 
 if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition

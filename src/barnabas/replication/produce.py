@@ -13,6 +13,7 @@ from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.log.appending import AppendError
+from barnabas.replication.partition import ACKS_ALL
 from barnabas.replication.ports import Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from barnabas.log.write_queue import WriteQueue
     from barnabas.replication.partition import Partition
 
-ACKS_ALL: Final = -1
 VALID_ACKS: Final = frozenset((ACKS_ALL, 0, 1))
 # What a client has done wrong, or what happens when leaders move, is no failure of this broker.
 _EXPECTED: Final = frozenset(

@@ -9,10 +9,9 @@ from barnabas.cluster.metadata_cache import MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.coordination.errors import NoNodeError
-from barnabas.coordination.layout.topics import TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicAssignment, TopicPartition, topic_path
 from barnabas.coordination.operations import GetData
 from barnabas.coordinators.group.coordinator import GroupCoordinator
-from barnabas.coordinators.group.records import OFFSETS_TOPIC
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.coordinators.ports import InternalLog

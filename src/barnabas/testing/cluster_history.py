@@ -5,11 +5,9 @@ seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 
 
 class RecordId(NamedTuple):

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.coordination.embedded.sessions import SessionTable
-from barnabas.coordination.layout.topics import PartitionState, TopicPartition, partition_state_path
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, PartitionState, TopicPartition, partition_state_path
 from barnabas.kernel.metrics import Meter
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication.partition import Partition
-from barnabas.testing.cluster_history import OFFSETS_TOPIC, ExposedHighWatermark, Forgot
+from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot
 from barnabas.testing.cluster_logs import StoredLog
 
 if TYPE_CHECKING:

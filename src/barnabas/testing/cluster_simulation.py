@@ -22,10 +22,10 @@ from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
-from barnabas.testing.cluster_history import OFFSETS_TOPIC, Acknowledged, FinalLog, History, RecordId
+from barnabas.testing.cluster_history import Acknowledged, FinalLog, History, RecordId
 from barnabas.testing.cluster_load import Load, Users
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, LOOKING_SECONDS, Observer

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ChangeChannels, ControllerMovedError
-from barnabas.controller.leadership import NO_LEADER, LeaderAndIsr
+from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.brokers import (
@@ -29,7 +29,13 @@ from barnabas.coordination.layout.notifications import (
     IsrChange,
     LogDirEvent,
 )
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import (
+    NO_LEADER,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+    topic_path,
+)
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, UpdateMetadataRequest
 from tests.unit.controller.memory_store import LISTENER

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from barnabas.controller.effects import BrokerRequest
-from barnabas.controller.leadership import LEADER_DURING_DELETE
 from barnabas.controller.replica_states import ReplicaState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH
 from barnabas.coordination.layout.configs import ConfigEntityType, config_path
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import (
+    LEADER_DURING_DELETE,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+    topic_path,
+)
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import UpdateMetadataRequest
 from tests.unit.controller.memory_store import LISTENER

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_EPOCH, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.replication.deleted_replicas import REMEMBERED_MAX, DeletedReplicas
-from barnabas.replication.stop_replica import EPOCH_DURING_DELETE, NO_EPOCH
 
 FLIGHTS = TopicPartition("flights", 0)
 FLIGHTS_ID = Uuid(b"f" * 16)
@@ -24,7 +23,7 @@ def test_a_replica_that_was_moved_away_is_gone_up_to_the_epoch_of_that() -> None
     deleted = DeletedReplicas()
     deleted.add(FLIGHTS, FLIGHTS_ID, 3, 4)
     assert [deleted.is_gone(FLIGHTS, FLIGHTS_ID, epoch) for epoch in (3, 4, 5)] == [True, True, False]
-    deleted.add(FLIGHTS, FLIGHTS_ID, 6, NO_EPOCH)
+    deleted.add(FLIGHTS, FLIGHTS_ID, 6, NO_LEADER_EPOCH)
     assert [deleted.is_gone(FLIGHTS, FLIGHTS_ID, epoch) for epoch in (6, 7)] == [True, False]
 
 

@@ -7,8 +7,9 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from barnabas.cluster.image import NO_LEADER, TopicMetadata
+from barnabas.cluster.image import TopicMetadata
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+from barnabas.coordination.layout.topics import NO_LEADER
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.timers import Timers
 

@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
 from barnabas.kernel.ids import Uuid
@@ -14,6 +14,20 @@ from barnabas.kernel.ids import Uuid
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
 STATE_VERSION = 1
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+"""Topics of the brokers' own."""
+
+NO_LEADER: Final = -1
+"""The leader of a partition that has none."""
+LEADER_DURING_DELETE: Final = -2
+"""The leader that the controller names for a partition of a topic that is being deleted."""
+NO_LEADER_EPOCH: Final = -1
+"""No leader epoch is known; in a request, none is to be checked."""
+EPOCH_DURING_DELETE: Final = -2
+"""In StopReplica: the topic is being deleted, whatever the leader epoch is. Its deletion does not count it up."""
 
 
 class TopicPartition(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.deletions import GroupDeletions
 from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment, TimerKind
@@ -20,7 +20,7 @@ from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.rebalance import prepare_rebalance
-from barnabas.coordinators.group.records import OFFSETS_TOPIC, CommittedOffset, offset_key, offset_value, utf16_length
+from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value, utf16_length
 from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState

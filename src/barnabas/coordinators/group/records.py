@@ -15,9 +15,6 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
 from barnabas.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-NO_LEADER_EPOCH: Final = -1
 NO_EXPIRATION: Final = -1
 NO_STATE_TIMESTAMP: Final = -1
 

@@ -7,11 +7,11 @@ import itertools
 import logging
 from typing import Any, cast
 
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.member import Client
-from barnabas.coordinators.group.records import NO_EXPIRATION, OFFSETS_TOPIC, CommittedOffset
+from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
