@@ -203,9 +203,12 @@ class Partition:
         self.log = log
         self._take_over(state)
         is_new_leader = not self.is_leader
+        # Between two epochs that do not follow each other somebody else may have led, and a follower may have cut off
+        # what it had then: what is known of it counts no more, or the high watermark would be moved ahead of it.
+        has_led_throughout = self.is_leader and state.leader_epoch <= self.leader_epoch + 1
         self.in_sync.replace(state.replicas, state.isr)
         if state.leader_epoch > self.leader_epoch:
-            self._begin_epoch(log, state.leader_epoch, is_new_leader=is_new_leader)
+            self._begin_epoch(log, state.leader_epoch, is_new_leader=not has_led_throughout)
         self.leader_id = self._context.broker_id
         self.is_leader = True
         self.in_sync.advance_high_watermark()  # the ISR may have no other member

@@ -30,6 +30,19 @@ class TestBecoming:
         assert not setting.lead(leader_epoch=6, partition_epoch=1)  # it led already
         assert setting.partition.leader_epoch == 6
 
+    @pytest.mark.parametrize(("next_epoch", "high_watermark"), [(1, 2), (2, 0)])
+    def test_what_a_leader_knows_of_followers_is_void_where_somebody_else_may_have_led_since(
+        self, next_epoch: int, high_watermark: int
+    ) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1, 2, 3))
+        setting.append("a", "b")
+        setting.fetch(2, 2)  # and then, under another leader, the follower may cut its log off
+        setting.lead(isr=(1, 2), leader_epoch=next_epoch, partition_epoch=next_epoch)
+        assert setting.partition.high_watermark == high_watermark
+        setting.fetch(2, 2)
+        assert setting.partition.high_watermark == 2
+
     def test_what_is_older_than_known_changes_nothing(self) -> None:
         setting = BrokerSetting()
         setting.lead(leader_epoch=5, partition_epoch=4)
