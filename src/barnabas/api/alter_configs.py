@@ -14,11 +14,12 @@ from barnabas.api.config_resources import (
     alter_each,
     check_config_names,
     null_values,
+    result_fields,
     unknown_type,
 )
 from barnabas.api.context import RequestContext
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import AlterConfigsRequest, AlterConfigsResponse
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
@@ -38,12 +39,14 @@ class AlterConfigsHandler:
             await self._alter(resource, validate_only=request.validate_only)
 
         outcomes = await alter_each(request.resources, alter)
-        return AlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes])
+        return AlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: AlterConfigsRequest, error: KafkaError
     ) -> AlterConfigsResponse:
-        return AlterConfigsResponse(responses=[_result(resource, error) for resource in request.resources])
+        return AlterConfigsResponse(
+            responses=[Result(**result_fields(resource, error)) for resource in request.resources]
+        )
 
     async def _alter(self, resource: AlterConfigsRequest.AlterConfigsResource, *, validate_only: bool) -> None:
         """Raises `KafkaError`."""
@@ -62,12 +65,3 @@ class AlterConfigsHandler:
             await self._alterer.alter_broker(resource.resource_name, replace, validate_only=validate_only)
         else:
             raise unknown_type(resource.resource_type)
-
-
-def _result(resource: AlterConfigsRequest.AlterConfigsResource, error: KafkaError | None) -> Result:
-    return Result(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.detail,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

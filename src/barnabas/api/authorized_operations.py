@@ -38,6 +38,7 @@ CLUSTER_OPERATIONS: Final = bits(
     AclOperation.ALTER,
     AclOperation.DESCRIBE,
 )
+GROUP_OPERATIONS: Final = bits(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE)
 TOPIC_OPERATIONS: Final = bits(
     AclOperation.READ,
     AclOperation.WRITE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -55,6 +55,16 @@ async def alter_each(
         else:
             outcomes.append((resource, None))
     return outcomes
+
+
+def result_fields(resource: NamedResource, error: KafkaError | None) -> dict[str, Any]:
+    """The fields that both kinds of alterations have for the outcome of one resource."""
+    return {
+        "error_code": ErrorCode.NONE if error is None else error.code,
+        "error_message": None if error is None else error.detail,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
 
 
 def check_config_names(configs: Sequence[NamedConfig]) -> None:

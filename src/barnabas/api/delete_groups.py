@@ -23,11 +23,9 @@ class DeleteGroupsHandler:
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> None:
         responder = context.park()
-
-        def done(outcomes: dict[str, ErrorCode]) -> None:
-            responder.respond(_response(outcomes))
-
-        self._group_coordinator.delete_groups(dict.fromkeys(request.groups_names), done)
+        self._group_coordinator.delete_groups(
+            dict.fromkeys(request.groups_names), lambda outcomes: responder.respond(_response(outcomes))
+        )
 
     def error_response(
         self, _context: RequestContext, request: DeleteGroupsRequest, error: KafkaError

@@ -14,7 +14,7 @@ from typing import Any, Final
 from barnabas.api.administration.config_alteration import check_broker_name
 from barnabas.api.administration.guarded_writes import as_kafka_error
 from barnabas.api.administration.logger_levels import LoggerLevels
-from barnabas.api.config_resources import ResourceType
+from barnabas.api.config_resources import ResourceType, result_fields
 from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -80,7 +80,9 @@ class DescribeConfigsHandler:
     def error_response(
         self, _context: RequestContext, request: DescribeConfigsRequest, error: KafkaError
     ) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
+        return DescribeConfigsResponse(
+            results=[Result(**result_fields(resource, error)) for resource in request.resources]
+        )
 
     async def _describe_with_topics(
         self, request: DescribeConfigsRequest, api_version: int, topics: list[str]
@@ -99,7 +101,7 @@ class DescribeConfigsHandler:
             try:
                 described = self._described(resource, topics)
             except KafkaError as error:
-                results.append(_failed(resource, error))
+                results.append(Result(**result_fields(resource, error)))
                 continue
             wanted = resource.configuration_keys
             entries = [_entry(each, request, api_version) for each in described if not wanted or each.name in wanted]
@@ -136,15 +138,6 @@ class DescribeConfigsHandler:
             return describe_topic(overrides, self._broker_configs.values, self._broker_configs.layers)
         except (LayoutError, ConfigError) as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-def _failed(resource: Resource, error: KafkaError) -> Result:
-    return Result(
-        error_code=error.code,
-        error_message=error.detail,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
 
 
 def _logger(name: str, level: str) -> Described:

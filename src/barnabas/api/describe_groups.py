@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorized_operations import GROUP_OPERATIONS
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.wire.api_keys import ApiKey
@@ -14,11 +15,6 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 
 _OPERATIONS_SINCE: Final = 3
-_READ: Final = 3
-_DELETE: Final = 6
-_DESCRIBE: Final = 8
-ALL_GROUP_OPERATIONS: Final = (1 << _READ) | (1 << _DELETE) | (1 << _DESCRIBE)
-"""The operations that groups have, by the codes of AclOperation."""
 
 
 class DescribeGroupsHandler:
@@ -35,7 +31,7 @@ class DescribeGroupsHandler:
         if context.api_version >= _OPERATIONS_SINCE and request.include_authorized_operations:
             for group in groups:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
+                    group.authorized_operations = GROUP_OPERATIONS
         return DescribeGroupsResponse(groups=groups)
 
     def error_response(

@@ -22,8 +22,7 @@ class HeartbeatHandler:
         self._group_coordinator = group_coordinator
 
     def handle(self, _context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        if request.group_instance_id is not None:
-            self._group_coordinator.check_static_name(request.group_instance_id)
+        self._group_coordinator.check_static_name(request.group_instance_id)
         return HeartbeatResponse(error_code=self._group_coordinator.heartbeat(request))
 
     def error_response(

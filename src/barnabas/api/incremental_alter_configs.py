@@ -16,6 +16,7 @@ from barnabas.api.config_resources import (
     alter_each,
     check_config_names,
     null_values,
+    result_fields,
     unknown_type,
 )
 from barnabas.api.context import RequestContext
@@ -44,12 +45,14 @@ class IncrementalAlterConfigsHandler:
             await self._alter(resource, validate_only=request.validate_only)
 
         outcomes = await alter_each(request.resources, alter)
-        return IncrementalAlterConfigsResponse(responses=[_result(*outcome) for outcome in outcomes])
+        return IncrementalAlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
     ) -> IncrementalAlterConfigsResponse:
-        return IncrementalAlterConfigsResponse(responses=[_result(resource, error) for resource in request.resources])
+        return IncrementalAlterConfigsResponse(
+            responses=[Result(**result_fields(resource, error)) for resource in request.resources]
+        )
 
     async def _alter(self, resource: Resource, *, validate_only: bool) -> None:
         """Raises `KafkaError`."""
@@ -91,12 +94,3 @@ def _edits(resource: Resource) -> list[ConfigEdit]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}") from None
         edits.append(ConfigEdit(config.name, operation, config.value))
     return edits
-
-
-def _result(resource: Resource, error: KafkaError | None) -> Result:
-    return Result(
-        error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.detail,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

@@ -54,17 +54,13 @@ class OffsetCommitHandler:
         if context.api_version < _COORDINATOR_SINCE:
             return self._commit_to_zookeeper(request, offsets)
         responder = context.park()
-
-        def done(codes: Codes) -> None:
-            responder.respond(_response(request, codes))
-
         self._group_coordinator.commit_offsets(
             group_id=request.group_id,
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             offsets=offsets,
-            on_done=done,
+            on_done=lambda codes: responder.respond(_response(request, codes)),
         )
         return None
 

@@ -33,11 +33,9 @@ class OffsetDeleteHandler:
         ]
         known = [partition for partition in named if image.partition(partition) is not None]
         responder = context.park()
-
-        def done(codes: Codes) -> None:
-            responder.respond(_response(request, codes))
-
-        self._group_coordinator.delete_offsets(request.group_id, known, done)
+        self._group_coordinator.delete_offsets(
+            request.group_id, known, lambda codes: responder.respond(_response(request, codes))
+        )
 
     def error_response(
         self, _context: RequestContext, _request: OffsetDeleteRequest, error: KafkaError

@@ -141,16 +141,18 @@ class ConfigAlterer:
     ) -> object:
         """Reads, changes and writes; returns the outcome of the write, None when nothing was to be written."""
         path = config_path(entity_type, name)
-        reads = (*READ_CONTROLLER, GetData(path), Exists(topic_path(name)))
-        *controller, found, topic_stat = await self._store.submit(reads)
-        if entity_type is ConfigEntityType.TOPICS and answer_of(topic_stat) is None:
+        must_exist = (Exists(topic_path(name)),) if entity_type is ConfigEntityType.TOPICS else ()
+        found_epoch, found_controller, found, *topic_stat = await self._store.submit(
+            (*READ_CONTROLLER, GetData(path), *must_exist)
+        )
+        if topic_stat and answer_of(topic_stat[0]) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         existing = None if isinstance(found, NoNodeError) else answer_of(found)
         before = _decode(existing, path)
         changed = change(before.config)
         if validate_only:
             return None
-        check = controller_check(controller)
+        check = controller_check((found_epoch, found_controller))
         self._logger.info("Updating %s/%s with new configuration: %s", entity_type.value, name, _shown(changed))
         entity = EntityConfig(changed, extra=before.extra)
         announced_path = config_change_path()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from barnabas.api.administration.config_alteration import ConfigEdit, ConfigOperation
+from barnabas.api.administration.config_alteration import ConfigEdit, ConfigOperation, check_broker_name
 from barnabas.kernel.logs import ROOT, Logs
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -43,17 +43,7 @@ class LoggerLevels:
     def _check_broker(self, broker_name: str) -> None:
         if not broker_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        try:
-            named = int(broker_name)
-        except ValueError:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {broker_name}"
-            ) from None
-        if named != self._broker_id:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._broker_id} but received {broker_name}",
-            )
+        check_broker_name(broker_name, self._broker_id)
 
 
 def _check(edit: ConfigEdit, existing: Mapping[str, str]) -> None:
