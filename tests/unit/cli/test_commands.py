@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from barnabas.cli.main import main
 from tests.support.waiting import wait_until
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
+PAGE = SOURCE.parent / "docs" / "commands.md"
 COMMAND = [sys.executable, "-m", "barnabas.cli"]
 HEAVY = {
     "aiohttp", "asyncio", "confluent_kafka", "cramjam", "crc32c", "fastapi", "nicegui", "prometheus_client", "pyarrow",
-    "pyspark", "starlette", "uvicorn", "uvloop",
+    "pyspark", "rich", "sqlglot", "starlette", "uvicorn", "uvloop", "yaml",
 }  # fmt: skip
 READY_SECONDS = 20.0
 
@@ -78,6 +84,31 @@ def test_every_command_has_its_own_help(command: str, option: str) -> None:
     assert done.returncode == 0
     assert option in done.stdout
     assert "--stop-with-parent" not in done.stdout
+
+
+def leaf_commands() -> list[tuple[str, ...]]:
+    """Every command that does something, as its words."""
+
+    def below(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            if isinstance(command, click.Group):
+                yield from below(command, (*words, name))
+            else:
+                yield (*words, name)
+
+    return list(below(main, ()))
+
+
+@pytest.mark.parametrize("words", leaf_commands(), ids=" ".join)
+def test_every_command_says_what_it_does_in_its_help_and_is_on_the_page(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*words, "--help"])
+    assert result.exit_code == 0
+    usage, _, meaning, *_ = result.output.splitlines()
+    assert usage.startswith(f"Usage: barnabas {' '.join(words)} ")
+    assert len(meaning.strip()) > 20
+    assert re.search(rf"(`|barnabas ){' '.join(words)}\b", PAGE.read_text("utf-8")), "docs/commands.md must say it too"
 
 
 def test_a_broker_says_everything_that_is_wrong_with_its_file(tmp_path: Path) -> None:
