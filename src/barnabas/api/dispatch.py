@@ -91,6 +91,9 @@ class Dispatcher:
 
     # The network's calls.
 
+    def is_of_controller(self, api_key: int) -> bool:
+        return api_key in _CONTROLLER_APIS
+
     def connection_opened(self, connection: ServerConnection) -> None:
         """Nothing is kept by connection."""
 

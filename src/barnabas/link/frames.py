@@ -64,6 +64,12 @@ class FrameReceiver:
         """Bytes that have come and were not delivered."""
         return self._filled - self._start if self._view is not None else len(self._carry)
 
+    def peek(self, count: int) -> bytes:
+        """A copy of the first bytes that have come and were not delivered, `count` at most. They begin a frame."""
+        if self._view is not None:
+            return bytes(self._view[self._start : min(self._start + count, self._filled)])
+        return bytes(self._carry[:count])
+
     def target(self) -> memoryview:
         """Where to receive to now; another receiver of the pool may get the same until `received` is called."""
         if self._view is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
+from barnabas.link.frames import SIZE_BYTES
 from barnabas.network.ports import RequestHandler, ShortWay
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 # What a buffer that is held back costs beside its bytes.
 _OBJECT_BYTES: Final = 64
 _OPEN: Final = Phase.OPEN
+_api_key_at = struct.Struct(">h").unpack_from
+_API_KEY_END: Final = SIZE_BYTES + 2
 
 
 class Slot:
@@ -223,6 +227,21 @@ class ServerConnection(Connection):
                 self.active_step = self._idle.step
                 return
         super().buffer_updated(count)
+        if self._tick.held and not self.is_control:
+            self._look_for_control()
+
+    def _look_for_control(self) -> None:
+        """While frames of data connections wait, the next frame may be a controller's first on a listener that it
+        shares with clients.
+        """
+        if not self._may_handle():
+            return
+        start = self._receiver.peek(_API_KEY_END)
+        if len(start) < _API_KEY_END:
+            self._set_reading(wanted=True)  # it cannot be told yet
+        elif self._owner.handler.is_of_controller(_api_key_at(start, SIZE_BYTES)[0]):
+            self.is_control = True
+            self.deliver()
 
     def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         self._owner.requests_received += 1

@@ -48,6 +48,10 @@ class RequestHandler(Protocol):
         """
         ...
 
+    def is_of_controller(self, api_key: int) -> bool:
+        """Whether requests of this API come from a controller, and are handled ahead of data."""
+        ...
+
     def connection_opened(self, connection: ServerConnection) -> None:
         """A client has connected."""
         ...

@@ -72,6 +72,10 @@ class Handler:
             return [struct.pack(">i", 1 << 20), memoryview(bytes(1 << 20))]
         return [framed(request)]
 
+    def is_of_controller(self, api_key: int) -> bool:
+        """Requests that begin with `control`."""
+        return api_key == int.from_bytes(b"co", "big")
+
     def connection_opened(self, connection: ServerConnection) -> None:
         self.opened.append(connection)
         self.changed.set()

@@ -16,7 +16,8 @@ from barnabas.kernel.metrics import Gauge, MetricName
 from barnabas.kernel.real_host import real_host
 from barnabas.link.limits import LinkLimits
 from barnabas.network.config import ListenerConfig, NetworkConfig
-from tests.unit.network.serving import CONTROL, DATA, Client, Serving, serving
+from barnabas.network.connection import ServerConnection
+from tests.unit.network.serving import CONTROL, DATA, Client, Serving, framed, serving
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -145,6 +146,42 @@ def test_queued_requests_stop_data_but_not_control_and_parked_ones_stop_nobody(r
         assert served.server.queue.queued == 0
 
     scenario(run, body, NetworkConfig(queued_requests_max=2), (DATA, CONTROL))
+
+
+def receive_in_parts(connection: ServerConnection, *parts: bytes) -> None:
+    """As a loop does with what comes in these parts."""
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            target = connection.get_buffer(-1)
+            count = min(len(target), len(rest))
+            target[:count] = rest[:count]
+            connection.buffer_updated(count)
+            rest = rest[count:]
+
+
+@pytest.mark.parametrize("size", [7, 50_000, 300_000])
+@pytest.mark.parametrize("piece", [1, 5, 1 << 20])
+def test_a_controller_that_comes_by_a_shared_listener_is_heard_while_data_waits(
+    run: Run, size: int, piece: int
+) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        busy, client, controller = await connect(), await connect(), await connect()
+        busy.send(b"queue 1")
+        await served.handler.until(lambda: b"queue 1" in served.handler.handled)
+        assert served.tick.held
+        client.send(b"data")
+        await served.handler.until(lambda: len(served.handler.opened) == 3)
+        request = framed(b"control".ljust(size, b"."))
+        receive_in_parts(served.handler.opened[2], request[:piece], request[piece : 2 * piece], request[2 * piece :])
+        assert len(await controller.receive()) == size
+        controller.send(b"and more")
+        assert await controller.receive() == b"and more"
+        assert b"data" not in served.handler.handled
+        served.handler.slots[b"queue 1"].complete(None)
+        assert await client.receive() == b"data"
+
+    scenario(run, body, NetworkConfig(queued_requests_max=1))
 
 
 def test_too_many_unanswered_requests_stop_their_own_connection_only(run: Run) -> None:
