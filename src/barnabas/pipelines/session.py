@@ -1,0 +1,157 @@
+"""One Spark session on this machine: all its cores, UTC, quiet, and nothing left behind.
+
+with spark_session(SparkOptions(find_java(), jars, log_directory, "delays")) as session:
+    session.sql("SELECT 1").show()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.pipelines.connector import pyspark_version
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.java import Java
+from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MEBIBYTE = 1024 * 1024
+_MEMORY_BYTES_MIN = 640 * _MEBIBYTE
+_MEMORY_BYTES_MAX = 4096 * _MEBIBYTE
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+# A task that fails is tried again, as on a cluster: what a broker's end has broken may be whole a moment later.
+_TASK_ATTEMPTS_MAX = 3
+# Spark asks the brokers so often for new records when a query has no trigger; its default is 10 ms.
+_POLLING_DELAY_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """What a session needs: a Java, the jars besides Spark's own, a directory of its own for logs, and a name."""
+
+    java: Java
+    jars: tuple[Path, ...]
+    log_directory: Path
+    name: str
+
+    @property
+    def log_path(self) -> Path:
+        """Where Spark's warnings and errors are."""
+        return self.log_directory / LOG_NAME
+
+
+@contextlib.contextmanager
+def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
+    """A session that lives as long as the block, in a Java process of its own, which is gone afterwards.
+
+    One at a time in a process. Signals keep the handlers they had. Raises PipelineError when Spark does not start.
+    """
+    pyspark_version()
+    jvm = JvmOptions(options.java, options.jars, options.log_directory, driver_memory_bytes())
+    try:
+        jvm.log_directory.mkdir(parents=True, exist_ok=True)
+        with running_jvm(jvm) as (port, secret), _environment(port, secret):
+            session = _started(options, jvm)
+            try:
+                yield session
+            finally:
+                _stop(session)
+    except OSError as error:
+        raise PipelineError(f"Spark cannot be started: {error}") from error
+
+
+def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, str]:
+    """Every setting of Spark's that is not its default."""
+    return {
+        "spark.app.name": f"barnabas pipeline {options.name}",
+        "spark.master": f"local[*, {_TASK_ATTEMPTS_MAX}]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch_directory),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch_directory / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
+        "spark.sql.shuffle.partitions": str(shuffle_partitions()),
+        "spark.sql.streaming.pollingDelay": f"{_POLLING_DELAY_MS}ms",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+
+
+def shuffle_partitions() -> int:
+    """As many as cores that this process may use, two at least."""
+    return max(2, len(os.sched_getaffinity(0)))
+
+
+def driver_memory_bytes() -> int:
+    """A quarter of the memory of the machine, or of the container, between 640 MiB and 4 GiB."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+            total = min(total, int(limit.read_text()))
+    return min(max(total // 4, _MEMORY_BYTES_MIN), _MEMORY_BYTES_MAX)
+
+
+def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        settings = SparkConf(loadDefaults=False).setAll(list(spark_settings(options, jvm.scratch_directory).items()))
+        return SparkSession(SparkContext(conf=settings))
+    except (Py4JError, OSError) as error:
+        raise PipelineError(f"Spark did not start: {error}; {jvm.log_path} may say more") from error
+    finally:
+        # SparkContext takes SIGINT for itself, to cancel its jobs.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stops the session, in a process that may be gone, and makes pyspark forget that process."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001  # pyspark has no public way to let go of its gateway
+    with contextlib.suppress(Py4JError, OSError):
+        session.stop()
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def _environment(port: int, secret: str) -> Iterator[None]:
+    """What pyspark reads of the environment, and nothing of what someone has set there for another Spark."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("SPARK_", "PYSPARK_")):
+            del os.environ[name]
+    os.environ.update(
+        PYSPARK_GATEWAY_PORT=str(port),
+        PYSPARK_GATEWAY_SECRET=secret,
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+    )
+    try:
+        yield
+    finally:
+        for name in list(os.environ):
+            if name.startswith(("SPARK_", "PYSPARK_")):
+                del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if name.startswith(("SPARK_", "PYSPARK_"))})
