@@ -1,0 +1,170 @@
+"""A pipeline's SQL as Spark's views, and what Spark says of it before anything runs."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, Sink, Source, Step
+from barnabas.pipelines.sources import empty_frame
+from barnabas.pipelines.spark_internals import aggregates_a_stream, columns_parquet_refuses, refusal_of_output_mode
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_COLUMN: Final = "batch_id"
+"""The column that a Parquet table gets from its directories: which batch a row came with."""
+
+_DETAIL_CHARACTERS_MAX = 400
+
+
+class OutputMode(enum.Enum):
+    """Which rows a query gives to its sinks with each batch; the value is Spark's name."""
+
+    UPDATE = "update"
+    """The rows that are new or have changed. So a bounded run has its last windows, which Append never lets go."""
+    APPEND = "append"
+    """The rows that are new: for streams joined with streams, which Spark does in this mode alone."""
+
+
+def check_with_spark(pipeline: Pipeline, session: SparkSession) -> Mapping[str, OutputMode]:
+    """Has Spark analyse the whole pipeline on frames without rows; the output mode of each query, by its view.
+
+    Names, types, keys, what the sinks can hold and what Spark can do with streams are checked. No broker is asked and
+    nothing is written. Raises PipelineError at the line of the file.
+    """
+    create_views(pipeline, session, lambda source: empty_frame(session, source))
+    try:
+        for step in pipeline.steps:
+            _check_watermark(pipeline, session, step)
+        for query in pipeline.queries:
+            for sink in query.sinks:
+                _check_sink(pipeline, session, sink)
+        return {query.from_view: _output_mode(pipeline, session, query) for query in pipeline.queries}
+    finally:
+        drop_views(pipeline, session)
+
+
+def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[Source], DataFrame]) -> None:
+    """Makes a temporary view of each source and each step. Raises PipelineError at the line of the file."""
+    from pyspark.errors import PySparkException
+
+    for source in pipeline.sources:
+        try:
+            frame_of(source).createOrReplaceTempView(source.name)
+        except PySparkException as error:
+            raise pipeline.error(f"source {source.name}: {spark_message(error)}", source.schema_line) from error
+    for step in pipeline.steps:
+        try:
+            frame = session.sql(step.sql)
+        except PySparkException as error:
+            line = step.line_of_sql(_line_in_sql(error, step.sql))
+            raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
+        if step.watermark is not None:
+            try:
+                frame = frame.withWatermark(step.watermark.column, f"{step.watermark.delay_ms} milliseconds")
+                frame.schema  # noqa: B018  # has Spark look at the column's type
+            except PySparkException as error:
+                message = f"step {step.name}, watermark: {spark_message(error)}"
+                raise pipeline.error(message, step.watermark.line) from error
+        frame.createOrReplaceTempView(step.name)
+
+
+def drop_views(pipeline: Pipeline, session: SparkSession) -> None:
+    """Takes back the views of `create_views`."""
+    for name in [source.name for source in pipeline.sources] + [step.name for step in pipeline.steps]:
+        session.catalog.dropTempView(name)
+
+
+def spark_message(error: PySparkException) -> str:
+    """What Spark has to say, in one sentence: without its plan, its place in the SQL, and SQLSTATE."""
+    text = str(error.getMessage() or error)
+    text = re.split(r"\n\s*(?:==|'?[A-Z]\w+ |\+-|JVM stacktrace)|;\s*line \d+,? pos", text, maxsplit=1)[0]
+    text = re.sub(r"\s*SQLSTATE: \w{5}\.?", "", text)
+    text = re.sub(r"\s*\(line \d+, pos \d+\)", "", text)
+    text = " ".join(text.split()).rstrip(";. ")
+    return text if len(text) <= _DETAIL_CHARACTERS_MAX else text[:_DETAIL_CHARACTERS_MAX] + " ..."
+
+
+def _line_in_sql(error: PySparkException, sql: str) -> int:
+    """The line, from 1, of the SQL text that the error is about; 1 where Spark does not say."""
+    for context in error.getQueryContext() or []:
+        if context.contextType().name == "SQL":
+            return sql.count("\n", 0, context.startIndex()) + 1
+    found = re.search(r"\bline (\d+),? pos", str(error))
+    return int(found[1]) if found else 1
+
+
+def _check_watermark(pipeline: Pipeline, session: SparkSession, step: Step) -> None:
+    if step.watermark is not None and not session.table(step.name).isStreaming:
+        raise pipeline.error(
+            f"step {step.name} reads no stream, so a watermark has no meaning there: leave it out", step.watermark.line
+        )
+
+
+def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = session.table(sink.from_view)
+    names = [name.lower() for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise pipeline.error(f"{sink.from_view} has two columns of the name {twice[0]}: rename one", sink.from_line)
+    for column in sink.key:
+        if column.lower() not in names:
+            have = ", ".join(frame.columns)
+            raise pipeline.error(f"{sink.from_view} has no column {column} for the key; it has {have}", sink.key_line)
+    if isinstance(sink, ParquetSink):
+        if BATCH_COLUMN in names:
+            message = f"{sink.from_view} has a column {BATCH_COLUMN}, which the Parquet table needs itself: rename it"
+            raise pipeline.error(message, sink.from_line)
+        refused = columns_parquet_refuses(session, frame)
+        if refused:
+            message = f"Parquet cannot hold {', '.join(refused)} of {sink.from_view}: cast it to a type that it can"
+            raise pipeline.error(message, sink.from_line)
+    else:
+        try:
+            frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it
+        except PySparkException as error:
+            message = f"{sink.from_view} cannot be written as JSON: {spark_message(error)}"
+            raise pipeline.error(message, sink.from_line) from error
+
+
+def _output_mode(pipeline: Pipeline, session: SparkSession, query: Query) -> OutputMode:
+    frame = session.table(query.from_view)
+    refusal = refusal_of_output_mode(session, frame, "Update")
+    if refusal is None:
+        return OutputMode.UPDATE
+    if refusal_of_output_mode(session, frame, "Append") is None and not aggregates_a_stream(frame):
+        return OutputMode.APPEND
+    raise pipeline.error(
+        f"{query.from_view} cannot run on a stream: {_plain(refusal)}", _blamed(pipeline, session, query)
+    )
+
+
+def _blamed(pipeline: Pipeline, session: SparkSession, query: Query) -> int:
+    """The line of the first step that Spark would refuse as it refuses the query."""
+    for step in pipeline.steps:
+        frame = session.table(step.name)
+        if frame.isStreaming and refusal_of_output_mode(session, frame, "Update") is not None:
+            return step.line
+    return query.sinks[0].from_line
+
+
+def _plain(refusal: str) -> str:
+    return " ".join(re.split(r";\s*\n|\n", refusal, maxsplit=1)[0].split())
+
+
+def streams_of(pipeline: Pipeline, view: str) -> frozenset[str]:
+    """The topics that a view reads as streams, through however many steps."""
+    source = pipeline.source(view)
+    if source is not None:
+        return frozenset({source.topic} if source.read.value == "stream" else ())
+    step = pipeline.step(view)
+    if step is None:
+        raise PipelineError(f"there is no view {view}")
+    return frozenset().union(*(streams_of(pipeline, name) for name in step.reads))

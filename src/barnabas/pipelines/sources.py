@@ -1,0 +1,174 @@
+"""Topics as Spark's frames: records decoded by the source's schema, with where they stand beside it.
+
+A record that does not fit the schema stops the run and is named; it never becomes a row of nulls, and never vanishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas.pipelines.definition import (
+    KEY_COLUMN,
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    TIMESTAMP_COLUMN,
+    TOPIC_COLUMN,
+    ReadMode,
+    Source,
+    StartingPosition,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BAD_RECORD = "barnabas-bad-record:"
+"""Begins the message of the error of a record that cannot be read; a JSON object follows, see `_refusal`."""
+
+_VALUE_CHARACTERS_MAX = 200
+_DECODED = "_barnabas_decoded"
+_UNREADABLE = "_barnabas_unreadable"
+_NEWEST = "_barnabas_newest"
+# The columns of Spark's Kafka source that are used here, with their types.
+_RECORD_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """How Spark reads from the brokers and writes to them, so that a broker's end does not end a run."""
+
+    bootstrap_servers: str
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """Options of every source and sink."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            # A broker that hangs, or is gone without a word, costs so much and not half a minute.
+            "kafka.request.timeout.ms": "10000",
+            "kafka.reconnect.backoff.max.ms": "1000",
+        }
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """Options of every source. What a transaction has taken back is not read."""
+        return {
+            **self.connection,
+            # Java's admin client waits that long for a leader that has died; only then Spark asks anew.
+            "kafka.default.api.timeout.ms": "10000",
+            "kafka.isolation.level": "read_committed",
+            "fetchOffset.numRetries": "6",
+            "fetchOffset.retryIntervalMs": "500",
+        }
+
+
+def stream_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> DataFrame:
+    """The records of a topic as they come. Reads nothing yet, and asks no broker."""
+    options = {
+        **kafka.reading,
+        "subscribe": source.topic,
+        "maxOffsetsPerTrigger": str(source.max_records_per_batch),
+        "failOnDataLoss": "false" if source.allow_data_loss else "true",
+    }
+    if source.starting.position is StartingPosition.TIMESTAMP:
+        options["startingTimestamp"] = str(source.starting.timestamp_ms)
+        # A partition without a record that new is read from its end.
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    else:
+        options["startingOffsets"] = source.starting.position.value
+    return decoded(session.readStream.format("kafka").options(**options).load(), source)
+
+
+def table_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> DataFrame:
+    """The newest record of each key of a topic, without the keys whose newest record is a tombstone.
+
+    Within a partition the newest is that of the highest offset, as compaction has it; of a key in several partitions
+    (their number was raised) it is that of the newest timestamp. A record without a key is refused.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
+
+    options = {
+        **kafka.reading,
+        "subscribe": source.topic,
+        "startingOffsets": "earliest",
+        "endingOffsets": "latest",
+        "failOnDataLoss": "false",  # compaction and retention take away old records while it is read
+    }
+    records = session.read.format("kafka").options(**options).load().select(*_RECORD_TYPES)
+    keyed = _checked(records, F.col("key").isNotNull(), "no key")
+    newest = F.struct(*_RECORD_TYPES)
+    in_partition = keyed.groupBy("key", "partition").agg(F.max_by(newest, "offset").alias(_NEWEST))
+    by_time = F.struct(f"{_NEWEST}.timestamp", "partition")
+    of_all = in_partition.groupBy("key").agg(F.max_by(F.col(_NEWEST), by_time).alias(_NEWEST))
+    return decoded(of_all.select(f"{_NEWEST}.*"), source)
+
+
+def empty_frame(session: SparkSession, source: Source) -> DataFrame:
+    """A frame as that of the source, names, types and all, without a topic behind it: for checking."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.lit(None).cast(kind).alias(name) for name, kind in _RECORD_TYPES.items()]
+    if source.read is ReadMode.TABLE:
+        return decoded(session.range(0).select(*columns), source)
+    return decoded(session.readStream.format("rate").load().select(*columns), source)
+
+
+def decoded(records: DataFrame, source: Source) -> DataFrame:
+    """Records as rows: the columns of the schema, then RECORD_COLUMNS; those without a value are no rows.
+
+    Raises pyspark's ParseException for a schema that Spark does not take.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType.fromDDL(source.schema)
+    wanted = StructType([*schema.fields]).add(_UNREADABLE, StringType())
+    value = F.col("value").cast("string")
+    document = F.from_json(value, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNREADABLE})
+    rows = records.where(F.col("value").isNotNull()).select("*", document.alias(_DECODED))
+    fits = F.col(_DECODED).isNotNull() & F.col(f"{_DECODED}.{_UNREADABLE}").isNull()
+    return _checked(rows, fits, "not of the schema").select(
+        *(F.col(f"{_DECODED}.{_quoted(name)}").alias(name) for name in schema.fieldNames()),
+        F.col("key").cast("string").alias(KEY_COLUMN),
+        F.col("topic").alias(TOPIC_COLUMN),
+        F.col("partition").alias(PARTITION_COLUMN),
+        F.col("offset").alias(OFFSET_COLUMN),
+        F.col("timestamp").alias(TIMESTAMP_COLUMN),
+    )
+
+
+def _checked(records: DataFrame, fits: Column, fault: str) -> DataFrame:
+    """The same records; the query fails at the first that does not fit.
+
+    The number of the task's partition has no part in the decision. It makes the condition one that Spark takes for
+    indeterminate, and so leaves where it is: otherwise a condition of the user's SQL, or one that Spark infers from a
+    join, would be moved in front of it, and would drop the nulls of a bad record before anyone looked at it.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    refused = F.raise_error(_refusal(fault)).cast("boolean")
+    return records.where(F.when(fits & (F.spark_partition_id() >= 0), F.lit(True)).otherwise(refused))
+
+
+def _refusal(fault: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.struct(
+        F.lit(fault).alias("fault"),
+        "topic",
+        "partition",
+        "offset",
+        F.substring(F.col("value").cast("string"), 1, _VALUE_CHARACTERS_MAX).alias("value"),
+    )
+    return F.concat(F.lit(BAD_RECORD), F.to_json(place))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
