@@ -1,0 +1,147 @@
+"""What a failed query says, in pages of Java, as one line with the reason and the remedy."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from barnabas.pipelines.definition import Pipeline
+from barnabas.pipelines.sources import BAD_RECORD
+
+_REASON_CHARACTERS_MAX = 400
+_DATA_LOSS = "KAFKA_DATA_LOSS"
+# What may pass by itself, when brokers come and go: their clients give up after a while, and an offset that a new
+# leader does not know of yet looks to Spark like data that are lost.
+_PASSING = (
+    _DATA_LOSS,
+    "WITH_TRIGGER_AVAILABLENOW",
+    "THAN_PREFETCHED",
+    "AND_PREFETCHED",
+    "errors.TimeoutException",
+    "errors.DisconnectException",
+    "errors.NotLeaderOrFollowerException",
+    "errors.NotEnoughReplicas",
+    "errors.UnknownTopicOrPartitionException",
+    "errors.LeaderNotAvailableException",
+    "errors.UnknownServerException",
+    "errors.NetworkException",
+    "errors.RetriableException",
+    "errors.BrokerNotAvailableException",
+    "Cannot fetch record for offset",
+)
+_CHECKPOINT = (
+    "BATCH_METADATA_NOT_FOUND",
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_READ_STATE",
+    "FAILED_READ_DELTA_FILE",
+    "STATE_STORE_",
+    "Malformed log file",
+    "Incomplete log file",
+    "is corrupt",
+    "offset log",
+    "OFFSET_LOG",
+    "Detected fatal errors performing state",
+)
+_STATE_CHANGED = ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "STATE_SCHEMA")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailure:
+    """Why a query failed, for people, and the line of the file that it has to do with.
+
+    `is_passing`: it may be gone when the query is started again, which it then goes on from its checkpoint.
+    """
+
+    message: str
+    line: int | None = None
+    is_passing: bool = False
+
+
+def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> QueryFailure:
+    """Reads what Spark said (`text`, with its causes) of the failed query of the view `query`."""
+    record = _bad_record(text)
+    if record is not None:
+        return _of_bad_record(pipeline, record)
+    more = f"; {log_path} has all of it"
+    if "UnknownTopicOrPartition" in text or "PARTITIONS_DELETED" in text or "INITIAL_OFFSET_NOT_FOUND" in text:
+        topics = ", ".join(source.topic for source in pipeline.sources)
+        return QueryFailure(
+            f"a topic that the pipeline reads or writes is gone, or some of its partitions are ({topics}): "
+            f"{_reason(text)}; create it again, or remove {pipeline.state_directory} if it was deleted on "
+            f"purpose{more}",
+            is_passing=True,
+        )
+    if _DATA_LOSS in text:
+        return QueryFailure(
+            f"records that {query} was to read are not in the topic any more (retention, or a topic made anew): "
+            f"{_reason(text)}; set `allow_data_loss: true` at the source to go on with what is there{more}",
+            is_passing=True,
+        )
+    if any(sign in text for sign in _STATE_CHANGED):
+        return QueryFailure(
+            f"the state that {query} has kept does not fit its columns any more: {_reason(text)}; remove "
+            f"{pipeline.state_directory} and the Parquet tables to compute everything anew{more}"
+        )
+    if any(sign in text for sign in _CHECKPOINT):
+        return QueryFailure(
+            f"the checkpoint of {query} cannot be read ({_reason(text)}): remove {pipeline.state_directory} and the "
+            f"Parquet tables to compute everything anew{more}"
+        )
+    if "OutOfMemoryError" in text:
+        return QueryFailure(
+            f"{query} needs more memory than Java has: lower `max_records_per_batch`, or let state go sooner by a "
+            f"shorter watermark{more}"
+        )
+    if "TopicAuthorization" in text or "GroupAuthorization" in text:
+        return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs to be allowed that{more}")
+    if "RecordTooLarge" in text:
+        return QueryFailure(f"a row of {query} is larger than the topic takes: raise its `max.message.bytes`{more}")
+    if any(sign in text for sign in _PASSING):
+        return QueryFailure(
+            f"the brokers did not answer {query} in time: {_reason(text)}; run it again when they are back, and it "
+            f"goes on where it was{more}",
+            is_passing=True,
+        )
+    return QueryFailure(f"{query} failed: {_reason(text)}{more}")
+
+
+def _bad_record(text: str) -> dict[str, Any] | None:
+    start = text.find(BAD_RECORD)
+    if start < 0:
+        return None
+    try:
+        content, _ = json.JSONDecoder().raw_decode(text, start + len(BAD_RECORD))
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
+    topic = record.get("topic")
+    source = next((source for source in pipeline.sources if source.topic == topic), None)
+    place = f"topic {topic}, partition {record.get('partition')}, offset {record.get('offset')}"
+    value = json.dumps(record.get("value"), ensure_ascii=False)
+    if record.get("fault") == "no key":
+        return QueryFailure(
+            f"a record without a key cannot be a row of a table: {place}, value {value}; read the topic as a stream, "
+            "or have its records written with keys",
+            None if source is None else source.line,
+        )
+    return QueryFailure(
+        f"a record is not JSON of the source's schema: {place}, value {value}; correct the schema (a STRING takes any "
+        "value of a field) and run it again, or take the record out of the topic",
+        None if source is None else source.schema_line,
+    )
+
+
+def _reason(text: str) -> str:
+    """The innermost message that is for people: of the last cause that is named."""
+    causes = re.findall(r"^(?:Caused by: |\s*: )?[\w.$]+(?:Exception|Error): (.+)$", text, flags=re.MULTILINE)
+    told = [cause for cause in causes if not cause.startswith(("An exception was raised by the Python", "Job aborted"))]
+    chosen = told[-1] if told else text
+    chosen = re.sub(r"\s*SQLSTATE: \w{5}\.?", "", chosen)
+    chosen = " ".join(chosen.split()).rstrip(". ")
+    return chosen if len(chosen) <= _REASON_CHARACTERS_MAX else chosen[:_REASON_CHARACTERS_MAX] + " ..."

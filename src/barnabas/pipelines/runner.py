@@ -1,0 +1,358 @@
+"""Runs a pipeline on Spark, once or until it is told to stop, and goes on where the run before ended."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from barnabas.pipelines.connector import pyspark_version, resolve_connector
+from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMode, Source
+from barnabas.pipelines.group_offsets import GroupOffsets, committing
+from barnabas.pipelines.java import find_java
+from barnabas.pipelines.jvm import LOG_NAME
+from barnabas.pipelines.plan import OutputMode, check_with_spark, create_views, spark_message, streams_of
+from barnabas.pipelines.progress import (
+    Progress,
+    ProgressSink,
+    RunSummary,
+    Totals,
+    counted,
+    is_finished_batch,
+    progress_of,
+    totals_from_json,
+)
+from barnabas.pipelines.query_errors import QueryFailure, failure_of
+from barnabas.pipelines.query_events import BatchEvent, QueryEvents, TerminatedEvent
+from barnabas.pipelines.session import SparkOptions, spark_session
+from barnabas.pipelines.sinks import BatchWriter, RunStopped, prepare_tables
+from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
+from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STOP_SECONDS_MAX = 60.0
+"""How long a batch under way may take to its end after a run was told to stop."""
+
+_RESTARTS_MAX = 5
+_RESTART_SECONDS_MAX = 120.0
+_RESTART_PAUSE_SECONDS = 1.0
+_POLL_SECONDS = 0.2
+_LOOK_EVERY_SECONDS = 2.0
+_LAST_EVENTS_SECONDS_MAX = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run: brokers as `host:port,...`; `once` ends when what was there at the start is done.
+
+    `jars_directory` has Spark's Kafka connector on machines that cannot fetch it.
+    """
+
+    bootstrap_servers: str
+    once: bool
+    jars_directory: Path | None = None
+
+
+def run_pipeline(
+    pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event | None = None
+) -> RunSummary:
+    """Runs until everything is done (`once`), `stop` is set, or something fails; tells `progress` about it.
+
+    On `stop` the batch under way is finished, for 60 s at most. Killed at any moment, the next run gives the same
+    result. Call it on the main thread. Raises PipelineError, and leaves the reason for `status`.
+    """
+    state = StateDirectory(pipeline.state_directory)
+    with state.locked(pipeline):
+        state.begin()
+        try:
+            summary = _run(pipeline, options, progress, stop or threading.Event(), state)
+        except PipelineError as error:
+            state.end(RunEnd.FAILED, str(error))
+            raise
+        except BaseException as error:
+            state.end(RunEnd.FAILED, f"{type(error).__name__}: {error}")
+            raise
+        state.end(RunEnd.STOPPED if summary.was_stopped else RunEnd.DONE)
+    progress.ended(summary)
+    return summary
+
+
+def _run(
+    pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
+) -> RunSummary:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from pyspark.errors import PySparkException
+
+    began = time.monotonic()
+    has_batches = state.has_batches()
+    state_id, warnings = state.check_definition(pipeline)
+    for warning in warnings:
+        progress.said(f"warning: {warning}")
+    prepare_tables(pipeline, state_id, has_state=has_batches)
+    java = find_java()
+    jars = resolve_connector(java, options.jars_directory, progress.said)
+    spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
+    progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
+    with spark_session(spark) as session:
+        run = PipelineRun(pipeline, options, progress, stop, state, session)
+        try:
+            run.prepare()
+            run.work(began)
+        except PySparkException as error:
+            raise PipelineError(f"Spark failed: {spark_message(error)}; {spark.log_path} may say more") from error
+        except (Py4JError, OSError) as error:
+            raise PipelineError(f"Spark's process has ended unasked ({error}); {spark.log_path} may say why") from error
+        return run.summary(began)
+
+
+class _RunningQuery:
+    """One query of a run, through however many starts."""
+
+    def __init__(self, query: Query, mode: OutputMode, writer: BatchWriter, totals: Totals, topics: frozenset[str]):
+        self.query = query
+        self.mode = mode
+        self.writer = writer
+        self.totals = totals
+        self.topics = topics
+        self.handle: Any = None
+        self.restarts = 0
+        self.last_batch_id = -1
+        self.offsets: Mapping[str, Mapping[int, int]] = {}
+        self.lag: Mapping[str, int] = {}
+        self.is_done = False
+        self.finished_at = time.monotonic()
+        self.ended_at: float | None = None
+
+
+class PipelineRun:
+    """One run: tables read once, a query for each view that is written, their events in order."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: RunOptions,
+        progress: ProgressSink,
+        stop: threading.Event,
+        state: StateDirectory,
+        session: SparkSession,
+    ) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._progress = progress
+        self._stop = stop
+        self._state = state
+        self._session = session
+        self._kafka = KafkaOptions(options.bootstrap_servers)
+        self._queries: dict[str, _RunningQuery] = {}
+        self._events = QueryEvents()
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._warnings: list[str] = []
+        self._batches = 0
+        self._rows_in = 0
+        self._rows_out = 0
+        self._rows_dropped = 0
+        self._stop_at: float | None = None
+        self._look_at = 0.0
+
+    def prepare(self) -> None:
+        """Has Spark check everything, then reads the tables and makes the views. Nothing is written."""
+        modes = check_with_spark(self._pipeline, self._session)
+        if self._stop.is_set():
+            return
+        create_views(self._pipeline, self._session, self._frame_of)
+        last = self._state.last_progress()
+        for query in self._pipeline.queries:
+            view = query.from_view
+            self._queries[view] = _RunningQuery(
+                query,
+                modes[view],
+                BatchWriter(query, self._kafka, self._stop),
+                totals_from_json(last.get(view)),
+                streams_of(self._pipeline, view),
+            )
+            self._queries[view].offsets = self._state.finished_offsets(view)
+
+    def work(self, began: float) -> None:
+        """Starts the queries and stays with them until all have ended. Raises PipelineError when one fails."""
+        if self._stop.is_set():
+            return
+        self._session.streams.addListener(self._events.listener())
+        self._progress.said(f"ready after {time.monotonic() - began:.1f} s; {self._what_runs()}")
+        with committing(self._pipeline.group_id, self._options.bootstrap_servers, self._lines.put) as group:
+            self._commit(group)
+            try:
+                for running in self._queries.values():
+                    self._start(running)
+                while not all(running.is_done for running in self._queries.values()):
+                    self._turn(group)
+            finally:
+                for running in self._queries.values():
+                    if not running.is_done:
+                        running.handle.stop()
+        self._tell_lines()
+
+    def summary(self, began: float) -> RunSummary:
+        """What was done."""
+        lag: dict[str, int] = {}
+        for running in self._queries.values():
+            for topic, records in running.lag.items():
+                lag[topic] = max(records, lag.get(topic, 0))
+        return RunSummary(
+            pipeline=self._pipeline.name,
+            was_stopped=self._stop.is_set(),
+            batches=self._batches,
+            rows_in=self._rows_in,
+            rows_out=self._rows_out,
+            rows_dropped_by_watermark=self._rows_dropped,
+            lag=lag,
+            duration_ms=round((time.monotonic() - began) * 1000),
+            warnings=tuple(self._warnings),
+        )
+
+    def _frame_of(self, source: Source) -> DataFrame:
+        if source.read is ReadMode.STREAM:
+            return stream_frame(self._session, source, self._kafka)
+        began = time.monotonic()
+        self._progress.said(f"reading topic {source.topic} as a table ...")
+        frame = table_frame(self._session, source, self._kafka).persist()
+        try:
+            rows = frame.count()
+        except Exception as error:
+            failure = failure_of(self._pipeline, source.name, str(error), self._log_path)
+            raise self._error(failure) from error
+        self._progress.said(f"table {source.name}: {rows:,} rows after {time.monotonic() - began:.1f} s")
+        return frame
+
+    def _start(self, running: _RunningQuery) -> None:
+        view = running.query.from_view
+        writer = (
+            counted(self._session.table(view))
+            .writeStream.queryName(view)
+            .outputMode(running.mode.value)
+            .option("checkpointLocation", spark_path(self._state.checkpoint(view)))
+            .foreachBatch(running.writer)
+        )
+        if self._options.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms or 0} milliseconds")
+        running.writer.error = None
+        running.handle = writer.start()
+
+    def _turn(self, group: GroupOffsets) -> None:
+        """One look at everything: events, lines to be told, a wish to stop, queries that have ended."""
+        self._tell_lines()
+        event = self._events.next(_POLL_SECONDS)
+        if isinstance(event, BatchEvent):
+            self._finished(event, group)
+        elif isinstance(event, TerminatedEvent):
+            self._ended(event)
+        else:
+            self._look_for_lost_ends()
+        if self._stop.is_set():
+            self._stop_queries()
+
+    def _finished(self, event: BatchEvent, group: GroupOffsets) -> None:
+        running = self._queries.get(event.query)
+        if running is None or not is_finished_batch(event.content):
+            return
+        progress = progress_of(event.content, event.query, running.totals)
+        if progress.batch_id <= running.last_batch_id:
+            return
+        running.last_batch_id = progress.batch_id
+        running.totals = progress.totals
+        running.offsets, running.lag = progress.offsets, progress.lag
+        running.restarts, running.finished_at = 0, time.monotonic()
+        self._batches += 1
+        self._rows_in += progress.rows_in
+        self._rows_out += progress.rows_out
+        self._rows_dropped += progress.rows_dropped_by_watermark
+        self._state.add_progress(progress.to_json())
+        self._progress.batch(progress)
+        self._commit(group)
+
+    def _commit(self, group: GroupOffsets) -> None:
+        """Has what every query that reads a topic has passed be committed."""
+        done: dict[str, dict[int, int]] = {}
+        for source in {source.topic for source in self._pipeline.sources if source.read is ReadMode.STREAM}:
+            readers = [running.offsets.get(source) for running in self._queries.values() if source in running.topics]
+            known = [offsets for offsets in readers if offsets is not None]
+            if known and len(known) == len(readers):
+                partitions = set(known[0]).intersection(*known)
+                done[source] = {number: min(offsets[number] for offsets in known) for number in partitions}
+        if done:
+            group.finished(done)
+
+    def _ended(self, event: TerminatedEvent) -> None:
+        running = next((each for each in self._queries.values() if str(each.handle.runId) == event.run_id), None)
+        if running is None or running.is_done:
+            return
+        if event.error is None or isinstance(running.writer.error, RunStopped):
+            running.is_done = True
+            return
+        text = f"{event.error}\n{running.writer.error or ''}"
+        failure = failure_of(self._pipeline, running.query.from_view, text, self._log_path)
+        is_late = time.monotonic() - running.finished_at > _RESTART_SECONDS_MAX
+        if not failure.is_passing or running.restarts >= _RESTARTS_MAX or is_late:
+            running.is_done = True
+            raise self._error(failure)
+        running.restarts += 1
+        self._warn(f"{running.query.from_view} goes on from its checkpoint after a failure: {failure.message}")
+        if self._stop.wait(_RESTART_PAUSE_SECONDS * running.restarts):
+            running.is_done = True
+            return
+        self._start(running)
+
+    def _look_for_lost_ends(self) -> None:
+        """Asks each query whether it runs, at times, so that no run waits for a process that is gone."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY_SECONDS
+        for running in self._queries.values():
+            if running.is_done or running.handle.isActive:
+                running.ended_at = None
+            elif running.ended_at is None:
+                running.ended_at = now
+            elif now - running.ended_at > _LAST_EVENTS_SECONDS_MAX:
+                error = running.handle.exception()
+                self._ended(TerminatedEvent(str(running.handle.runId), None if error is None else str(error)))
+
+    def _stop_queries(self) -> None:
+        """Lets batches under way end, for a while; a writer that is told to stop begins no other."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + STOP_SECONDS_MAX
+            self._progress.said("stopping when the batch under way is done ...")
+        for running in self._queries.values():
+            if running.is_done or not running.handle.isActive:
+                continue
+            if not running.handle.status["isTriggerActive"] or time.monotonic() > self._stop_at:
+                running.handle.stop()
+
+    def _tell_lines(self) -> None:
+        while not self._lines.empty():
+            self._warn(self._lines.get())
+
+    def _warn(self, message: str) -> None:
+        self._warnings.append(message)
+        self._progress.said(f"warning: {message}")
+
+    def _what_runs(self) -> str:
+        views = ", ".join(self._queries)
+        return f"{views}: once" if self._options.once else f"{views}: until stopped"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._state.log_directory / LOG_NAME
+
+    def _error(self, failure: QueryFailure) -> PipelineError:
+        return PipelineError(failure.message, path=self._pipeline.path if failure.line else None, line=failure.line)
+
+
+__all__ = ["STOP_SECONDS_MAX", "PipelineRun", "Progress", "RunOptions", "run_pipeline"]

@@ -1,0 +1,151 @@
+"""What is done with the rows of a batch: a directory of a Parquet table, and records of a topic.
+
+A batch that is done again, since its run ended before Spark had noted it, replaces its own directory and writes its
+records once more, under the same keys.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, TopicSink
+from barnabas.pipelines.plan import BATCH_COLUMN
+from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.state_directory import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MARKER = "_barnabas.json"
+"""Says, in a Parquet table's directory, which state of a pipeline it belongs to. Readers of Parquet skip its name."""
+
+_JSON_OPTIONS = {"ignoreNullFields": "false"}
+
+
+class RunStopped(Exception):  # noqa: N818  # no error: how a query is told to begin no other batch
+    """The run was told to stop before a batch was begun; the next run begins with that batch."""
+
+
+class BatchWriter:
+    """Writes each batch of one query to all its sinks: what Spark calls for a query, on a thread of its own.
+
+    Once `stop` is set it begins no batch. `error` is what the last call raised, as it was before Spark wrapped it.
+    """
+
+    def __init__(self, query: Query, kafka: KafkaOptions, stop: threading.Event) -> None:
+        self._query = query
+        self._kafka = kafka
+        self._stop = stop
+        self.error: Exception | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Writes one batch; what it cost to compute is spent once, however many sinks there are."""
+        try:
+            if self._stop.is_set():
+                raise RunStopped
+            if len(self._query.sinks) == 1:
+                self._write(frame, batch_id)
+            else:
+                kept = frame.persist()
+                try:
+                    self._write(kept, batch_id)
+                finally:
+                    kept.unpersist()
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        for sink in self._query.sinks:
+            if isinstance(sink, ParquetSink):
+                publish(write_hidden(frame, sink.directory, batch_id), sink.directory, batch_id)
+            else:
+                self._write_topic(frame, sink)
+
+    def _write_topic(self, frame: DataFrame, sink: TopicSink) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
+        if sink.key:
+            names = {name.lower(): name for name in frame.columns}
+            key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
+            columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
+        frame.select(*columns).write.format("kafka").options(**self._kafka.connection, topic=sink.topic).save()
+
+
+def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:
+    """Writes a batch beside the table, under a name that readers of Parquet skip; returns where."""
+    being_written = directory / f".{BATCH_COLUMN}={batch_id}.being-written"
+    frame.write.mode("overwrite").parquet(spark_path(being_written))
+    return being_written
+
+
+def publish(being_written: Path, directory: Path, batch_id: int) -> None:
+    """Has what was written take its place in the table by one rename, so that no reader sees a part of a batch.
+
+    A batch without rows gets no place.
+    """
+    target = directory / f"{BATCH_COLUMN}={batch_id}"
+    replaced = directory / f".{BATCH_COLUMN}={batch_id}.replaced"
+    if target.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        target.rename(replaced)
+    if _has_rows(being_written):
+        being_written.rename(target)
+    else:
+        shutil.rmtree(being_written)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _has_rows(batch: Path) -> bool:
+    from pyarrow import parquet
+
+    return any(parquet.read_metadata(part).num_rows > 0 for part in batch.glob("*.parquet"))
+
+
+def prepare_tables(pipeline: Pipeline, run_id: str, *, has_state: bool) -> None:
+    """Makes the directories of the pipeline's Parquet tables, and removes what a killed run was writing into them.
+
+    `run_id` names the state that the batches are counted in. Raises PipelineError when a directory holds anything else
+    than what was written from that state: batches of two counts in one table would make a wrong one.
+    """
+    for sink in pipeline.sinks:
+        if not isinstance(sink, ParquetSink):
+            continue
+        marker = sink.directory / MARKER
+        sink.directory.mkdir(parents=True, exist_ok=True)
+        content = [entry for entry in sink.directory.iterdir() if not entry.name.startswith((".", "_"))]
+        owner = _owner(marker)
+        if owner is None and content:
+            raise pipeline.error(
+                f"{sink.directory} holds what no pipeline has written ({content[0].name}): give the table a directory "
+                "of its own",
+                sink.line,
+            )
+        if owner is not None and owner.get("run_id") != run_id and content:
+            whose = (
+                f"pipeline {owner.get('pipeline')}" if owner.get("pipeline") != pipeline.name else "an earlier state"
+            )
+            what = "goes on from another" if has_state else "begins anew"
+            raise pipeline.error(
+                f"{sink.directory} holds a table written from {whose}, and this run {what}: remove {sink.directory}, "
+                "or give the table another directory",
+                sink.line,
+            )
+        marker.write_text(json.dumps({"pipeline": pipeline.name, "run_id": run_id}) + "\n", encoding="utf-8")
+        for entry in sink.directory.iterdir():
+            if entry.name.startswith(f".{BATCH_COLUMN}="):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _owner(marker: Path) -> Mapping[str, object] | None:
+    try:
+        content = json.loads(marker.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

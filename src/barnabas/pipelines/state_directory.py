@@ -1,0 +1,310 @@
+"""What a pipeline keeps on disk between its runs: checkpoints, its definition, what became of its runs, logs.
+
+STATE/lock              held by the run under way
+      run.json          the last run: process, start, end, reason
+      definition.json   what the checkpoints were made from
+      progress.jsonl    one line for each finished batch; bounded
+      checkpoints/VIEW/ Spark's, of each query
+      logs/             spark.log and jvm.log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Step
+
+PROGRESS_BYTES_MAX = 1024 * 1024
+"""When `progress.jsonl` is longer it becomes `progress.jsonl.1`, so that twice as much is kept at most."""
+
+_TAIL_BYTES = 256 * 1024
+
+
+class RunEnd(enum.Enum):
+    """How a run ended, as `run.json` has it."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The last run; `end` is None while it is under way, and when it was killed."""
+
+    process_id: int
+    started_ms: int
+    end: RunEnd | None = None
+    ended_ms: int | None = None
+    reason: str | None = None
+
+
+class StateDirectory:
+    """The state of one pipeline. `locked` it belongs to this process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._progress_path = directory / "progress.jsonl"
+        self._run_path = directory / "run.json"
+        self._definition_path = directory / "definition.json"
+        self._lock_path = directory / "lock"
+
+    @property
+    def log_directory(self) -> Path:
+        """For the logs of Spark."""
+        return self.directory / "logs"
+
+    def checkpoint(self, view: str) -> Path:
+        """Where Spark keeps what the query of a view has done."""
+        return self.directory / "checkpoints" / view
+
+    @contextlib.contextmanager
+    def locked(self, pipeline: Pipeline) -> Iterator[None]:
+        """Keeps other runs of the pipeline away. Raises PipelineError when one is under way."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = self._lock_path.open("a+")
+        except OSError as error:
+            message = f"state directory {self.directory} cannot be used: {error.strerror or error}"
+            raise pipeline.error(f"{message}; set `state` to one that can be written", pipeline.state_line) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                raise PipelineError(
+                    f"pipeline {pipeline.name} runs already, in process {_process_id(lock.name) or 'unknown'} with "
+                    f"state directory {self.directory}: stop that run first"
+                ) from error
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
+    def lock_holder(self) -> int | None:
+        """The process whose run is under way, 0 where that cannot be told; None when there is none."""
+        try:
+            with self._lock_path.open("r") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return _process_id(lock.name) or 0
+        except OSError:
+            return None
+        return None
+
+    def begin(self) -> None:
+        """Notes that a run has begun."""
+        self._write_run(RunRecord(os.getpid(), _now_ms()))
+
+    def end(self, end: RunEnd, reason: str | None = None) -> None:
+        """Notes how the run of this process ended."""
+        last = self.last_run()
+        started_ms = _now_ms() if last is None else last.started_ms
+        self._write_run(RunRecord(os.getpid(), started_ms, end, _now_ms(), reason))
+
+    def last_run(self) -> RunRecord | None:
+        """The last run, under way or not; None when there never was one."""
+        content = _read_json(self._run_path)
+        if content is None:
+            return None
+        try:
+            end = content.get("end")
+            return RunRecord(**{**content, "end": None if end is None else RunEnd(end)})
+        except (TypeError, ValueError):
+            return None
+
+    def check_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
+        """Sees that the checkpoints, if any, were made from the same definition; the id of the state, and warnings.
+
+        What has no part in the rows (triggers, the size of batches) may change, and a schema may, with a warning: a
+        record that stopped a run may be the reason. Raises PipelineError, with the first change and what to do.
+        """
+        now = definition_of(pipeline)
+        before = _read_json(self._definition_path)
+        has_batches = any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
+        if before is not None and has_batches:
+            changed = _first_change(pipeline, before.get("definition", {}), now)
+            if changed is not None:
+                what, line = changed
+                outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
+                raise pipeline.error(
+                    f"{what} since the runs that {self.directory} is the state of: undo that, or remove "
+                    f"{' and '.join([str(self.directory), *outputs])} to compute everything anew, or give the changed "
+                    "pipeline another `state` and other sinks",
+                    line,
+                )
+            warnings = _changed_schemas(pipeline, before.get("definition", {}), now)
+            _write_json(self._definition_path, {**before, "definition": now})
+            return str(before.get("id")), warnings
+        if has_batches:
+            raise pipeline.error(
+                f"{self.directory} has checkpoints without a readable definition.json, so it cannot be told whether "
+                "they are of this pipeline: remove it to compute everything anew, or set another `state`",
+                pipeline.state_line,
+            )
+        # Nothing was ever computed from it, so that it counts for nothing.
+        shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
+        state_id = uuid.uuid4().hex if before is None else str(before.get("id"))
+        _write_json(self._definition_path, {"id": state_id, "pipeline": pipeline.name, "definition": now})
+        return state_id, ()
+
+    def has_batches(self) -> bool:
+        """Whether any batch was ever begun from this state."""
+        return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
+
+    def finished_offsets(self, view: str) -> dict[str, dict[int, int]]:
+        """The next offset of each partition, by topic, after the last batch of the view's query that is finished.
+
+        Read from Spark's own checkpoint; where a topic is read twice, what both have done. Empty before the first.
+        """
+        checkpoint = self.checkpoint(view)
+        finished = [int(entry.name) for entry in checkpoint.glob("commits/*") if entry.name.isdigit()]
+        if not finished:
+            return {}
+        try:
+            lines = (checkpoint / "offsets" / str(max(finished))).read_text(encoding="utf-8").splitlines()
+            return merged_offsets(json.loads(line) for line in lines[2:] if line.startswith("{"))
+        except (OSError, ValueError):
+            return {}
+
+    def add_progress(self, line: Mapping[str, Any]) -> None:
+        """Adds a line to what `status` reads."""
+        if self._progress_path.exists() and self._progress_path.stat().st_size > PROGRESS_BYTES_MAX:
+            self._progress_path.replace(self._progress_path.with_suffix(".jsonl.1"))
+        with self._progress_path.open("a", encoding="utf-8") as output:
+            output.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def last_progress(self) -> dict[str, dict[str, Any]]:
+        """The newest line of each query, by its view."""
+        newest: dict[str, dict[str, Any]] = {}
+        for path in (self._progress_path.with_suffix(".jsonl.1"), self._progress_path):
+            for line in _tail(path):
+                try:
+                    content = json.loads(line)
+                    newest[str(content["query"])] = content
+                except (ValueError, KeyError, TypeError):
+                    continue  # the line that a kill cut short
+        return newest
+
+    def _write_run(self, run: RunRecord) -> None:
+        _write_json(self._run_path, {**asdict(run), "end": None if run.end is None else run.end.value})
+
+
+def spark_path(path: Path) -> str:
+    """A path of this machine as Spark takes it: with its scheme, and, unlike a URI, with no character escaped."""
+    return f"file://{path}"
+
+
+def merged_offsets(sources: Iterator[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[int, int]]:
+    """Offsets by topic and partition of several readers: what all of them have passed."""
+    merged: dict[str, dict[int, int]] = {}
+    for source in sources:
+        for topic, partitions in source.items():
+            of_topic = merged.setdefault(topic, {})
+            for partition, offset in partitions.items():
+                number = int(partition)
+                of_topic[number] = min(int(offset), of_topic.get(number, int(offset)))
+    return merged
+
+
+def definition_of(pipeline: Pipeline) -> dict[str, Any]:
+    """The parts of a definition that decide what its checkpoints and sinks hold, as JSON."""
+    return {
+        "sources": {
+            source.name: {
+                "topic": source.topic,
+                "read": source.read.value,
+                "format": source.format.value,
+                "schema": " ".join(source.schema.split()),
+            }
+            for source in pipeline.sources
+        },
+        "steps": {step.name: _step(step) for step in pipeline.steps},
+        "sinks": {sink.target: {"from": sink.from_view, "key": list(sink.key)} for sink in pipeline.sinks},
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
+    return {"sql": " ".join(step.sql.split()), "watermark": late}
+
+
+def _first_change(pipeline: Pipeline, before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The first difference in words, and its line in the file; None when there is none."""
+    lines = {
+        "sources": {source.name: source.line for source in pipeline.sources},
+        "steps": {step.name: step.line for step in pipeline.steps},
+        "sinks": {sink.target: sink.line for sink in pipeline.sinks},
+    }
+    for part, word in (("sources", "source"), ("steps", "step"), ("sinks", "sink")):
+        old, new = before.get(part, {}), now[part]
+        for name in new:
+            if name not in old:
+                return f"{word} {name} was added", lines[part][name]
+            if old[name] != new[name]:
+                aspects = [key for key in new[name] if old[name].get(key) != new[name][key] and key != "schema"]
+                if not aspects:
+                    continue
+                return f"{word} {name} was changed ({', '.join(aspects)})", lines[part][name]
+        for name in old:
+            if name not in new:
+                return f"{word} {name} was removed", pipeline.line
+    return None
+
+
+def _changed_schemas(pipeline: Pipeline, before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        f"the schema of source {source.name} was changed; what was computed before was read by the old one"
+        for source in pipeline.sources
+        if before["sources"][source.name]["schema"] != now["sources"][source.name]["schema"]
+    )
+
+
+def _process_id(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replaces a file whole, so that a kill leaves the old one or the new one."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as content:
+            content.seek(0, os.SEEK_END)
+            content.seek(max(0, content.tell() - _TAIL_BYTES))
+            return content.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
