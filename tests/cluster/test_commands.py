@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import DescribeControllerRequest
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.command_suite import CommandSuite, barnabas, fresh, new_topic
 from tests.support.waiting import wait_until
+from tests.support.wire_calls import call
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 OVERRIDES = {
@@ -75,6 +79,15 @@ class TestOnBarnabas(CommandSuite):
             rows = barnabas(bootstrap, "controller", "show").rows
             assert "ActiveBrokerCount 2" in rows
             assert any(f"{topic}-1 - new online" in row for row in rows)
+
+    def test_every_other_broker_says_that_it_is_not_the_controller(
+        self, cluster: BrokerCluster, bootstrap: str
+    ) -> None:
+        shown = barnabas(bootstrap, "controller", "show", "--moves", "0", "--json").document
+        assert shown["moves"] == []
+        other = cluster.brokers[other_broker_of(cluster, shown)]
+        answer = call(other.port, ApiKey.DESCRIBE_CONTROLLER, 0, DescribeControllerRequest())
+        assert (answer.error_code, answer.controller_id, answer.counts) == (ErrorCode.NOT_CONTROLLER, -1, [])
 
     def test_a_dead_broker_is_seen_in_every_command(self, cluster: BrokerCluster) -> None:
         shown = barnabas(cluster.bootstrap_servers, "controller", "show", "--json").document

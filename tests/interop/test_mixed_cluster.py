@@ -32,7 +32,8 @@ from barnabas.wire.messages import (
     ProduceRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
-from tests.support.mixed_cluster import ALL_IDS, IDS, Kind, MixedCluster, mixed_cluster
+from tests.support.command_suite import barnabas
+from tests.support.mixed_cluster import ALL_IDS, IDS, Kind, MixedCluster, kind_of, mixed_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic, delete_topic
 
@@ -202,6 +203,24 @@ def test_all_brokers_describe_one_cluster(cluster: MixedCluster, kind: Kind) -> 
     assert described[controller].cluster_id == cluster.znode("/cluster/id")["id"]
     seen = cluster.wait_until_agreed()
     assert (seen[0], seen[1]) == (controller, described[controller].cluster_id)
+
+
+@KINDS
+def test_the_commands_find_the_controller_from_every_broker(cluster: MixedCluster, kind: Kind) -> None:
+    controller = IDS[kind][0]
+    cluster.move_controller(controller)
+    for broker_id in ALL_IDS:
+        bootstrap = f"127.0.0.1:{cluster.port(broker_id)}"
+        shown = barnabas(bootstrap, "controller", "show", "--json").document
+        assert (shown["id"], shown["port"]) == (controller, cluster.port(controller))
+        # Of a controller that is not ours the protocol tells no more.
+        assert shown["software"] == ("barnabas" if kind is Kind.BARNABAS else "other")
+        assert shown.get("epoch") == (cluster.controller_epoch() if kind is Kind.BARNABAS else None)
+        described = barnabas(bootstrap, "cluster", "describe", "--json").document
+        assert described["controller"] == controller
+        assert {broker["id"]: broker["software"] for broker in described["brokers"]} == {
+            each: "barnabas" if kind_of(each) is Kind.BARNABAS else "other" for each in ALL_IDS
+        }
 
 
 def test_replicas_of_both_kinds_are_equal_byte_for_byte(cluster: MixedCluster) -> None:
