@@ -1,0 +1,75 @@
+"""What the files about Spark's guide share: three broker processes of `barnabas up`, and one Spark session.
+
+Both start with the first of their tests and end with the last, because a process has one Spark session at a time and
+pipelines have theirs. BARNABAS_CLIENTS_AGAINST=apache-kafka tries Spark on three brokers of Apache Kafka instead: what
+fails there too is the test's fault, or Spark's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.reading import Source
+from tests.spark.topics import Topics
+from tests.support.apache_kafka_cluster import apache_kafka_cluster
+from tests.support.spark import spark_session
+from tests.support.supervised_cluster import RunningCluster, supervised_cluster
+
+BROKERS = 3
+OVERRIDES = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
+SHARED = pytest.StashKey[contextlib.ExitStack]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SHARED] = contextlib.ExitStack()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[SHARED].close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """py4j leaves the sockets by which rows arrive to the garbage collector."""
+    for item in filter(is_of_the_guide, items):
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if is_of_the_guide(item) and (nextitem is None or not is_of_the_guide(nextitem)):
+        item.config.stash[SHARED].close()
+
+
+def is_of_the_guide(item: pytest.Item) -> bool:
+    return item.path.name.startswith("test_spark_guide")
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RunningCluster:
+    return pytestconfig.stash[SHARED].enter_context(new_cluster(tmp_path_factory.mktemp("cluster")))
+
+
+def new_cluster(directory: Path) -> contextlib.AbstractContextManager[RunningCluster]:
+    if os.environ.get("BARNABAS_CLIENTS_AGAINST") == "apache-kafka":
+        return apache_kafka_cluster(directory, BROKERS, overrides=OVERRIDES)
+    return supervised_cluster(directory, BROKERS, overrides=OVERRIDES)
+
+
+@pytest.fixture(scope="session")
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return pytestconfig.stash[SHARED].enter_context(spark_session(tmp_path_factory.mktemp("spark")))
+
+
+@pytest.fixture(scope="session")
+def topics(cluster: RunningCluster) -> Topics:
+    return Topics(cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def source(spark: Any, cluster: RunningCluster, tmp_path: Path) -> Source:
+    return Source(spark, cluster.bootstrap_servers, tmp_path)
