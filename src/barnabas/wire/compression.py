@@ -15,8 +15,10 @@ from barnabas.wire.record_errors import DecompressedTooLargeError, InvalidRecord
 
 Buffer = bytes | bytearray | memoryview
 
-DEFAULT_DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What one batch may become where the caller sets no bound of its own."""
+DEFAULT_DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What one batch may become where the caller sets no bound of its own. A broker decompresses what is produced on its
+loop: this much keeps it for about half a second, and must stay well below the session time-out.
+"""
 
 _GZIP_WINDOW_BITS: Final = 31  # a window of 32 KiB, with gzip's header and trailer
 _GZIP_MAGIC: Final = b"\x1f\x8b"
