@@ -1,56 +1,28 @@
 """What `barnabas topic`, `group`, `cluster` and `controller show` do on any cluster of the Kafka protocol.
 
-Run on Barnabas in tests/cluster and on Apache Kafka in tests/interop. The commands run in the test's process, which
-saves the start of Python for each.
+Run on Barnabas in tests/cluster and on Apache Kafka in tests/interop.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 
-from barnabas.cli.main import main
+from tests.support.command_runs import Done, run_barnabas
 from tests.support.waiting import wait_until
 
 GROUP_SECONDS = 40.0
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    status: int
-    output: str
-    errors: str
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document that it printed; AssertionError with what it complained of, if it failed."""
-        assert self.status == 0, self.errors
-        (line,) = self.output.splitlines()
-        return json.loads(line)
-
-    @property
-    def rows(self) -> list[str]:
-        """The lines of output with single spaces."""
-        return [" ".join(line.split()) for line in self.output.splitlines()]
-
-
 def barnabas(bootstrap: str, *arguments: str) -> Done:
     """Runs `barnabas ARGUMENTS --bootstrap-server BOOTSTRAP`."""
-    result = CliRunner().invoke(main, [*arguments, "--bootstrap-server", bootstrap])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Done(result.exit_code, result.stdout, result.stderr)
+    return run_barnabas(*arguments, "--bootstrap-server", bootstrap)
 
 
 def fresh(what: str) -> str:

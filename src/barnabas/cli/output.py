@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -78,7 +79,7 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         text = shown(value)
-        if isinstance(value, Marked) and sys.stdout.isatty():
+        if isinstance(value, Marked) and _has_styles():
             text = click.style(text, **_CLICK_STYLES[value.mark])
         click.echo(f"{name:<{width}}{_GAP}{text}")
 
@@ -127,6 +128,11 @@ _CLICK_STYLES: Final[dict[Mark, dict[str, Any]]] = {
     Mark.BAD: {"fg": "red", "bold": True},
     Mark.FAINT: {"dim": True},
 }
+
+
+def _has_styles() -> bool:
+    """Whether standard output is a terminal that shows styles, and nobody asked for none, as rich sees it too."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in {"dumb", "unknown"}
 
 
 def _bare(cell: object) -> object:

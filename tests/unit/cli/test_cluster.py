@@ -12,7 +12,7 @@ from barnabas.link.errors import ConnectionLostError
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import DescribeLogDirsResponse
-from tests.unit.cli.conftest import Done
+from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 
 Barnabas = Callable[..., Done]
@@ -49,7 +49,7 @@ def three(cluster: FakeCluster) -> FakeCluster:
 def test_describe(three: FakeCluster, barnabas: Barnabas) -> None:
     done = barnabas("cluster", "describe")
     assert (done.status, done.errors) == (0, "")
-    assert [" ".join(line.split()) for line in done.output.splitlines()] == [
+    assert done.rows == [
         "Cluster cluster-1",
         "Controller broker 2",
         "Brokers 3",

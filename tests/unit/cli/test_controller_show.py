@@ -10,7 +10,7 @@ import pytest
 from barnabas.cli.controller_show import age, shown_time
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.wire.messages import DescribeControllerResponse as Response
-from tests.unit.cli.conftest import Done
+from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import BROKERS, NOW_MS, FakeCluster
 
 Barnabas = Callable[..., Done]
@@ -47,7 +47,7 @@ def test_ours(cluster: FakeCluster, barnabas: Barnabas) -> None:
     cluster.controller = BROKERS[2], controller()
     done = barnabas("controller", "show")
     assert (done.status, done.errors) == (0, "")
-    assert [" ".join(line.split()) for line in done.output.splitlines()] == [
+    assert done.rows == [
         "Controller broker 2 at host-2:9092",
         "Software Barnabas 1.2.3",
         "Epoch 9",
@@ -72,7 +72,7 @@ def test_ours(cluster: FakeCluster, barnabas: Barnabas) -> None:
 
 def test_ours_at_work(cluster: FakeCluster, barnabas: Barnabas) -> None:
     cluster.controller = BROKERS[2], controller(queued_events=4)
-    lines = [" ".join(line.split()) for line in barnabas("controller", "show").output.splitlines()]
+    lines = barnabas("controller", "show").rows
     assert "Doing topic change" in lines
     assert "Waiting 4 events, the oldest for 1000 ms" in lines
 

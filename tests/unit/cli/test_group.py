@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client.admin import GroupDescription, GroupListing, GroupMemberDescription
 from barnabas.client.records import TopicPartition
-from tests.unit.cli.conftest import Done
+from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 
 Barnabas = Callable[..., Done]
@@ -65,7 +65,7 @@ def test_no_groups_are_no_error(cluster: FakeCluster, barnabas: Barnabas) -> Non
 def test_describe_shows_lag_and_members(readers: FakeCluster, barnabas: Barnabas) -> None:
     done = barnabas("group", "describe", "readers")
     assert (done.status, done.errors) == (0, "")
-    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    lines = done.rows
     assert lines[:6] == [
         "Group readers",
         "State Stable",
@@ -128,7 +128,7 @@ def test_describe_for_programs(readers: FakeCluster, barnabas: Barnabas) -> None
 def test_a_group_without_members_still_has_its_offsets(readers: FakeCluster, barnabas: Barnabas) -> None:
     readers.groups["readers"] = GroupDescription("readers", "Empty", "consumer", "", (), 3)
     done = barnabas("group", "describe", "readers")
-    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    lines = done.rows
     assert "Members 0" in lines
     assert "flights 0 42 50 8 - - -" in lines
     assert not any(line.startswith("Member Instance") for line in lines)
@@ -139,7 +139,7 @@ def test_of_a_group_of_the_newer_protocol_the_offsets_are_shown(readers: FakeClu
     readers.listings = [GroupListing("readers", "consumer", "Stable", "consumer", 3)]
     done = barnabas("group", "describe", "readers")
     assert done.errors == "Group readers is of KIP-848's protocol: its members are not shown.\n"
-    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    lines = done.rows
     assert lines[1:3] == ["State Stable", "Protocol consumer"]
     assert "flights 0 42 50 8 - - -" in lines
 

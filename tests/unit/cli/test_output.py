@@ -125,6 +125,15 @@ def test_fields_stand_out_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
     assert terminal.getvalue() == "Bad  \x1b[31m\x1b[1m2\x1b[0m\n"
 
 
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_nothing_stands_out_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv(variable, value)
+    print_fields([("Bad", Marked(2, Mark.BAD))])
+    print_table([Column("Bad", "bad")], [[Marked(2, Mark.BAD)]])
+    assert "\x1b[3" not in terminal.getvalue()
+
+
 def test_a_document_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"name": "ü\n", "isr": [1, 2]})
     assert capsys.readouterr().out == '{"name":"\\u00fc\\n","isr":[1,2]}\n'

@@ -9,7 +9,7 @@ import pytest
 from barnabas.cli.topic import PartitionHealth
 from barnabas.client.admin import ConfigEntry
 from barnabas.kernel.ids import Uuid
-from tests.unit.cli.conftest import Done
+from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 
 Barnabas = Callable[..., Done]
