@@ -70,7 +70,7 @@ class PartitionHealth(enum.Enum):
 _SHOWN_HEALTH = {
     PartitionHealth.OK: Marked("ok", Mark.GOOD),
     PartitionHealth.UNDER_REPLICATED: Marked("under-replicated", Mark.WARNING),
-    PartitionHealth.UNDER_MIN_ISR: Marked("too few in sync for acks=all", Mark.BAD),
+    PartitionHealth.UNDER_MIN_ISR: Marked("too few in sync", Mark.BAD),
     PartitionHealth.WITHOUT_LEADER: Marked("no leader", Mark.BAD),
 }
 

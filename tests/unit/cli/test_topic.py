@@ -79,7 +79,7 @@ def test_describe_shows_partitions_and_own_configs(flights: FakeCluster, barnaba
     assert [" ".join(line.split()) for line in lines[5:]] == [
         "0 1 4 1,2,3 1,2,3 - ok",
         "1 2 0 1,2,3 2,3 1 under-replicated",
-        "2 3 0 1,2,3 3 1,2 too few in sync for acks=all",
+        "2 3 0 1,2,3 3 1,2 too few in sync",
         "3 - 0 1,2,3 1 2,3 no leader",
     ]
 
