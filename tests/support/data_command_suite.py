@@ -229,9 +229,7 @@ class DataCommandSuite:
         _, errors = run(bootstrap, "consume", topic, "--from", "earliest", "--max", "2", "--timeout", "1.5", status=3)
         assert "1 record read, and not all that were wanted" in errors
 
-    def test_records_of_aborted_transactions_are_read_only_where_that_is_wanted(
-        self, bootstrap: str, topic: str
-    ) -> None:
+    def test_both_isolations_read_what_no_transaction_wrote(self, bootstrap: str, topic: str) -> None:
         produce(bootstrap, topic, b"a\nb\n", "--partition", "0")
         both = consumed(bootstrap, topic, "--isolation", "committed")
         assert both == consumed(bootstrap, topic, "--isolation", "uncommitted")
