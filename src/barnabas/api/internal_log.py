@@ -70,8 +70,11 @@ class ReplicatedInternalLog:
         plan = log.read(offset, bytes_max, ReadIsolation.LOG_END, has_minimum=True).plan
         if plan is None:
             return b""
-        cached = self._reader.read_cached(plan)
-        return await self._reader.read(plan) if cached is None else cached
+        try:
+            cached = self._reader.read_cached(plan)
+            return await self._reader.read(plan) if cached is None else cached
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be read: {error}") from error
 
     def _leader(self, partition: TopicPartition, leader_epoch: int) -> tuple[Partition, PartitionLog]:
         replica = self._partitions.get_partition(partition)

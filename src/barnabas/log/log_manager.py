@@ -66,7 +66,7 @@ class LogManager:
         self.on_directory_offline = on_directory_offline
         """Called when a directory went offline, after its logs have."""
         self.write_queue = WriteQueue(tick)
-        self.reader = LogReader(host)
+        self.reader = LogReader(host, self._read_failed)
         self._host = host
         self._logger: logging.Logger = logs.logger("kafka.log.LogManager")
         self._metrics = LogMetrics(metrics, self)
@@ -262,6 +262,13 @@ class LogManager:
     def _remove(self, log: PartitionLog) -> None:
         del self._logs[log.partition]
         self._metrics.remove(log)
+
+    def _read_failed(self, log_path: str, error: OSError) -> None:
+        """A disk that cannot be read is as broken as one that cannot be written: other replicas shall lead."""
+        path = log_path.rpartition("/")[0]
+        for directory in self.directories:
+            if directory.path == path:
+                directory.fail(error)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         for log in [each for each in self._logs.values() if each.log_directory is directory]:

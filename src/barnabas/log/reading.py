@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 from barnabas.kernel.host import READ_CACHED_ONLY, Files, Host, OffloadKind
@@ -63,8 +63,10 @@ class LogReader:
     loop in which it was made, or pinned here.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, on_failure: Callable[[str, OSError], object]) -> None:
+        """`on_failure` is told the directory of a log whose file could not be read, before that is raised."""
         self._host = host
+        self._on_failure = on_failure
         self._preadv = host.files.preadv
         self._buffers = ReadBuffers()
         self.cold_reads = 0
@@ -81,6 +83,7 @@ class LogReader:
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 return None
+            self._on_failure(plan.segment.directory, error)
             raise
         return data if count == length_bytes else None
 
@@ -91,16 +94,11 @@ class LogReader:
         plan.segment.pin()
         # The pin ends with the work and not with its caller, who may be cancelled while the work reads on.
         work.add_done_callback(lambda _: plan.segment.unpin())
-        return await asyncio.shield(work)
-
-    async def read_all(self, plans: Sequence[ReadPlan]) -> list[memoryview]:
-        """The bytes of every plan: cached ones at once, all others together off the loop."""
-        found = [self.read_cached(plan) for plan in plans]
-        missing = [number for number, data in enumerate(found) if data is None]
-        read = await asyncio.gather(*(self.read(plans[number]) for number in missing))
-        for number, data in zip(missing, read, strict=True):
-            found[number] = data
-        return [data for data in found if data is not None]
+        try:
+            return await asyncio.shield(work)
+        except OSError as error:
+            self._on_failure(plan.segment.directory, error)
+            raise
 
 
 def _read_plan(files: Files, plan: ReadPlan) -> memoryview:

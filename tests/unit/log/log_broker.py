@@ -98,7 +98,7 @@ class LogBroker:
         found: list[bytes] = []
         at = log.log_start_offset if offset is None else offset
         while (plan := log.read(at, bytes_max, isolation, has_minimum=True).plan) is not None:
-            (data,) = await reader.read_all([plan])
+            data = await reader.read(plan)
             last = None
             for record in read_records(data):
                 last = record.offset

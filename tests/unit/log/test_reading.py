@@ -34,6 +34,10 @@ class ColdFiles(RealFiles):
         return RealFiles.preadv(descriptor, [memoryview(buffers[0])[:7]], offset)
 
 
+def unexpected(path: str, error: OSError) -> None:
+    raise AssertionError(f"{path} could not be read: {error}")
+
+
 def plan_of(broker: LogBroker) -> ReadPlan:
     """Everything that is in a log of some batches."""
     log = broker.log()
@@ -47,10 +51,10 @@ def plan_of(broker: LogBroker) -> ReadPlan:
 def test_reads_what_is_cached_at_once(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
         plan = plan_of(broker)
-        reader = LogReader(broker.host)
+        reader = LogReader(broker.host, unexpected)
         data = reader.read_cached(plan)
         assert data is None or data == RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
-        assert await reader.read_all([plan, plan]) == [RealFiles.pread(plan.descriptor, plan.length_bytes, 0)] * 2
+        assert await reader.read(plan) == RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
 
     with_broker(main)
 
@@ -60,9 +64,9 @@ def test_reads_off_the_loop_what_is_not_cached(with_broker: WithBroker, error: O
     async def main(broker: LogBroker) -> None:
         plan = plan_of(broker)
         expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
-        reader = LogReader(replace(broker.host, files=ColdFiles(error)))
+        reader = LogReader(replace(broker.host, files=ColdFiles(error)), unexpected)
         assert reader.read_cached(plan) is None
-        assert await reader.read_all([plan]) == [expected]
+        assert await reader.read(plan) == expected
         assert reader.cold_reads == 1
         assert not plan.segment.is_pinned
 
@@ -75,7 +79,7 @@ def test_a_segment_stays_open_while_somebody_reads_it(with_broker: WithBroker) -
     async def main(broker: LogBroker) -> None:
         plan = plan_of(broker)
         expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
-        reader = LogReader(broker.host)
+        reader = LogReader(broker.host, unexpected)
         reading = asyncio.ensure_future(reader.read(plan))
         cancelled = asyncio.ensure_future(reader.read(plan))
         await asyncio.sleep(0)
@@ -90,13 +94,37 @@ def test_a_segment_stays_open_while_somebody_reads_it(with_broker: WithBroker) -
     with_broker(main)
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_disk_that_cannot_be_read_takes_its_directory_offline(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, is_cached: bool
+) -> None:
+    def broken(_files: RealFiles, *arguments: Any) -> int:
+        if not is_cached and arguments[-1] == READ_CACHED_ONLY:
+            raise BlockingIOError
+        raise OSError(errno.EIO, "the disk is broken")
+
+    async def main(broker: LogBroker) -> None:
+        plan = plan_of(broker)
+        log = broker.log()
+        monkeypatch.setattr(RealFiles, "preadv", broken)
+        reader = LogReader(broker.host, broker.manager.reader._on_failure)
+        with pytest.raises(OSError, match="the disk is broken"):
+            if reader.read_cached(plan) is None:
+                await reader.read(plan)
+        assert log.is_offline
+        assert log.log_directory.is_offline
+        assert broker.manager.get_log(log.partition) is None
+
+    with_broker(main)
+
+
 def test_gives_less_where_the_log_was_cut_off(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
         plan = plan_of(broker)
         log = broker.log()
         await log.truncate_to(2)
-        assert LogReader(broker.host).read_cached(plan) is None
-        assert len(await LogReader(broker.host).read(plan)) == log.size_bytes < plan.length_bytes
+        assert LogReader(broker.host, unexpected).read_cached(plan) is None
+        assert len(await LogReader(broker.host, unexpected).read(plan)) == log.size_bytes < plan.length_bytes
 
     with_broker(main)
 
