@@ -1,4 +1,4 @@
-"""How `barnabas pipeline run` shows what it does: a live table on a terminal, lines elsewhere, JSON for programs.
+"""How `barnabas pipeline run` shows what it does: a live picture on a terminal, lines elsewhere, JSON for programs.
 
 Progress and messages go to standard error; standard output has the batches as JSON, or the sum at the end.
 """
@@ -20,6 +20,7 @@ from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+    from rich.text import Text
 
 _REFRESHES_PER_SECOND: Final = 4
 
@@ -86,7 +87,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A table that stays at the foot of the terminal, a row for each query; what is said scrolls above it."""
+    """A picture at the foot of the terminal, some lines for each query; what is said scrolls above it."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console
@@ -96,52 +97,54 @@ class LiveProgress:
         self._last: dict[str, Progress] = {}
 
     def said(self, line: str) -> None:
-        """Shows the line above the table, and what is being done in its title."""
+        """Shows the line above the picture, and what is being done in its title."""
         self._doing = printable(line).removesuffix(" ...")
         self._console.print(printable(line), markup=False, highlight=False)
 
     def batch(self, progress: Progress) -> None:
-        """Puts the batch into its query's row."""
+        """Puts the batch into its query's lines."""
         self._last[progress.query] = progress
         self._doing = "running"
 
     def ended(self, summary: RunSummary) -> None:
-        """Leaves the table as it is, with the sum below it."""
+        """Leaves the picture as it is, with the sum below it."""
         self._doing = "stopped" if summary.was_stopped else "done"
         self._live.stop()
         click.echo(summary_line(summary))
 
     def __rich__(self) -> RenderableType:
-        """The table as it is now; asked for some times a second."""
-        from rich import box
+        """The picture as it is now; asked for some times a second."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        elapsed = Text(f"{clock(time.monotonic() - self._began)}  {self._doing}", style="bold", overflow="ellipsis")
+        elapsed = clock(time.monotonic() - self._began)
+        title = Text(f"{elapsed}  {self._doing}", style="bold", overflow="ellipsis", no_wrap=True)
         if not self._last:
-            return elapsed
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-        table.add_column("View", overflow="fold")
-        for heading in ("Batch", "Rows in", "Rows out", "Rows/s", "Batch took", "Too late", "State"):
-            table.add_column(heading, justify="right")
-        table.add_column("Watermark")
-        table.add_column("Lag", overflow="fold")
+            return title
+        table = Table.grid(padding=(0, 2))
         for progress in self._last.values():
-            late = progress.totals.rows_dropped_by_watermark
-            table.add_row(
-                printable(progress.query),
-                str(progress.batch_id),
-                f"{progress.totals.rows_in:,}",
-                f"{progress.totals.rows_out:,}",
-                f"{progress.rows_per_second:,.0f}",
-                f"{progress.duration_ms / 1_000:.1f} s",
-                Text(f"{late:,}", style="yellow" if late else ""),
-                f"{progress.state_rows:,} rows, {size(progress.state_bytes)}" if progress.state_rows else "-",
-                watermark(progress),
-                lag(progress),
-            )
-        return Group(elapsed, table)
+            table.add_row(Text(printable(progress.query), style="bold"), Text("\n").join(query_lines(progress)))
+        return Group(title, table)
+
+
+def query_lines(progress: Progress) -> list[Text]:
+    """What a query has done, in lines that fit on a terminal of 80 columns."""
+    from rich.text import Text
+
+    totals = progress.totals
+    state = f"state {counted(progress.state_rows, 'row')}, {size(progress.state_bytes)}"
+    late = Text(
+        f"{totals.rows_dropped_by_watermark:,} too late", style="yellow" if totals.rows_dropped_by_watermark else ""
+    )
+    return [
+        Text(
+            f"batch {progress.batch_id} took {progress.duration_ms / 1_000:.1f} s, "
+            f"{progress.rows_per_second:,.0f} rows/s; lag {lag(progress)}"
+        ),
+        Text(f"in all {counted(totals.rows_in, 'row')} in, {totals.rows_out:,} out, ") + late,
+        Text(f"{state}; watermark {watermark(progress)}", style="dim"),
+    ]
 
 
 @contextlib.contextmanager
