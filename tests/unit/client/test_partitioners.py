@@ -48,3 +48,15 @@ def test_leaves_a_partition_that_has_lost_its_leader() -> None:
     first = partitioner.choose([0, 1], 1)
     assert partitioner.choose([1 - first], 1) == 1 - first
     assert partitioner.choose([1 - first], 1) == 1 - first
+
+
+def test_keeps_to_its_partition_until_it_is_time_to_choose() -> None:
+    partitioner = StickyPartitioner(Random(1), 100)
+    assert partitioner.keep(30) is None
+    chosen = partitioner.choose([0, 1, 2], 30)
+    assert [partitioner.keep(30) for _ in range(4)] == [chosen, chosen, chosen, None]
+
+
+def test_a_long_key_has_its_partition_without_being_remembered() -> None:
+    for key in (b"k" * 64, b"k" * 65, b"k" * 100_000):
+        assert [partition_of_key(key, 7) for _ in range(2)] == [(murmur2(key) & 0x7FFFFFFF) % 7] * 2

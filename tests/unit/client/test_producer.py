@@ -14,6 +14,7 @@ from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
 from barnabas.kernel.host import Host
 from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceResponse
 from barnabas.wire.records import Header
 from tests.unit.client.scripted_client import ScriptedClient, Sent, cluster_of, simulated, turns
@@ -183,6 +184,62 @@ def test_closing_ends_a_flush_and_the_waiting_for_room() -> None:
         assert isinstance(future.exception(), ClientClosedError)
         with pytest.raises(ClientClosedError):
             await waiting
+        await client.close()
+
+    simulated(main)
+
+
+def test_what_need_not_wait_is_taken_at_once() -> None:
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, buffer_bytes_max=2_000, request_bytes_max=2_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 2})
+        producer = Producer(client, settings)
+        first = producer.send_now(record(800))
+        second = producer.send_now(record(800))
+        assert first is not None
+        assert second is not None
+        assert producer.send_now(record(800)) is None  # no room
+        assert producer.send_now(record()._replace(topic="unknown")) is None
+        buffered_bytes = producer.buffered_bytes
+        with pytest.raises(KafkaError, match="no 2") as refused:
+            producer.send_now(record(1, partition=2))
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(KafkaError, match="request_bytes_max"):
+            producer.send_now(record(2_000))
+        assert producer.buffered_bytes == buffered_bytes
+        await turns()
+        (sent,) = client.scripted.outgoing.sent
+        sent.on_response(taken(sent))
+        assert (await first).offset == 0
+        assert (await second).offset == 1
+        assert producer.buffered_bytes == 0
+        await producer.close(timeout_ms=0)
+        with pytest.raises(ClientClosedError):
+            producer.send_now(record())
+        await client.close()
+
+    simulated(main)
+
+
+def test_a_batch_is_sent_when_it_begins_and_the_next_when_that_is_full() -> None:
+    """A sender is woken by the record that begins or completes a batch; those between need nobody to tell of them."""
+
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, batch_bytes=1_000, linger_ms=60_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(client, settings)
+        futures = [producer.send_now(record(100)) for _ in range(40)]
+        await turns()
+        assert len(client.scripted.outgoing.sent) >= 1
+        while client.scripted.outgoing.sent:
+            sent = client.scripted.outgoing.sent.pop(0)
+            sent.on_response(taken(sent))
+            await turns()
+        ended = [future.done() for future in futures if future is not None]
+        # The last batch is not full, and lingers.
+        assert 25 < sum(ended) < 40
+        assert ended == sorted(ended, reverse=True)
+        await producer.close(timeout_ms=0)
         await client.close()
 
     simulated(main)

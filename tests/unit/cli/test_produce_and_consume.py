@@ -1,0 +1,36 @@
+"""What `barnabas produce` and `barnabas consume` refuse before they look for a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from barnabas.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["produce"], "TOPIC"),
+        (["produce", "t", "--format", "json", "--key-separator", ":"], "--key-separator goes with --format lines"),
+        (["produce", "t", "--key-separator", ""], "it is empty"),
+        (["produce", "t", "--key-separator", ":", "--key", "k"], "a record has one key"),
+        (["produce", "t", "--acks", "1", "--idempotent"], "goes with --acks all only"),
+        (["produce", "t", "--acks", "2"], "--acks"),
+        (["produce", "t", "--header", "name"], "'name' is no NAME=VALUE"),
+        (["produce", "t", "--header", "=value"], "is no NAME=VALUE"),
+        (["produce", "t", "--partition", "-1"], "--partition"),
+        (["produce", "t", "--compression", "rar"], "--compression"),
+        (["consume"], "TOPIC"),
+        (["consume", "t", "--group", ""], "a group needs a name"),
+        (["consume", "t", "--from", "yesterday"], "'yesterday' is not earliest, latest, an offset, or a time"),
+        (["consume", "t", "--max", "0"], "--max"),
+        (["consume", "t", "--timeout", "0"], "--timeout"),
+        (["consume", "t", "--isolation", "none"], "--isolation"),
+        (["log", "dump"], "PATH"),
+    ],
+)
+def test_a_command_that_is_written_wrongly_ends_with_2(arguments: list[str], what: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert what in " ".join(result.stderr.split())
