@@ -84,8 +84,10 @@ async def produce(
     loop = client.host.loop
     began = loop.time()
     async with Producer(client, settings) as producer:
-        sending = _Sending(producer, lines, _Progress(loop))
         with _opened(path) as descriptor:
+            # Whoever types the lines sees how many they are.
+            is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
+            sending = _Sending(producer, lines, _Progress(loop, is_shown=is_shown))
             await sending.run(loop, descriptor)
     _sum_up(lines.topic, sending.totals, loop.time() - began, as_json=as_json)
 
@@ -138,7 +140,7 @@ class _Sending:
         waiting.append((self._line, len(record.value or b""), future))
         while waiting and waiting[0][2].done():
             self._settle()
-        if len(waiting) >= UNACKNOWLEDGED_MAX:
+        while len(waiting) >= UNACKNOWLEDGED_MAX:
             await self._settle_first()
 
     async def _settle_first(self) -> None:
@@ -203,11 +205,11 @@ class _Sending:
 
 
 class _Progress:
-    """A line on standard error that changes in place, where that is a terminal."""
+    """A line on standard error that changes in place, where it `is_shown`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_shown: bool) -> None:
         self._loop = loop
-        self._is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+        self._is_shown = is_shown
         self._began = loop.time()
         self._shown_at = self._began
         self._has_line = False
