@@ -1,0 +1,88 @@
+"""How Spark's Java process is started, as far as that can be seen without one."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipelines import jvm, session
+from barnabas.pipelines.connector import pyspark_directory
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.java import Java
+
+
+def options(directory: Path, script: str) -> jvm.JvmOptions:
+    program = directory / "java"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return jvm.JvmOptions(Java(program, 17, is_from_package=False), (), directory / "logs", 1 << 30)
+
+
+def test_module_options_are_those_of_sparks_own_launcher_but_for_the_vector_module() -> None:
+    (launcher,) = (pyspark_directory() / "jars").glob("spark-launcher_*.jar")
+    with zipfile.ZipFile(launcher) as jar:
+        content = jar.read("org/apache/spark/launcher/JavaModuleOptions.class")
+    theirs = {option.decode() for option in re.findall(rb"-(?:XX:|D|-add-)[ -~]+", content)}
+    assert theirs - set(jvm.MODULE_OPTIONS) == {"--add-modules=jdk.incubator.vector"}
+    assert set(jvm.MODULE_OPTIONS) <= theirs
+
+
+def test_a_java_that_ends_at_once_is_told_with_what_it_said(tmp_path: Path) -> None:
+    broken = options(tmp_path, "echo 'Error: Could not reserve enough space for object heap'; exit 1")
+    with (
+        pytest.raises(PipelineError, match=r"status 1 before Spark was up: Error: Could not reserve") as error,
+        jvm.running_jvm(broken),
+    ):
+        pass
+    assert str(tmp_path / "logs" / "jvm.log") in str(error.value)
+    assert not broken.scratch_directory.exists()
+
+
+def test_a_java_that_never_answers_is_given_up_and_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "START_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(jvm, "STOP_SECONDS_MAX", 0.2)
+    deaf = options(tmp_path, f"echo $$ > {tmp_path}/process; exec sleep 600")
+    with pytest.raises(PipelineError, match="not up within"), jvm.running_jvm(deaf):
+        pass
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "process").read_text()), 0)
+
+
+def test_the_process_has_a_clean_environment_and_ends_with_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/of/another/spark")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/of/another/spark")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn")
+    script = (
+        f"env > {tmp_path}/environment; pwd > {tmp_path}/place; "
+        r"""printf '\000\000\001\000\000\000\000\006secret' > "$_PYSPARK_DRIVER_CONN_INFO_PATH".new; """
+        'mv "$_PYSPARK_DRIVER_CONN_INFO_PATH".new "$_PYSPARK_DRIVER_CONN_INFO_PATH"; '
+        f"cat; echo ended > {tmp_path}/ended"
+    )
+    started = options(tmp_path, script)
+    with jvm.running_jvm(started) as (port, secret):
+        assert (port, secret) == (256, "secret")
+        assert (tmp_path / "place").read_text().strip() == str(started.scratch_directory)
+    assert (tmp_path / "ended").exists()
+    assert not started.scratch_directory.exists()
+    environment = (tmp_path / "environment").read_text()
+    assert "/of/another/spark" not in environment
+    assert "yarn" not in environment
+    assert f"SPARK_HOME={pyspark_directory()}\n" in environment
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected_mebibytes"), [("max\n", 4096), (str(2 << 30), 640), (str(8 << 30), 2048), (str(64 << 30), 4096)]
+)
+def test_memory_fits_the_machine_and_the_container(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, expected_mebibytes: int
+) -> None:
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(session, "_CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "none"))
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 32 << 18, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert session.driver_memory_bytes() == expected_mebibytes << 20

@@ -1,0 +1,191 @@
+"""What is kept between runs: the lock, the definition, offsets, progress, how the last run ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipelines import state_directory
+from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.state_directory import RunEnd, StateDirectory, merged_offsets
+from tests.unit.pipelines.made_pipelines import by_day, flights, made_pipeline, timed
+
+# A process that holds the lock of a state directory until it is killed.
+HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return made_pipeline(tmp_path)
+
+
+@pytest.fixture
+def state(pipeline: Pipeline) -> StateDirectory:
+    pipeline.state_directory.mkdir()
+    return StateDirectory(pipeline.state_directory)
+
+
+def put_batch(state: StateDirectory, batch_id: int, *sources: object, view: str = "by_day") -> None:
+    """A finished batch, as Spark's checkpoint has it."""
+    for part in ("offsets", "commits"):
+        (state.checkpoint(view) / part).mkdir(parents=True, exist_ok=True)
+    lines = ["v1", '{"batchWatermarkMs":0}', *(json.dumps(source) for source in sources)]
+    (state.checkpoint(view) / "offsets" / str(batch_id)).write_text("\n".join(lines))
+    (state.checkpoint(view) / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_a_second_run_is_refused_by_name_and_process(pipeline: Pipeline, state: StateDirectory) -> None:
+    with state.locked(pipeline):
+        with (
+            pytest.raises(PipelineError, match=f"pipeline delays runs already, in process {os.getpid()} "),
+            StateDirectory(pipeline.state_directory).locked(pipeline),
+        ):
+            pass
+        assert state.lock_holder() == os.getpid()
+    assert state.lock_holder() is None
+    with state.locked(pipeline):
+        pass
+
+
+def test_a_killed_run_holds_no_lock(pipeline: Pipeline, state: StateDirectory) -> None:
+    command = [sys.executable, "-c", HOLDER, str(state.directory / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert state.lock_holder() == 0
+        holder.kill()
+    with state.locked(pipeline):
+        assert state.lock_holder() == os.getpid()
+
+
+def test_a_state_directory_that_cannot_be_made_is_told_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    pipeline = made_pipeline(tmp_path, state_directory=tmp_path / "file" / "state", state_line=40)
+    with (
+        pytest.raises(PipelineError, match=r"delays.yaml:40: state directory .*Not a directory"),
+        StateDirectory(pipeline.state_directory).locked(pipeline),
+    ):
+        pass
+
+
+def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state: StateDirectory) -> None:
+    first, _ = state.check_definition(pipeline)
+    put_batch(state, 0)
+    moved = replace(pipeline, sources=(flights(max_records_per_batch=7, allow_data_loss=True), pipeline.sources[1]))
+    assert state.check_definition(replace(moved, trigger_ms=5_000)) == (first, ())
+    spaced = timed("SELECT *\n  FROM flights JOIN airlines USING (carrier)")
+    assert state.check_definition(replace(pipeline, steps=(spaced, by_day()))) == (first, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"steps": (timed("SELECT 1"), by_day())}, r"delays.yaml:10: step timed was changed \(sql\)"),
+        ({"steps": (timed(delay_ms=1), by_day())}, r"delays.yaml:10: step timed was changed \(watermark\)"),
+        ({"steps": (by_day(),)}, r"delays.yaml:1: step timed was removed"),
+        ({"sources": (flights(topic="others"),)}, r"delays.yaml:3: source flights was changed \(topic\)"),
+        ({"sinks": ()}, r"delays.yaml:1: sink topic delays was removed"),
+    ],
+)
+def test_a_changed_definition_is_refused_over_its_old_state(
+    pipeline: Pipeline, state: StateDirectory, change: dict[str, object], told: str
+) -> None:
+    state.check_definition(pipeline)
+    put_batch(state, 0)
+    with pytest.raises(PipelineError, match=told) as error:
+        state.check_definition(replace(pipeline, **change))  # type: ignore[arg-type]  # the parametrization's
+    assert f"remove {pipeline.state_directory}" in str(error.value)
+
+
+def test_an_added_sink_is_refused_too_since_it_would_lack_the_past(pipeline: Pipeline, state: StateDirectory) -> None:
+    state.check_definition(replace(pipeline, sinks=pipeline.sinks[:1]))
+    put_batch(state, 0)
+    with pytest.raises(PipelineError, match=r"delays.yaml:33: sink parquet .* was added"):
+        state.check_definition(pipeline)
+
+
+def test_a_changed_schema_is_a_warning_once(pipeline: Pipeline, state: StateDirectory) -> None:
+    state_id, _ = state.check_definition(pipeline)
+    put_batch(state, 0)
+    wider = replace(pipeline, sources=(flights(schema="carrier STRING, time STRING"), pipeline.sources[1]))
+    same_id, warnings = state.check_definition(wider)
+    assert same_id == state_id
+    assert len(warnings) == 1
+    assert "source flights" in warnings[0]
+    assert state.check_definition(wider) == (state_id, ())
+
+
+def test_a_definition_may_change_before_anything_was_computed(pipeline: Pipeline, state: StateDirectory) -> None:
+    state_id, _ = state.check_definition(pipeline)
+    state.checkpoint("by_day").mkdir(parents=True)
+    assert state.check_definition(replace(pipeline, steps=(by_day(),))) == (state_id, ())
+    assert not state.checkpoint("by_day").exists()
+
+
+def test_checkpoints_of_nobody_are_refused(pipeline: Pipeline, state: StateDirectory) -> None:
+    put_batch(state, 0)
+    with pytest.raises(PipelineError, match=r"without a readable definition.json.*remove it"):
+        state.check_definition(pipeline)
+
+
+def test_offsets_of_the_last_finished_batch(state: StateDirectory) -> None:
+    assert state.finished_offsets("by_day") == {}
+    put_batch(state, 9, {"flights": {"0": 5, "1": 6}})
+    put_batch(state, 10, {"flights": {"0": 15, "1": 16}}, {"flights": {"0": 12, "1": 20}, "other": {"0": 1}})
+    # Begun, and not finished.
+    (state.checkpoint("by_day") / "offsets" / "11").write_text('v1\n{}\n{"flights":{"0":99,"1":99}}')
+    assert state.finished_offsets("by_day") == {"flights": {0: 12, 1: 16}, "other": {0: 1}}
+
+
+def test_offsets_that_cannot_be_read_are_none(state: StateDirectory) -> None:
+    put_batch(state, 0)
+    (state.checkpoint("by_day") / "offsets" / "0").write_text("v1\n{}\n{torn")
+    assert state.finished_offsets("by_day") == {}
+
+
+def test_merged_offsets_are_what_all_have_passed() -> None:
+    assert merged_offsets(iter([{"a": {"0": 3}}, {"a": {"0": 2, "1": 7}}])) == {"a": {0: 2, 1: 7}}
+
+
+def test_progress_is_bounded_and_its_last_lines_are_found(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_directory, "PROGRESS_BYTES_MAX", 2_000)
+    state.add_progress({"query": "rare", "batch_id": 0})
+    for batch_id in range(100):
+        state.add_progress({"query": "by_day", "batch_id": batch_id, "text": "x" * 20})
+        if batch_id == 70:
+            state.add_progress({"query": "rare", "batch_id": 1})
+    with (state.directory / "progress.jsonl").open("a") as output:
+        output.write('{"query": "by_day", "batch_')
+    assert state.last_progress()["by_day"]["batch_id"] == 99
+    assert state.last_progress()["rare"]["batch_id"] == 1
+    files = sorted(state.directory.glob("progress.jsonl*"))
+    assert [file.name for file in files] == ["progress.jsonl", "progress.jsonl.1"]
+    assert sum(file.stat().st_size for file in files) < 5_000
+
+
+def test_how_the_last_run_ended(state: StateDirectory) -> None:
+    assert state.last_run() is None
+    state.begin()
+    begun = state.last_run()
+    assert begun is not None
+    assert (begun.process_id, begun.end) == (os.getpid(), None)
+    state.end(RunEnd.FAILED, "because")
+    ended = state.last_run()
+    assert ended is not None
+    assert (ended.end, ended.reason, ended.started_ms) == (RunEnd.FAILED, "because", begun.started_ms)
+    (state.directory / "run.json").write_text('{"torn')
+    assert state.last_run() is None
