@@ -140,6 +140,10 @@ def _command(options: JvmOptions, log_settings: Path) -> list[str]:
         str(options.java.executable),
         *("-cp", ":".join(class_path)),
         f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
+        # Two cores have no time to spare for a collector that runs beside the work.
+        "-XX:+UseParallelGC",
+        # Its file in /tmp would outlive a process that is killed.
+        "-XX:-UsePerfData",
         *MODULE_OPTIONS,
         *options.java.trust_options,
         "-Dfile.encoding=UTF-8",

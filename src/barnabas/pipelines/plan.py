@@ -61,7 +61,7 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
         try:
             frame = session.sql(step.sql)
         except PySparkException as error:
-            line = step.line_of_sql(_line_in_sql(error, step.sql))
+            line = _line_of(error, step)
             raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
         if step.watermark is not None:
             try:
@@ -89,13 +89,13 @@ def spark_message(error: PySparkException) -> str:
     return text if len(text) <= _DETAIL_CHARACTERS_MAX else text[:_DETAIL_CHARACTERS_MAX] + " ..."
 
 
-def _line_in_sql(error: PySparkException, sql: str) -> int:
-    """The line, from 1, of the SQL text that the error is about; 1 where Spark does not say."""
+def _line_of(error: PySparkException, step: Step) -> int:
+    """The line of the file that Spark's error is about; the step's own where Spark does not say."""
     for context in error.getQueryContext() or []:
         if context.contextType().name == "SQL":
-            return sql.count("\n", 0, context.startIndex()) + 1
-    found = re.search(r"\bline (\d+),? pos", str(error))
-    return int(found[1]) if found else 1
+            return step.line_at(context.startIndex())
+    found = re.search(r"\bline (\d+),? pos (\d+)", str(error))
+    return step.line_of_sql(int(found[1]), int(found[2])) if found else step.line
 
 
 def _check_watermark(pipeline: Pipeline, session: SparkSession, step: Step) -> None:

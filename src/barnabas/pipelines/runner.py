@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -193,8 +194,9 @@ class PipelineRun:
                     self._turn(group)
             finally:
                 for running in self._queries.values():
-                    if not running.is_done:
-                        running.handle.stop()
+                    if not running.is_done and running.handle is not None:
+                        with contextlib.suppress(Exception):  # what has ended the run says more
+                            running.handle.stop()
         self._tell_lines()
 
     def summary(self, began: float) -> RunSummary:

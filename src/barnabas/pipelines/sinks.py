@@ -115,32 +115,43 @@ def prepare_tables(pipeline: Pipeline, run_id: str, *, has_state: bool) -> None:
     than what was written from that state: batches of two counts in one table would make a wrong one.
     """
     for sink in pipeline.sinks:
-        if not isinstance(sink, ParquetSink):
-            continue
-        marker = sink.directory / MARKER
-        sink.directory.mkdir(parents=True, exist_ok=True)
-        content = [entry for entry in sink.directory.iterdir() if not entry.name.startswith((".", "_"))]
-        owner = _owner(marker)
-        if owner is None and content:
-            raise pipeline.error(
-                f"{sink.directory} holds what no pipeline has written ({content[0].name}): give the table a directory "
-                "of its own",
-                sink.line,
-            )
-        if owner is not None and owner.get("run_id") != run_id and content:
-            whose = (
-                f"pipeline {owner.get('pipeline')}" if owner.get("pipeline") != pipeline.name else "an earlier state"
-            )
-            what = "goes on from another" if has_state else "begins anew"
-            raise pipeline.error(
-                f"{sink.directory} holds a table written from {whose}, and this run {what}: remove {sink.directory}, "
-                "or give the table another directory",
-                sink.line,
-            )
-        marker.write_text(json.dumps({"pipeline": pipeline.name, "run_id": run_id}) + "\n", encoding="utf-8")
-        for entry in sink.directory.iterdir():
-            if entry.name.startswith(f".{BATCH_COLUMN}="):
-                shutil.rmtree(entry, ignore_errors=True)
+        if isinstance(sink, ParquetSink):
+            try:
+                _prepare_table(pipeline, sink, run_id, has_state=has_state)
+            except OSError as error:
+                message = f"the Parquet directory {sink.directory} cannot be used: {error.strerror or error}"
+                raise pipeline.error(f"{message}; name another, or mend that", sink.line) from error
+
+
+def _prepare_table(pipeline: Pipeline, sink: ParquetSink, run_id: str, *, has_state: bool) -> None:
+    marker = sink.directory / MARKER
+    sink.directory.mkdir(parents=True, exist_ok=True)
+    content = [entry for entry in sink.directory.iterdir() if not entry.name.startswith((".", "_"))]
+    owner = _owner(marker)
+    if owner is None and content:
+        raise pipeline.error(
+            f"{sink.directory} holds what no pipeline has written ({content[0].name}): give the table a directory "
+            "of its own",
+            sink.line,
+        )
+    if owner is None and has_state:
+        raise pipeline.error(
+            f"{sink.directory} has not the batches any more that {pipeline.state_directory} says were written: bring "
+            "it back, or remove that too to compute everything anew",
+            sink.line,
+        )
+    if owner is not None and owner.get("run_id") != run_id and content:
+        whose = f"pipeline {owner.get('pipeline')}" if owner.get("pipeline") != pipeline.name else "an earlier state"
+        what = "goes on from another" if has_state else "begins anew"
+        raise pipeline.error(
+            f"{sink.directory} holds a table written from {whose}, and this run {what}: remove {sink.directory}, "
+            "or give the table another directory",
+            sink.line,
+        )
+    marker.write_text(json.dumps({"pipeline": pipeline.name, "run_id": run_id}) + "\n", encoding="utf-8")
+    for entry in sink.directory.iterdir():
+        if entry.name.startswith(f".{BATCH_COLUMN}="):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _owner(marker: Path) -> Mapping[str, object] | None:

@@ -26,6 +26,8 @@ BAD_RECORD = "barnabas-bad-record:"
 """Begins the message of the error of a record that cannot be read; a JSON object follows, see `_refusal`."""
 
 _VALUE_CHARACTERS_MAX = 200
+_ANSWER_MS_MAX = 6_000
+_FETCH_WAIT_MS = 50
 _DECODED = "_barnabas_decoded"
 _UNREADABLE = "_barnabas_unreadable"
 _NEWEST = "_barnabas_newest"
@@ -52,7 +54,7 @@ class KafkaOptions:
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             # A broker that hangs, or is gone without a word, costs so much and not half a minute.
-            "kafka.request.timeout.ms": "10000",
+            "kafka.request.timeout.ms": str(_ANSWER_MS_MAX),
             "kafka.reconnect.backoff.max.ms": "1000",
         }
 
@@ -62,9 +64,11 @@ class KafkaOptions:
         return {
             **self.connection,
             # Java's admin client waits that long for a leader that has died; only then Spark asks anew.
-            "kafka.default.api.timeout.ms": "10000",
+            "kafka.default.api.timeout.ms": str(_ANSWER_MS_MAX),
+            # Whoever reads to a partition's end would wait for the fetch that is ahead of its question for the end.
+            "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
             "kafka.isolation.level": "read_committed",
-            "fetchOffset.numRetries": "6",
+            "fetchOffset.numRetries": "8",
             "fetchOffset.retryIntervalMs": "500",
         }
 

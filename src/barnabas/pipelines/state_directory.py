@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Step
 
@@ -30,6 +30,8 @@ PROGRESS_BYTES_MAX = 1024 * 1024
 """When `progress.jsonl` is longer it becomes `progress.jsonl.1`, so that twice as much is kept at most."""
 
 _TAIL_BYTES = 256 * 1024
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE_SECONDS = 0.05
 
 
 class RunEnd(enum.Enum):
@@ -80,15 +82,11 @@ class StateDirectory:
             message = f"state directory {self.directory} cannot be used: {error.strerror or error}"
             raise pipeline.error(f"{message}; set `state` to one that can be written", pipeline.state_line) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise
+            if not _flocked(lock):
                 raise PipelineError(
                     f"pipeline {pipeline.name} runs already, in process {_process_id(lock.name) or 'unknown'} with "
                     f"state directory {self.directory}: stop that run first"
-                ) from error
+                )
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
@@ -272,6 +270,20 @@ def _changed_schemas(pipeline: Pipeline, before: Mapping[str, Any], now: Mapping
         for source in pipeline.sources
         if before["sources"][source.name]["schema"] != now["sources"][source.name]["schema"]
     )
+
+
+def _flocked(lock: TextIO) -> bool:
+    """Takes the lock; tries again for a moment, since `lock_holder` of another process holds it to look at it."""
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        else:
+            return True
+    return False
 
 
 def _process_id(path: str) -> int | None:
