@@ -211,6 +211,8 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
         asked += 1
         if asked == 1:
             stop.set()
+            # Python's own streams may be at a write of theirs just now.
+            os.write(2, b"\rstopping; Ctrl-C again cuts it short\n")
         elif asked == 2:
             raise KeyboardInterrupt
         else:

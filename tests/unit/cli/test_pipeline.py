@@ -183,12 +183,13 @@ def test_run_ends_with_the_status_of_how_it_went(
         assert answer.stderr.endswith(f"pipeline run: {outcome}\n")
 
 
-def test_signals_have_their_handlers_back_afterwards() -> None:
+def test_signals_have_their_handlers_back_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     stop = threading.Event()
     with stopping_on_signals(stop):
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
+        assert capfd.readouterr().err == "\rstopping; Ctrl-C again cuts it short\n"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     assert {number: signal.getsignal(number) for number in before} == before
