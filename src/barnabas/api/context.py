@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.wire.classes import Message
@@ -133,6 +133,10 @@ class Responder:
         if self._slot.is_done:
             raise RuntimeError("this request has been answered already")
         self._slot.complete(self._answers.encode(self.context, message))
+
+    def when_lost(self, give_up: Callable[[], object]) -> None:
+        """Has `give_up()` called if the connection ends before the request is answered, instead of an answer."""
+        self._slot.when_lost = give_up
 
     def finish(self, outcome: Awaitable[Message | None]) -> None:
         """Answers with what it gives, or with the error that it raises, as if `handle` had returned it."""

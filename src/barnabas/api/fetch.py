@@ -101,7 +101,10 @@ class FetchHandler:
         if reads is not None:
             return self._respond(context, parameters, scope, reads)
         responder = context.park()
-        self._fetches.park(parameters, scope, lambda found: self._respond_later(responder, parameters, scope, found))
+        parked = self._fetches.park(
+            parameters, scope, lambda found: self._respond_later(responder, parameters, scope, found)
+        )
+        responder.when_lost(parked.give_up)
         return None
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:

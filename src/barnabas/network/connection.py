@@ -13,6 +13,8 @@ from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from barnabas.network.config import ListenerConfig
 
 # What a buffer that is held back costs beside its bytes.
@@ -25,7 +27,7 @@ _API_KEY_END: Final = SIZE_BYTES + 2
 class Slot:
     """The place of a request's response among those of its connection. Made by `ServerConnection.park`."""
 
-    __slots__ = ("_behind", "_connection", "_is_done", "_is_queued", "_response", "held_back_bytes")
+    __slots__ = ("_behind", "_connection", "_is_done", "_is_queued", "_response", "held_back_bytes", "when_lost")
 
     def __init__(self, connection: ServerConnection, *, is_queued: bool) -> None:
         self._connection = connection
@@ -36,6 +38,8 @@ class Slot:
         self._behind: list[Buffer] | None = None
         self.held_back_bytes = 0
         """For the connection: what the slot keeps from leaving."""
+        self.when_lost: Callable[[], object] | None = None
+        """Called when the connection is over before the slot was completed: nobody needs the answer any more."""
 
     def complete(self, response: list[Buffer] | None) -> None:
         """Gives the response, or None if there is none; it leaves when all those ahead of it have.
@@ -71,7 +75,7 @@ class Slot:
         that was sent must not live with it.
         """
         response, behind = self._response or [], self._behind
-        self._response = self._behind = None
+        self._response = self._behind = self.when_lost = None
         return response + behind if behind else response
 
 
@@ -207,7 +211,10 @@ class ServerConnection(Connection):
 
     def _lost(self, _error: Exception | None) -> None:
         # The work for queued slots goes on, and counts until they are completed.
-        self._slots = None
+        slots, self._slots = self._slots, None
+        for slot in slots or ():
+            if slot.when_lost is not None and not slot.is_done:
+                slot.when_lost()
         self._owner.closed(self)
         if self._announced:
             self._owner.handler.connection_closed(self)

@@ -51,11 +51,12 @@ class Fetches:
             return reads
         return None
 
-    def park(self, parameters: FetchParameters, scope: FetchScope, on_done: OnDone) -> None:
+    def park(self, parameters: FetchParameters, scope: FetchScope, on_done: OnDone) -> DelayedFetch:
         """Calls `on_done` with what there is once it is enough, after `max_wait_ms` at the latest."""
         fetch = DelayedFetch(self, parameters, scope, on_done)
         fetch.watch()
         self._purgatory.try_complete_else_watch(fetch, (fetch,))
+        return fetch
 
     def ready(self, fetch: DelayedFetch) -> None:
         """For parked fetches: it has enough, and is completed before this tick sends."""
@@ -122,12 +123,21 @@ class DelayedFetch(DelayedOperation):
         """Nothing has changed since it was found to have too little, in this turn of the loop."""
         return False
 
+    def give_up(self) -> None:
+        """Nobody waits for it any more: it is not answered. A client may ask to wait for weeks."""
+        if not self.completed and self.purgatory is not None:
+            self.purgatory.cancel_for_key(self)
+            self._watch_no_more()
+
     def on_complete(self) -> None:
+        self._watch_no_more()
+        self._on_done(self._fetches.reader.read(self._parameters, self._scope, updates_followers=False))
+
+    def _watch_no_more(self) -> None:
         if self._scope.session is not None:
             self._scope.session.parked.pop(self, None)
         if self._watcher is not None:
             self._watcher.close()
-        self._on_done(self._fetches.reader.read(self._parameters, self._scope, updates_followers=False))
 
     def on_expiration(self) -> None:
         self._fetches.expired(self._parameters)

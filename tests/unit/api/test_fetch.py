@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.log.log_config import LogConfig
 from barnabas.log.reading import LogReader
@@ -326,6 +327,31 @@ def test_a_file_that_cannot_be_read_fails_its_partition_alone(
         first, second = response.responses[0].partitions
         assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
         assert values(second) == ([b"two"] if is_parked else [])
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_fetch_does_not_wait_for_longer_than_its_client(run: Run, tmp_path: Path, session_epoch: int) -> None:
+    """A client may ask to wait for weeks, and ask again by another connection, as often as it likes."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        partition = broker.replicas.get_partition(TopicPartition("flights", 0))
+        watchers = len(partition.watchers)
+        caller = broker.connect()
+        options: dict[str, Any] = {"max_wait_ms": 2**31 - 1, "session_epoch": session_epoch}
+        caller.send(fetch_request(12, "flights", asked(), **options), 12)
+        while not broker.replicas.fetch_purgatory.delayed:
+            await asyncio.sleep(0)
+        caller.connection.connection_lost(None)
+        assert broker.replicas.fetch_purgatory.delayed == 0
+        assert broker.replicas.fetch_purgatory.completed_count == 0
+        if session_epoch < 0:  # a session lasts for longer than the connection
+            assert len(partition.watchers) == watchers
+        assert await broker.produce("flights", b"one") == 0
+        await asyncio.sleep(0)
+        assert caller.received() == []
 
     scenario(run, tmp_path, body)
 
