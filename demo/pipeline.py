@@ -18,8 +18,8 @@ NAME: Final = "delays"
 GROUP: Final = f"barnabas-pipeline-{NAME}"
 COMMAND: Final = (sys.executable, "-P", str(FILE.with_name("lifeline.py")), "pipeline", "run")
 STOP_SECONDS_MAX: Final = 10.0
-QUIET_SECONDS_MAX: Final = 300.0
-"""Without a batch for so long it hangs. The first run ever fetches Spark's connector, which may take a while."""
+QUIET_SECONDS_MAX: Final = 180.0
+"""Without a word or a batch for so long it hangs."""
 _LOOK_EVERY_SECONDS: Final = 0.2
 _OUTPUT_TAIL_BYTES: Final = 8_192
 
@@ -95,17 +95,18 @@ class Pipeline:
         program = self._running()
         listening = asyncio.create_task(self._listen(program))
         loop = asyncio.get_running_loop()
-        heard, quiet_since = -1, loop.time()
+        heard, quiet_since = (0, ""), loop.time()
         try:
             while not listening.done():
                 await asyncio.wait([listening], timeout=_LOOK_EVERY_SECONDS)
+                said = self._last_line()
                 if not self.progress.batches:
-                    self.progress.doing = self._last_line() or "starting"
+                    self.progress.doing = said or "starting"
                 self._changed(self.progress)
-                if self.progress.batches != heard:
-                    heard, quiet_since = self.progress.batches, loop.time()
+                if heard != (self.progress.batches, said):
+                    heard, quiet_since = (self.progress.batches, said), loop.time()
                 elif loop.time() - quiet_since > QUIET_SECONDS_MAX:
-                    raise PipelineFailedError(f"nothing happened for {QUIET_SECONDS_MAX:.0f} s; {self._last_line()}")
+                    raise PipelineFailedError(f"nothing happened for {QUIET_SECONDS_MAX:.0f} s; it said last: {said}")
             listening.result()
         finally:
             listening.cancel()

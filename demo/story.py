@@ -147,14 +147,14 @@ class Story:
         before, began = run.progress.batches, time.monotonic()
         await cluster.kill_broker(victim)
         self.screen.step(f"Killed broker {victim} (kill -9 {process_id}), leader of {led} partitions of flights")
-        self.screen.detail(f"{before} batches were done; the pipeline goes on")
+        self.screen.detail(f"the pipeline had done {before} batches and goes on")
         with suppress(TimeoutError):
             async with asyncio.timeout(WITHOUT_BROKER_SECONDS_MAX):
                 await run.after_batch(before + BATCHES_WITHOUT_BROKER)
         without = run.progress.batches - before
         await cluster.start_broker(victim)
         took = time.monotonic() - began
-        self.screen.step(f"Started broker {victim} again after {took:.0f} s; {without} batches were done without it")
+        self.screen.step(f"Started broker {victim} again after {took:.0f} s; batches done without it: {without}")
         return before
 
     async def _check(self, cluster: Supervisor, source: Mapping[str, Any]) -> Any:

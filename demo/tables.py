@@ -26,10 +26,10 @@ def by_airline(delays: Any) -> Any:
 def table_of(delays: Any) -> Table:
     """The table that the run ends with."""
     title = "Carriers by mean delay at departure, in minutes (rain is also snow)"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("Carrier", no_wrap=True)
     for heading in ("Flights", "Cancelled", "Departure", "in rain", "Arrival"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for airline, row in by_airline(delays).iterrows():
         table.add_row(
             str(airline),

@@ -70,7 +70,7 @@ def test_output_that_is_not_understood_is_a_failure(
 def test_a_run_that_hangs_is_ended(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "QUIET_SECONDS_MAX", 0.1)
     program(monkeypatch, "print('waiting for a broker', file=sys.stderr, flush=True)", "sys.stdin.read()")
-    with pytest.raises(PipelineFailedError, match=r"nothing happened for 0 s; (waiting for a broker)?$"):
+    with pytest.raises(PipelineFailedError, match=r"nothing happened for 0 s; it said last: (waiting for a broker)?$"):
         run(outcome(tmp_path))
 
 
