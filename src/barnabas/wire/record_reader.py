@@ -216,30 +216,23 @@ def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> Rec
     """
     if type(data) is memoryview and len(data) <= record_count * _COPIED_BYTES_PER_RECORD_MAX:
         data = data.tobytes()
+    # What producers send has the offset deltas 0, 1, 2, ...; all else, whether or not it is wrong, takes longer.
+    no_timestamp_delta = NO_TIMESTAMP - base_timestamp_ms
     try:
-        scan = _scan_usual(data, record_count, base_timestamp_ms)
+        if record_count > RUN_MIN and type(data) is bytes:
+            part = _scan_with_runs(data, record_count, no_timestamp_delta)
+        else:
+            part = _scan_part(data, 0, 0, record_count, no_timestamp_delta)
     except (IndexError, InvalidRecordError):
-        scan = None
-    return _scan_any(data, record_count, base_timestamp_ms) if scan is None else scan
+        part = None
+    if part is None or part[0] != len(data):
+        return _scan_any(data, record_count, base_timestamp_ms)
+    _, max_delta, min_delta, offset_of_max, has_all_keys = part
+    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys)
 
 
 # Position, largest and smallest timestamp delta, the offset delta of the first with the largest, whether all have keys.
 _Part = tuple[int, int, int, int, bool]
-
-
-def _scan_usual(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan | None:
-    """`scan_records` for what producers send: the offset deltas are 0, 1, 2, ... Returns None, or raises IndexError or
-    InvalidRecordError, where the records are unusual, whether or not they are wrong.
-    """
-    no_timestamp_delta = NO_TIMESTAMP - base_timestamp_ms
-    if record_count > RUN_MIN and type(data) is bytes:
-        part = _scan_with_runs(data, record_count, no_timestamp_delta)
-    else:
-        part = _scan_part(data, 0, 0, record_count, no_timestamp_delta)
-    if part is None or part[0] != len(data):
-        return None
-    _, max_delta, min_delta, offset_of_max, has_all_keys = part
-    return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys)
 
 
 def _scan_with_runs(data: bytes, record_count: int, no_timestamp_delta: int) -> _Part | None:
