@@ -27,7 +27,11 @@ def read_file(files: Files, path: str, bytes_max: int | None = None) -> bytes:
 
 def write_all(files: Files, descriptor: int, data: Buffer, position: int) -> None:
     """Writes all of `data` at `position`, in as many writes as it takes."""
-    view = memoryview(data)
+    written = files.pwrite(descriptor, data, position)
+    if written == len(data):
+        return
+    view = memoryview(data)[written:]
+    position += written
     while view:
         written = files.pwrite(descriptor, view, position)
         view = view[written:]

@@ -37,11 +37,13 @@ class LeaderAppends(LocalLog):
         *,
         origin: AppendOrigin = _CLIENT,
         produce_version: int | None = None,
+        writes_at_once: bool = False,
     ) -> AppendResult:
         """Validates, gives offsets to, and appends what a producer has sent.
 
         `records` must be writable: offset, epoch and timestamps are stored in it. It may change again when this
-        returns. Raises AppendError, and then nothing has changed.
+        returns. With `writes_at_once` it does not wait for more to be written with it. Raises AppendError, and then
+        nothing has changed.
         """
         if self._refusal is not None:
             raise self._refused()
@@ -50,10 +52,16 @@ class LeaderAppends(LocalLog):
             batch = validate_records(records, self._rules, now_ms, origin, produce_version)
         except RecordsError as error:
             raise AppendError.of_records(error, self.log_start_offset) from error
-        return self.append_validated(batch, leader_epoch, now_ms, origin)
+        return self.append_validated(batch, leader_epoch, now_ms, origin, writes_at_once=writes_at_once)
 
     def append_validated(
-        self, batch: ValidatedBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = _CLIENT
+        self,
+        batch: ValidatedBatch,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = _CLIENT,
+        *,
+        writes_at_once: bool = False,
     ) -> AppendResult:
         """The second half of `append_as_leader`, for a batch that was validated off the loop."""
         if self._refusal is not None:
@@ -78,7 +86,7 @@ class LeaderAppends(LocalLog):
         last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
         try:
             segment = self._segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
-            segment.append(records, last_offset, max_timestamp_ms)
+            segment.append(records, last_offset, max_timestamp_ms, writes_at_once=writes_at_once)
         except OSError as error:
             raise self._failed_append(error) from error
         # From here on the batch is in the log: nothing below fails, unless the whole log directory does.

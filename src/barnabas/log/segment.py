@@ -305,15 +305,16 @@ class Segment:
             or (size_bytes > 0 and self._age_ms(max_timestamp_ms, now_ms) > config.segment_ms - self._jitter_ms)
         )
 
-    def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int) -> None:
-        """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns.
+    def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int, *, writes_at_once: bool = False) -> None:
+        """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns. With
+        `writes_at_once` it does not join others, however small it is.
 
         Raises OSError, and then nothing has changed; ValueError for an offset that is not behind the last, or that the
         indexes cannot hold.
         """
         if not self.next_offset <= last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
             raise self._wrong_offset(last_offset)
-        self._add(records)
+        self._add(records, writes_at_once=writes_at_once)
         self._note(self.size_bytes, len(records), last_offset, max_timestamp_ms)
 
     def append_batches(self, records: Buffer, places: Sequence[BatchPlace]) -> None:
@@ -335,9 +336,9 @@ class Segment:
             f"offset {last_offset} cannot be appended to {self.path}, which goes on at {self.next_offset}"
         )
 
-    def _add(self, records: Buffer) -> None:
+    def _add(self, records: Buffer, *, writes_at_once: bool = False) -> None:
         append_bytes = len(records)
-        if append_bytes < SMALL_APPEND_BYTES:
+        if append_bytes < SMALL_APPEND_BYTES and not writes_at_once:
             if len(self._pending) >= PENDING_BYTES_MAX:
                 self.write_pending()
             self._pending += records

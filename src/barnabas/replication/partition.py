@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 INITIAL_LEADER_EPOCH: Final = -1
 ACKS_ALL: Final = -1
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
 class Partition:
@@ -298,15 +299,20 @@ class Partition:
         *,
         required_acks: int,
         produce_version: int | None,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
+        origin: AppendOrigin = _CLIENT,
+        writes_at_once: bool = False,
     ) -> AppendResult:
         """Appends records of a client, or of a coordinator of this broker, in the present leader epoch.
+
+        `writes_at_once` is for records that no others will join in this tick, however few they are.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS if all in sync must have the records
         (`required_acks` -1) and too few are, by the confirmed ISR; and what the log raises.
         """
         log = self._log_to_append_to(required_acks)
-        result = log.append_as_leader(records, self.leader_epoch, origin=origin, produce_version=produce_version)
+        result = log.append_as_leader(
+            records, self.leader_epoch, origin=origin, produce_version=produce_version, writes_at_once=writes_at_once
+        )
         self.in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
         return result

@@ -174,6 +174,21 @@ def test_a_failed_write_leaves_whole_batches_and_can_be_repeated(directory: Path
     segment.close()
 
 
+def test_an_append_that_is_written_at_once_takes_those_along_that_wait(directory: Path) -> None:
+    segment = make(directory)
+    segment.create()
+    first, second = batch(BASE, [1]), batch(BASE + 1, [2])
+    add(segment, first)
+    assert segment.pending_bytes == len(first.data)
+    data = bytearray(second.data)
+    segment.append(data, second.last_offset, second.max_timestamp_ms, writes_at_once=True)
+    data[:] = bytes(len(data))
+    assert segment.pending_bytes == 0
+    assert Path(segment.path).read_bytes() == first.data + second.data
+    check_reads(segment, [first, second])
+    segment.close()
+
+
 def test_small_appends_wait_for_one_write(directory: Path) -> None:
     segment = make(directory)
     segment.create()
