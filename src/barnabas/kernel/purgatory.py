@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping
 
     from barnabas.kernel.timers import Timer, Timers
 
@@ -91,6 +91,11 @@ class Purgatory(Generic[Operation]):
     def watched(self) -> int:
         """Entries of all watch lists; an operation has one under each of its keys (Kafka's PurgatorySize)."""
         return self._watched
+
+    @property
+    def watched_keys(self) -> Mapping[Hashable, object]:
+        """The keys under which operations are parked, as a view that stays true."""
+        return self._watchers
 
     @property
     def delayed(self) -> int:

@@ -24,17 +24,25 @@ class WakeUps:
     after it.
     """
 
-    __slots__ = ("_changed", "_logger", "_purgatories", "_tick")
+    __slots__ = ("_changed", "_logger", "_parked", "_purgatories", "_tick")
 
     def __init__(self, tick: Tick, purgatories: tuple[Purgatory[Any], ...], logger: logging.Logger) -> None:
         """The purgatories are keyed by topic partition, and checked in their order."""
         self._tick = tick
         self._purgatories = purgatories
         self._logger = logger
+        self._parked = tuple(purgatory.watched_keys for purgatory in purgatories)
         self._changed: dict[Partition, None] = {}
 
     def add(self, partition: Partition) -> None:
-        """Something moved in the partition."""
+        """Something moved in the partition. Whoever begins to wait later in this tick looks for himself first."""
+        if not partition.watchers:
+            key = partition.topic_partition
+            for parked in self._parked:
+                if parked and key in parked:
+                    break
+            else:
+                return
         if not self._changed:
             self._tick.before_send(self.run)
         self._changed[partition] = None
