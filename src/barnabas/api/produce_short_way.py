@@ -36,6 +36,7 @@ _COLLECTION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of all records that are collected."""
 _COLLECTED_MAX: Final = 1024
 """Requests; so many are appended in about 10 ms."""
+_FAILED: Final = "handling a produce request failed"
 
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
 """Connection, correlation id, records."""
@@ -107,7 +108,7 @@ class AppendTarget:
 
     def when_written(self, log: PartitionLog, connection: ServerConnection) -> None:
         """There is no response; but the connection ends if the write fails."""
-        self._count()
+        self.count_answers(1)
         if self._write_queue.needs_wait(log):
             self._acknowledgements.when_written(self.partition, log, _Silence(connection))
 
@@ -125,14 +126,25 @@ class AppendTarget:
         self.metrics.produce_requests.count += 1
         return _Parked(slot, self.form, response, self.request_metrics, self._now)
 
-    def _count(self, requests: int = 1) -> None:
+    def is_written(self, log: PartitionLog | None) -> bool:
+        """Whether all that was appended may be acknowledged now."""
+        return log is not None and not (log.must_sync or self._write_queue.needs_wait(log))
+
+    def count_records(self, records: int, size_bytes: int, converted: int) -> None:
+        """Counts what was appended."""
+        self.messages_in.count += records
+        self.bytes_in.count += size_bytes
+        self.metrics.produce_conversions.count += converted
+
+    def count_answers(self, requests: int) -> None:
+        """Counts requests that are answered, without error, in the turn of the loop that brought them."""
         self._requests.count += requests
         self.request_metrics.answered_at_once += requests
         self.metrics.produce_requests.count += requests
 
     def _written(self, error: KafkaError | None) -> None:
         given, self._given = self._given, []
-        self._count(len(given))
+        self.count_answers(len(given))
         if error is not None:
             for response in given:
                 self.form.set_error(response, error.code)
@@ -187,10 +199,48 @@ class ProduceWay:
         return self._target.partition
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        request = self._request(connection, buffer, start, end)
+        if request is None:
+            return False
+        connection.collected += 1
+        records = request[2]
+        size_bytes = len(records)
+        collected = self._collected
+        if size_bytes > _COLLECTED_BYTES_MAX:
+            collected.append(request)
+            self.finish()
+            return True
+        collection = self._collection
+        if not collected:
+            collection.add(self)
+        collected.append((connection, request[1], bytearray(records)))
+        collection.size_bytes += size_bytes
+        if collection.size_bytes > _COLLECTION_BYTES_MAX:
+            collection.finish()
+        elif len(collected) >= _COLLECTED_MAX:
+            self.finish()
+        return True
+
+    def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        request = self._request(connection, buffer, start, end)
+        if request is None:
+            return False
+        connection.collected += 1
+        try:
+            self._handle_alone(request)
+        except Exception:
+            connection.fail(_FAILED)
+            raise
+        return True
+
+    def _request(
+        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+    ) -> _Request | None:
+        """The request in the frame, with a view of its records; None if it is of another form."""
         key_and_version, correlation_id = _header_at(buffer, start)
         size_at = start + self._size_at
         if key_and_version != self._key_and_version or buffer[start + _HEADER_BYTES : size_at] != self._prefix:
-            return False
+            return None
         if self._is_flexible:
             records_start = find_compact_records(buffer, size_at, end)
             end -= 3
@@ -198,23 +248,8 @@ class ProduceWay:
             records_start = find_records(buffer, size_at, end)
         partition = self._target.partition
         if records_start is None or partition.log is None or not partition.is_leader:
-            return False
-        connection.collected += 1
-        collected = self._collected
-        if end - records_start > _COLLECTED_BYTES_MAX:
-            collected.append((connection, correlation_id, memoryview(buffer)[records_start:end]))
-            self.finish()
-            return True
-        collection = self._collection
-        if not collected:
-            collection.add(self)
-        collected.append((connection, correlation_id, bytearray(buffer[records_start:end])))
-        collection.size_bytes += end - records_start
-        if collection.size_bytes > _COLLECTION_BYTES_MAX:
-            collection.finish()
-        elif len(collected) >= _COLLECTED_MAX:
-            self.finish()
-        return True
+            return None
+        return connection, correlation_id, memoryview(buffer)[records_start:end]
 
     def finish(self) -> None:
         requests, self._collected = self._collected, []
@@ -225,8 +260,29 @@ class ProduceWay:
         except Exception:
             # Nobody can tell who was answered, and who was not would wait for ever: all of them ask again.
             for connection, _, _ in requests:
-                connection.fail("handling a produce request failed")
+                connection.fail(_FAILED)
             raise
+
+    def _handle_alone(self, request: _Request) -> None:
+        """`_handle` for one request, which shares neither the write nor the send of this tick with others."""
+        connection, correlation_id, records = request
+        target, acks = self._target, self._acks
+        log = target.partition.log
+        try:
+            outcome = target.partition.append(
+                records, required_acks=acks, produce_version=self._api_version, writes_at_once=True
+            )
+        except Exception as error:  # noqa: BLE001 - it is told
+            self._refuse(request, error)
+            return
+        first_offset, _, _, log_append_time_ms, log_start_offset, record_count, size_bytes, _, converted, _ = outcome
+        target.count_records(record_count, size_bytes, converted)
+        if acks == 1 and target.is_written(log):
+            response = target.form.frame(correlation_id, first_offset, log_append_time_ms, log_start_offset)
+            target.count_answers(1)
+            connection.answer_at_once(response)
+        else:
+            self._answer(log, [(request, outcome)])
 
     def _handle(self, requests: Sequence[_Request]) -> None:
         target = self._target
@@ -250,9 +306,7 @@ class ProduceWay:
             bytes_in += outcome[6]
             converted += outcome[8]
             appended.append((request, outcome))
-        target.messages_in.count += records_in
-        target.bytes_in.count += bytes_in
-        target.metrics.produce_conversions.count += converted
+        target.count_records(records_in, bytes_in, converted)
         self._answer(log, appended)
 
     def _answer(self, log: PartitionLog | None, appended: Sequence[_Appended]) -> None:

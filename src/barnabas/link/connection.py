@@ -216,15 +216,26 @@ class Connection(asyncio.BufferedProtocol):
         return self._receiver.target()
 
     def buffer_updated(self, count: int) -> None:
-        if self.phase is not _OPEN:
-            return
+        if self.phase is _OPEN:
+            self._receive(count, comes_alone=not self.is_control and self._tick.comes_alone(self))
+
+    def _receive(self, count: int, *, comes_alone: bool) -> None:
+        """So many bytes have come, when nobody else is busy or among those of others."""
         self.active_step = self._idle.step
         receiver = self._receiver
         if receiver.received(count):
             if self.is_control:
                 self.deliver()
                 return
-            if not self._turn_is_due:
+            if comes_alone:
+                self._tick.begin()
+                try:
+                    self.deliver()
+                finally:
+                    self._tick.finish()
+                if not receiver.is_full:
+                    return
+            elif not self._turn_is_due:
                 self._turn_is_due = True
                 self._tick.wait_turn(self)
             # One poll may bring the bytes of very many connections before the first of them has its turn.

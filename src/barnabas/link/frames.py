@@ -119,6 +119,20 @@ class FrameReceiver:
                 pool.poison(view[rest:count])
         return taken, rest
 
+    def offer_only(self, count: int, take: OfferFrame[Owner], owner: Owner) -> bool:
+        """As `offer`, where the `count` bytes are one small frame and no others are waiting; False where they are not,
+        or it is not taken, and then all of them are left.
+        """
+        if self._view is not None or self._carry or not SIZE_BYTES < count <= COPIED_BYTES_MAX:
+            return False
+        pool = self._pool
+        buffer = pool.spare
+        if _size_at(buffer)[0] != count - SIZE_BYTES or not take(owner, buffer, SIZE_BYTES, count):
+            return False
+        if pool.poisons:
+            pool.poison(pool.spare_view[:count])
+        return True
+
     def deliver(self, take: TakeFrame) -> None:
         """Gives each complete frame to `take`, until it returns False.
 

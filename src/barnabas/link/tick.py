@@ -3,6 +3,8 @@
 What arrives in one poll of the loop is handled in one tick: frames of control connections at once, as they arrive;
 frames of all others when the poll is over. Then come the callers of `before_send` (appends that were joined, and the
 acknowledgements that follow them), and then everything that is to be sent leaves, in one write per connection.
+
+A connection that comes alone does not wait for the end of the poll: its tick is run while its bytes are received.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Turn(Protocol):
 class Tick:
     """The ticks of one loop; each connection of the loop has the same."""
 
-    __slots__ = ("_before_send", "_loop", "_ready", "_run_method", "_scheduled", "_waiting", "held")
+    __slots__ = ("_before_send", "_latest", "_loop", "_ready", "_run_method", "_scheduled", "_waiting", "held")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,9 +43,32 @@ class Tick:
         self._ready: list[Turn] = []
         self._before_send: list[Callable[[], object]] = []
         self._scheduled = False
+        self._latest: Turn | None = None
         self._run_method = self._run
         self.held = False
         """True while frames of data connections wait, because the broker has enough to do."""
+
+    def comes_alone(self, connection: Turn) -> bool:
+        """Whether `connection`, of which bytes have come, is the only one that is busy: those before were its own too,
+        and this tick has nothing to do yet. To be asked once for all bytes that come of data connections.
+
+        Then nothing is gained by waiting for the end of the poll; between `begin` and `finish` its frames are handled
+        at once.
+        """
+        is_alone = connection is self._latest and not self._scheduled and not self.held
+        self._latest = connection
+        return is_alone
+
+    def begin(self) -> None:
+        """Begins a tick here and now, for a connection that comes alone."""
+        self._scheduled = True
+
+    def finish(self) -> None:
+        """Ends what `begin` began: does whatever was asked for meanwhile, and sends."""
+        if self._before_send or self._ready or self._waiting:
+            self._run()
+        else:
+            self._scheduled = False
 
     def wait_turn(self, connection: Turn) -> None:
         """`connection.deliver` is called later in this tick, once for each call of this."""

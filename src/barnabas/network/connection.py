@@ -175,6 +175,17 @@ class ServerConnection(Connection):
         if self._draining:
             self._close_if_drained()
 
+    def answer_at_once(self, response: Buffer) -> None:
+        """As `answer_collected`, for a request that comes alone: with nothing else to be sent it leaves now."""
+        self.collected -= 1
+        transport = self._transport
+        if self._slots or self._output is not None or self.phase is not _OPEN or transport is None:
+            self._respond([response])
+        else:
+            transport.write(response)
+        if self._draining:
+            self._close_if_drained()
+
     # The slots' calls.
 
     def slot_done(self, slot: Slot, response: list[Buffer] | None) -> None:
@@ -221,19 +232,35 @@ class ServerConnection(Connection):
 
     def buffer_updated(self, count: int) -> None:
         short_way = self.short_way
-        if (
-            short_way is not None
-            and not self._pauses
-            and self.phase is _OPEN
-            and not (self._turn_is_due or self.is_control or self._tick.held)
-        ):
+        if short_way is None or self.is_control:
+            super().buffer_updated(count)
+            return
+        if self.phase is not _OPEN:
+            return
+        tick = self._tick
+        comes_alone = tick.comes_alone(self)
+        if not (self._pauses or self._turn_is_due or tick.held):
+            if comes_alone:
+                tick.begin()
+                try:
+                    is_taken = self._receiver.offer_only(count, short_way.take_alone, self)
+                finally:
+                    tick.finish()
+                if is_taken:
+                    self._owner.requests_received += 1
+                    self.active_step = self._idle.step
+                    return
             # Requests that are only collected need not wait for their turn: what they bring about does.
             taken, count = self._receiver.offer(count, short_way.take, self)
             self._owner.requests_received += taken
             if not count:
                 self.active_step = self._idle.step
                 return
-        super().buffer_updated(count)
+            comes_alone = comes_alone and not taken
+        self._receive(count, comes_alone=comes_alone)
+
+    def _receive(self, count: int, *, comes_alone: bool) -> None:
+        super()._receive(count, comes_alone=comes_alone)
         if self._tick.held and not self.is_control:
             self._look_for_control()
 

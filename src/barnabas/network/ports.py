@@ -24,6 +24,10 @@ class ShortWay(Protocol):
         """
         ...
 
+    def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        """As `take`, for a request that comes alone: it is handled at once, there being nothing to collect it with."""
+        ...
+
     def finish(self) -> None:
         """Handles what was collected.
 

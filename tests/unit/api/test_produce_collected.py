@@ -107,6 +107,53 @@ def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Pa
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_request_that_comes_alone_is_answered_like_one_among_others(run: Run, tmp_path: Path, seed: int) -> None:
+    """The same requests for topics of their own: each alone, and each collected behind one of another connection."""
+    chance = random.Random(seed)
+
+    async def body(broker: DataBroker) -> None:
+        for way in ("alone", "among"):
+            broker.lead(f"{way}-plain")
+            broker.lead(f"{way}-synced", config=LogConfig(flush_messages=3))
+            broker.lead(f"{way}-strict", replicas=(1, 2), config=LogConfig(min_insync_replicas=2))
+        alone, among, beside = broker.connect(), broker.connect(), broker.connect()
+        broker.lead("beside")
+        await beside.call(produce_request("beside", batch(b"first")), 9)
+        for number in range(80):
+            topic = chance.choice(("plain", "plain", "synced", "strict"))
+            records = bytearray(batch(b"%d" % number * chance.choice((1, 1, 1, 900))))
+            if chance.random() < 0.1:
+                records[-1] ^= 1
+            acks, version = chance.choice((1, 1, -1)), chance.choice((3, 7, 9, 11))
+            first = await alone.call(produce_request(f"alone-{topic}", bytes(records), acks=acks), version)
+            beside.send(produce_request("beside", batch(b"x")), 9)
+            second = await among.call(produce_request(f"among-{topic}", bytes(records), acks=acks), version)
+            await beside.responses(1)
+            assert produced(first) == produced(second)
+        for topic in ("plain", "synced", "strict"):
+            assert values_of(broker, f"alone-{topic}") == values_of(broker, f"among-{topic}")
+            counts = [broker.topic_metrics.of(f"{way}-{topic}") for way in ("alone", "among")]
+            assert len({each.produce_requests.count for each in counts}) == 1
+            assert len({each.bytes_in.count for each in counts}) == 1
+            assert len({each.messages_in.count for each in counts}) == 1
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_request_that_comes_alone_is_written_and_answered_before_the_tick_is_over(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller = broker.connect()
+        await caller.call(produce_request("flights", batch(b"first")), 9)
+        caller.send(produce_request("flights", batch(b"second")), 9)
+        assert partition.log is not None
+        assert partition.log.segments.active.pending_bytes == 0
+        assert [produced(response).base_offset for response in caller.received()] == [1]
+
+    scenario(run, tmp_path, body)
+
+
 def test_one_write_for_all_of_a_tick(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         partition = broker.lead("flights")
@@ -165,16 +212,18 @@ def test_half_a_frame_waits_for_its_rest(run: Run, tmp_path: Path) -> None:
 def test_a_control_request_does_not_wait_for_what_was_collected(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         partition = broker.lead("flights")
-        caller, control = broker.connect(), broker.calls.connect(CONTROL)
+        caller, other, control = broker.connect(), broker.connect(), broker.calls.connect(CONTROL)
         await caller.call(produce_request("flights", batch(b"first")), 9)
+        other.send(produce_request("flights", batch(b"beside")), 9)
+        await other.responses(1)
         asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
         request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="flights", partitions=[asked])])
         caller.send(produce_request("flights", batch(b"second")), 9)
         control.send(request, 7)
-        assert (partition.log_end_offset, caller.connection.collected) == (1, 1)
+        assert (partition.log_end_offset, caller.connection.collected) == (2, 1)
         (listed,) = await control.responses(1)
-        assert listed.topics[0].partitions[0].offset == 1
-        assert produced((await caller.responses(1))[0]).base_offset == 1
+        assert listed.topics[0].partitions[0].offset == 2
+        assert produced((await caller.responses(1))[0]).base_offset == 2
 
     scenario(run, tmp_path, body)
 
@@ -198,12 +247,12 @@ def test_a_connection_that_drains_still_answers_what_it_has_collected(run: Run, 
 def test_the_leader_that_is_deposed_meanwhile_appends_nothing(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         partition = broker.lead("flights", isr=(1, 2), replicas=(1, 2))
-        caller = broker.connect()
+        caller, other = broker.connect(), broker.connect()
         await caller.call(produce_request("flights", batch(b"first")), 11)
-        for _ in range(3):
-            caller.send(produce_request("flights", batch(b"x")), 11)
+        for sender in (other, caller, caller):
+            sender.send(produce_request("flights", batch(b"x")), 11)
         broker.lead("flights", leader=2, leader_epoch=1, isr=(1, 2), replicas=(1, 2))
-        for response in await caller.responses(3):
+        for response in [*await caller.responses(2), *await other.responses(1)]:
             assert produced(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert produced(response).current_leader == ProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
             assert response.node_endpoints[0].host == "host-2"

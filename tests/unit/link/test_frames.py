@@ -221,3 +221,36 @@ def test_offers_nothing_that_is_large_or_of_a_wrong_size() -> None:
             raise AssertionError("it was offered")
 
         assert feeder.receiver.offer(len(stream), take, None) == (0, len(stream))
+        assert not feeder.receiver.offer_only(len(stream), take, None)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_frame_that_is_all_there_is_can_be_taken_where_it_is(is_taken: bool) -> None:
+    feeder = Feeder()
+    stream = framed(b"alone")
+    seen: list[bytes] = []
+
+    def take(_owner: None, buffer: bytearray, start: int, end: int) -> bool:
+        seen.append(bytes(buffer[start:end]))
+        return is_taken
+
+    for _ in range(2):
+        feeder.receiver.target()[: len(stream)] = stream
+        assert feeder.receiver.offer_only(len(stream), take, None) is is_taken
+    assert seen == [b"alone"] * 2
+    assert feeder.receiver.pending_bytes == 0
+
+
+@pytest.mark.parametrize("before", [b"", b"\0"], ids=["cut off", "behind the beginning of another"])
+def test_no_part_of_a_frame_is_taken_for_all_there_is(before: bytes) -> None:
+    feeder = Feeder()
+    if before:
+        feeder.receiver.target()[: len(before)] = before
+        assert not feeder.receiver.received(len(before))
+    stream = framed(b"x" * 200) if before else framed(b"x" * 200)[:-1]
+    feeder.receiver.target()[: len(stream)] = stream
+
+    def take(_owner: None, _buffer: bytearray, _start: int, _end: int) -> bool:
+        raise AssertionError("it was offered")
+
+    assert not feeder.receiver.offer_only(len(stream), take, None)

@@ -125,3 +125,42 @@ def test_a_call_that_fails_keeps_nothing_from_being_sent(run: Run) -> None:
         assert isinstance(reported[0]["exception"], ZeroDivisionError)
 
     run(scenario())
+
+
+def test_a_connection_comes_alone_while_no_other_is_busy(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+        one, other = Recorded("one", events), Recorded("other", events)
+        assert [tick.comes_alone(each) for each in (one, one, other, one, one)] == [False, True, False, False, True]
+        tick.wait_turn(other)
+        assert not tick.comes_alone(one)
+        await next_turn()
+        assert tick.comes_alone(one)
+        tick.hold()
+        assert not tick.comes_alone(one)
+
+    run(scenario())
+
+
+def test_the_tick_of_a_connection_that_comes_alone_ends_at_once(run: Run) -> None:
+    async def scenario() -> None:
+        events: list[str] = []
+        tick = Tick(asyncio.get_running_loop())
+        one = Recorded("one", events)
+        tick.begin()
+        assert not tick.comes_alone(one)
+        tick.will_send(one)
+        tick.before_send(lambda: events.append("before"))
+        assert not events
+        tick.finish()
+        assert events == ["before", "flush one"]
+        await next_turn()
+        tick.begin()
+        tick.finish()
+        assert tick.comes_alone(one)
+        tick.will_send(one)  # the next tick is scheduled as ever
+        await next_turn()
+        assert events == ["before", "flush one", "flush one"]
+
+    run(scenario())
