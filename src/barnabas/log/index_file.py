@@ -88,6 +88,20 @@ class IndexFile:
     def last_not_above(self, key: int, column: int) -> int:
         """The number of the last entry whose field in `column` is at most `key`; -1 where none is."""
         low, high = 0, self.count
+        written = self._written_count
+        if written < high:
+            # The last ones are in memory, and are those that most readers look for.
+            unwritten, size, unpack_from = self._unwritten, self.ENTRY.size, self.ENTRY.unpack_from
+            if unpack_from(unwritten)[column] > key:
+                high = written
+            else:
+                low = written + 1
+                while low < high:
+                    middle = (low + high) // 2
+                    if unpack_from(unwritten, (middle - written) * size)[column] <= key:
+                        low = middle + 1
+                    else:
+                        high = middle
         while low < high:
             middle = (low + high) // 2
             if self.fields(middle)[column] <= key:

@@ -37,8 +37,10 @@ class ReadBuffers:
             return memoryview(bytearray(length_bytes))
         capacity = 1 << (length_bytes - 1).bit_length()
         buffers = self._by_capacity.setdefault(capacity, [])
-        for buffer in buffers:
+        for number, buffer in enumerate(buffers):
             if _is_unused(buffer):
+                # Behind those that are in use now: they become free in about the order of their use.
+                buffers.append(buffers.pop(number))
                 return memoryview(buffer)[:length_bytes]
         if len(buffers) >= _KEPT_OF_A_SIZE_MAX or self._kept_bytes + capacity > _POOL_BYTES_MAX:
             return memoryview(bytearray(length_bytes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.log.leader_epochs import EpochEnd
@@ -37,8 +36,7 @@ _EXPECTED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParameters:
+class FetchParameters(NamedTuple):
     """What holds for all partitions of a request."""
 
     follower_id: int

@@ -8,8 +8,7 @@ fitted. A follower of 2,000 quiet partitions costs its leader nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
@@ -240,8 +239,7 @@ class FetchSession:
                 partition.follower_left(self.follower_id, self.clock)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(NamedTuple):
     """What a Fetch request says of sessions, and what it names. `follower_id` is -1 for a client."""
 
     session_id: int
