@@ -190,6 +190,14 @@ def test_committed_offsets_of_apache_kafka_are_decoded(
     assert {"topic": TOPIC, "partitions": [0]} in [each["assigned_partitions"][0] for each in assigned]
 
 
+def test_transactions_of_apache_kafka_are_decoded(kafka_broker: ApacheKafkaBroker, partition_directory: Path) -> None:
+    directories = sorted(kafka_broker.log_directory.glob("__transaction_state-*"))
+    decoded = [each["decoded"] for each in dump("--records", *directories) if "decoded" in each]
+    ours = [each["value"] for each in decoded if each["key"] == {"transactional_id": "dumped"}]
+    assert all(each["producer_id"] >= 0 for each in ours)
+    assert [{"topic": TOPIC, "partition_ids": [0]}] in [each["transaction_partitions"] for each in ours]
+
+
 def test_the_whole_log_directory_of_a_running_broker(
     kafka_broker: ApacheKafkaBroker, partition_directory: Path
 ) -> None:
