@@ -1,0 +1,277 @@
+"""The turns of a run: batches told once, failures that pass, ends in order. Spark is played by the test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines import runner
+from barnabas.pipelines.definition import Pipeline, PipelineError, TopicSink
+from barnabas.pipelines.plan import OutputMode
+from barnabas.pipelines.progress import Progress, RunSummary
+from barnabas.pipelines.runner import PipelineRun, RunOptions
+from barnabas.pipelines.sinks import RunStopped
+from barnabas.pipelines.state_directory import StateDirectory
+from tests.unit.pipelines.made_pipelines import made_pipeline
+
+Script = Callable[["FakeSpark", "FakeQuery"], None]
+
+
+class FakeQuery:
+    """A started query, or one about to be: what a session's `writeStream` builds."""
+
+    def __init__(self, spark: FakeSpark, view: str) -> None:
+        self._spark = spark
+        self.view = view
+        self.runId = f"{view}-{len(spark.started)}"
+        self.isActive = False
+        self.status = {"isTriggerActive": False}
+        self.settings: dict[str, Any] = {}
+        self.write: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "writeStream":
+            return self
+
+        def set_it(*arguments: Any, **named: Any) -> FakeQuery:
+            self.settings[name] = arguments or named
+            return self
+
+        return set_it
+
+    def foreachBatch(self, write: Any) -> FakeQuery:  # noqa: N802  # Spark's name
+        self.write = write
+        return self
+
+    def start(self) -> FakeQuery:
+        self.isActive = True
+        self._spark.started.append(self)
+        script = self._spark.scripts.popleft() if self._spark.scripts else lambda _spark, _query: None
+        script(self._spark, self)
+        return self
+
+    def stop(self) -> None:
+        if self.isActive:
+            self.end()
+
+    def end(self, error: str | None = None) -> None:
+        self.isActive = False
+        self._spark.listener.onQueryTerminated(SimpleNamespace(runId=self.runId, exception=error))
+
+    def finish_batch(self, batch_id: int, offset: int = 0, **changes: Any) -> None:
+        content = {
+            "batchId": batch_id,
+            "timestamp": "2026-01-02T03:04:05.600Z",
+            "numInputRows": 10,
+            "durationMs": {"addBatch": 5, "triggerExecution": 10},
+            "sources": [{"endOffset": {"flights": {"0": offset}}, "latestOffset": {"flights": {"0": 100}}}],
+            "observedMetrics": {"barnabas_rows_out": {"rows": 3}},
+            **changes,
+        }
+        progress = SimpleNamespace(name=self.view, json=json.dumps(content))
+        self._spark.listener.onQueryProgress(SimpleNamespace(progress=progress))
+
+
+class FakeSpark:
+    """A session whose queries do, at each start, what the next script says."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts = deque(scripts)
+        self.started: list[FakeQuery] = []
+        self.listener: Any = None
+        self.streams = SimpleNamespace(addListener=lambda listener: setattr(self, "listener", listener))
+
+    def table(self, view: str) -> FakeQuery:
+        return FakeQuery(self, view)
+
+
+class Told:
+    """A progress sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.batches: list[Progress] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+    def batch(self, progress: Progress) -> None:
+        self.batches.append(progress)
+
+    def ended(self, summary: RunSummary) -> None:
+        raise AssertionError("the runner says that, not the run")
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was given to the group, in order."""
+    given: list[Any] = []
+
+    @contextlib.contextmanager
+    def fake(*_: object) -> Iterator[Any]:
+        yield SimpleNamespace(finished=given.append)
+
+    monkeypatch.setattr(runner, "committing", fake)
+    return given
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "counted", lambda frame: frame)
+    monkeypatch.setattr(runner, "create_views", lambda *_: None)
+    monkeypatch.setattr(
+        runner, "check_with_spark", lambda pipeline, _: {each.from_view: OutputMode.UPDATE for each in pipeline.queries}
+    )
+    monkeypatch.setattr(runner, "_RESTART_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_POLL_SECONDS", 0.01)
+
+
+def run(
+    pipeline: Pipeline, spark: FakeSpark, told: Told, *, once: bool = True, stop: threading.Event | None = None
+) -> RunSummary:
+    state = StateDirectory(pipeline.state_directory)
+    state.directory.mkdir(exist_ok=True)
+    made = PipelineRun(pipeline, RunOptions("host:1", once), told, stop or threading.Event(), state, spark)
+    made.prepare()
+    made.work(0.0)
+    return made.summary(0.0)
+
+
+def test_each_batch_is_told_once_and_committed(tmp_path: Path, committed: list[Any]) -> None:
+    def script(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.finish_batch(0, 10)
+        query.finish_batch(1, 0, durationMs={"triggerExecution": 1})
+        query.finish_batch(1, 20)
+        query.end()
+
+    told, pipeline = Told(), made_pipeline(tmp_path)
+    summary = run(pipeline, FakeSpark(script), told)
+    assert [batch.batch_id for batch in told.batches] == [0, 1]
+    assert committed == [{"flights": {0: 10}}, {"flights": {0: 20}}]
+    assert (summary.batches, summary.rows_in, summary.rows_out, summary.lag) == (2, 20, 6, {"flights": 80})
+    assert not summary.was_stopped
+    assert StateDirectory(pipeline.state_directory).last_progress()["by_day"]["batch_id"] == 1
+
+
+def test_sums_go_on_from_the_run_before(tmp_path: Path, committed: list[Any]) -> None:
+    def script(batch_id: int) -> Script:
+        def play(_spark: FakeSpark, query: FakeQuery) -> None:
+            query.finish_batch(batch_id, 10)
+            query.end()
+
+        return play
+
+    told, pipeline = Told(), made_pipeline(tmp_path)
+    run(pipeline, FakeSpark(script(0)), told)
+    run(pipeline, FakeSpark(script(1)), told)
+    assert [batch.totals.rows_in for batch in told.batches] == [10, 20]
+
+
+def test_a_topic_is_committed_as_far_as_all_its_readers_are(tmp_path: Path, committed: list[Any]) -> None:
+    sinks = tuple(TopicSink(view, view, 1, 1) for view in ("by_day", "timed"))
+
+    def first(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 50)
+        query.end()
+
+    def second(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 30)
+        query.end()
+
+    run(made_pipeline(tmp_path, sinks=sinks), FakeSpark(first, second), Told())
+    assert committed == [{"flights": {0: 30}}]
+
+
+def test_a_failure_that_passes_is_started_again(tmp_path: Path, committed: list[Any]) -> None:
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.end("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment")
+
+    def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(1, 20)
+        query.end()
+
+    told, spark = Told(), FakeSpark(fail, go_on)
+    summary = run(made_pipeline(tmp_path), spark, told)
+    assert [batch.batch_id for batch in told.batches] == [0, 1]
+    first, second = spark.started
+    assert first.settings["option"] == second.settings["option"]
+    assert len(summary.warnings) == 1
+    assert "goes on from its checkpoint" in summary.warnings[0]
+
+
+def test_a_failure_that_does_not_pass_ends_the_run(tmp_path: Path, committed: list[Any]) -> None:
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.end("Caused by: org.apache.kafka.common.errors.TimeoutException: no")
+
+    spark = FakeSpark(*[fail] * 20)
+    with pytest.raises(PipelineError, match="did not answer by_day in time"):
+        run(made_pipeline(tmp_path), spark, Told())
+    assert 2 <= len(spark.started) <= 10
+
+
+def test_a_failure_of_the_pipelines_own_ends_it_at_once_and_every_query(tmp_path: Path, committed: list[Any]) -> None:
+    sinks = tuple(TopicSink(view, view, 1, 1) for view in ("by_day", "timed"))
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.end("org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
+
+    spark = FakeSpark(fail)
+    with pytest.raises(PipelineError, match="Division by zero"):
+        run(made_pipeline(tmp_path, sinks=sinks), spark, Told())
+    assert len(spark.started) == 2
+    assert not any(query.isActive for query in spark.started)
+
+
+def test_stop_ends_an_idle_query_at_once(tmp_path: Path, committed: list[Any]) -> None:
+    stop = threading.Event()
+
+    def idle(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        stop.set()
+
+    told, spark = Told(), FakeSpark(idle)
+    summary = run(made_pipeline(tmp_path), spark, told, once=False, stop=stop)
+    assert summary.was_stopped
+    assert summary.batches == 1
+    assert not spark.started[0].isActive
+
+
+def test_stop_lets_a_batch_end_and_no_other_begin(tmp_path: Path, committed: list[Any]) -> None:
+    stop = threading.Event()
+
+    def busy(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.status = {"isTriggerActive": True}
+        stop.set()
+        query.finish_batch(0, 10)
+        with pytest.raises(RunStopped):
+            query.write(None, 1)
+        query.end("[FOREACH_BATCH_USER_FUNCTION_ERROR] RunStopped")
+
+    told = Told()
+    summary = run(made_pipeline(tmp_path), FakeSpark(busy), told, once=False, stop=stop)
+    assert summary.was_stopped
+    assert [batch.batch_id for batch in told.batches] == [0]
+    assert summary.warnings == ()
+
+
+def test_a_query_that_ended_without_a_word_is_found_out(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_LOOK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_LAST_EVENTS_SECONDS_MAX", 0.05)
+
+    def vanish(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.isActive = False
+        query.__dict__["exception"] = lambda: None
+
+    assert run(made_pipeline(tmp_path), FakeSpark(vanish), Told()).batches == 0
