@@ -38,8 +38,6 @@ def check_with_spark(pipeline: Pipeline, session: SparkSession) -> Mapping[str, 
     """
     create_views(pipeline, session, lambda source: empty_frame(session, source))
     try:
-        for step in pipeline.steps:
-            _check_watermark(pipeline, session, step)
         for query in pipeline.queries:
             for sink in query.sinks:
                 _check_sink(pipeline, session, sink)
@@ -96,13 +94,6 @@ def _line_of(error: PySparkException, step: Step) -> int:
             return step.line_at(context.startIndex())
     found = re.search(r"\bline (\d+),? pos (\d+)", str(error))
     return step.line_of_sql(int(found[1]), int(found[2])) if found else step.line
-
-
-def _check_watermark(pipeline: Pipeline, session: SparkSession, step: Step) -> None:
-    if step.watermark is not None and not session.table(step.name).isStreaming:
-        raise pipeline.error(
-            f"step {step.name} reads no stream, so a watermark has no meaning there: leave it out", step.watermark.line
-        )
 
 
 def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink) -> None:
