@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.real_files import RealFiles
 from barnabas.log.appending import AppendError, AppendResult, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
@@ -327,6 +329,44 @@ def test_nothing_is_appended_while_a_truncation_goes_on(with_broker: WithBroker)
         assert not await log.truncate_to(5)
 
     with_broker(main)
+
+
+@pytest.mark.parametrize("offset", [15, 2])
+def test_nothing_is_appended_before_a_truncation_is_durable(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """A loss of power must not bring back what was cut off, behind or between what came after it."""
+    events: list[tuple[str, object, int]] = []
+    fdatasync, fsync_directory = RealFiles.fdatasync, RealFiles.fsync_directory
+
+    def sync_data(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        fdatasync(descriptor)
+        events.append(("data", status.st_ino, status.st_size))
+
+    def sync_directory(files: RealFiles, path: str) -> None:
+        fsync_directory(files, path)
+        events.append(("directory", path, len([name for name in os.listdir(path) if name.endswith(".log")])))
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(20):
+            send(log, number)
+        await broker.written(log)
+        await log.flush()
+        monkeypatch.setattr(RealFiles, "fdatasync", staticmethod(sync_data))
+        monkeypatch.setattr(RealFiles, "fsync_directory", sync_directory)
+        truncation = asyncio.ensure_future(log.truncate_to(offset))
+        await asyncio.sleep(0)
+        active = log.segments.active
+        while log.is_truncating:
+            refusal(lambda: send(log, offset))
+            await asyncio.sleep(0)
+        assert ("data", os.stat(active.path).st_ino, active.size_bytes) in events
+        assert ("directory", log.directory, log.segment_count) in events
+        await truncation
+
+    with_broker(main, config=LogConfig(segment_bytes=600))
 
 
 def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBroker) -> None:
