@@ -109,6 +109,7 @@ def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    _quieten_pyspark()
     before = signal.getsignal(signal.SIGINT)
     try:
         settings = SparkConf(loadDefaults=False).setAll(list(spark_settings(options, jvm.scratch_directory).items()))
@@ -119,6 +120,14 @@ def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
         # SparkContext takes SIGINT for itself, to cancel its jobs.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
+
+
+def _quieten_pyspark() -> None:
+    """Keeps pyspark from printing each error of analysis as a page of JSON, besides raising it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _stop(session: SparkSession) -> None:
