@@ -76,6 +76,9 @@ def run_pipeline(
         except PipelineError as error:
             state.end(RunEnd.FAILED, str(error))
             raise
+        except KeyboardInterrupt:
+            state.end(RunEnd.STOPPED, "the run was cut short; the next one does the batch under way again")
+            raise
         except BaseException as error:
             state.end(RunEnd.FAILED, f"{type(error).__name__}: {error}")
             raise
@@ -163,6 +166,8 @@ class PipelineRun:
 
     def prepare(self) -> None:
         """Has Spark check everything, then reads the tables and makes the views. Nothing is written."""
+        if self._stop.is_set():
+            return
         modes = check_with_spark(self._pipeline, self._session)
         if self._stop.is_set():
             return
