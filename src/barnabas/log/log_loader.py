@@ -66,11 +66,10 @@ class LoadRequest:
 
 @dataclass(slots=True)
 class LoadProgress:
-    """What a load in another thread tells the loop: plain integers."""
+    """What a load in another thread tells the loop."""
 
-    segments_total: int = 0
-    segments_recovered: int = 0
-    bytes_cut: int = 0
+    segments_remaining: int = 0
+    """Segments that are to be read from end to end yet."""
 
 
 @dataclass(slots=True)
@@ -120,11 +119,10 @@ class _Loading:
         producers.log_start_moved(start_offset)
         for segment in self.segments:
             segment.rest()
-        topic_id, has_metadata = self._read_topic_id()
         return LoadedLog(
             directory=self.directory,
-            topic_id=topic_id,
-            has_metadata_file=has_metadata,
+            topic_id=self._read_topic_id(),
+            has_metadata_file=True,
             segments=LogSegments(self.segments),
             leader_epochs=epochs,
             epochs_changed=list(epochs.entries) != stored,
@@ -142,7 +140,7 @@ class _Loading:
     def _open_segments(self, names: list[str]) -> None:
         """Makes a segment of each log file; files that belong to none go."""
         parsed = [(name, found) for name in names if (found := parse_segment_file(name)) is not None]
-        bases = sorted(found.offset for _, found in parsed if found.suffix == LOG_SUFFIX)
+        bases = {found.offset for _, found in parsed if found.suffix == LOG_SUFFIX}
         for name, found in parsed:
             if found.suffix == PRODUCER_SNAPSHOT_SUFFIX:
                 self.snapshot_offsets.append(found.offset)
@@ -154,10 +152,9 @@ class _Loading:
                 self.logger.warning("Removing index %s/%s, whose log file is missing", self.directory, name)
                 self.files.unlink(f"{self.directory}/{name}")
         config = self.request.config.segment_config()
-        for base in bases:
+        for base in sorted(bases):
             self.segments.append(Segment(self.files, self.directory, base, config, created_ms=self.request.now_ms))
         self.snapshot_offsets.sort()
-        self.progress.segments_total = len(self.segments)
 
     def _read_epochs(self) -> list[EpochEntry]:
         path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
@@ -167,14 +164,13 @@ class _Loading:
             self.logger.warning("Ignoring a leader epoch checkpoint that cannot be read: %s", error)
             return []
 
-    def _read_topic_id(self) -> tuple[Uuid | None, bool]:
+    def _read_topic_id(self) -> Uuid | None:
         try:
-            topic_id = read_partition_metadata(self.files, self.directory)
+            return read_partition_metadata(self.files, self.directory)
         except CorruptDirectoryFileError as error:
             # It is written before the first record and replaced as a whole: a file like that has never been ours.
             self.logger.warning("Ignoring a topic id that cannot be read: %s", error)
-            return None, True
-        return topic_id, True
+            return None
 
     # After a clean stop.
 
@@ -199,7 +195,6 @@ class _Loading:
             cut_bytes = segment.recover(_Replay(segment, state, None, self.logger))
             if cut_bytes:
                 self.logger.warning("%s was damaged: %d bytes are lost", segment.path, cut_bytes)
-                self.progress.bytes_cut += cut_bytes
             self.unsynced.append(segment)
 
     # After any other end.
@@ -225,6 +220,7 @@ class _Loading:
         epochs.truncate_from_end(start)
         state = replay_producers(self.files, self._replay(segments[:first], start), self.logger)
         for number in range(first, len(segments)):
+            self.progress.segments_remaining = len(segments) - number
             segment = segments[number]
             if number > first and not self._follows(segments[number - 1], segment):
                 self.logger.warning(
@@ -234,7 +230,6 @@ class _Loading:
                 )
                 self._drop(segments[number:])
                 break
-            self.progress.segments_recovered += 1
             # Batches that the next segment has too were cut off before that one was begun; a loss of power has undone
             # the cut.
             limit = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -247,10 +242,10 @@ class _Loading:
                     cut_bytes,
                     segment.next_offset - 1,
                 )
-                self.progress.bytes_cut += cut_bytes
                 self.files.fsync(segment.data_descriptor())  # they must not come back behind what follows
                 self._drop(segments[number + 1 :])
                 break
+        self.progress.segments_remaining = 0
         end_offset = segments[-1].next_offset
         state.end_offset = end_offset
         return state

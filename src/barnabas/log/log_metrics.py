@@ -32,9 +32,17 @@ class LogMetrics:
             gauge(_manager_name("LogDirectoryOffline", tags), partial(_offline, directory))
             tags = (("dir", directory.path),)
             gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
+            for number in range(manager.settings.recovery_threads_per_data_dir):
+                of_thread = (("dir", directory.path), ("threadNum", str(number)))
+                read = partial(self._segments_remaining, directory.path, number)
+                gauge(_manager_name("remainingSegmentsToRecover", of_thread), read)
 
     def _logs_remaining(self, path: str) -> int:
         return self.progress.logs_remaining.get(path, 0)
+
+    def _segments_remaining(self, path: str, number: int) -> int:
+        load = self.progress.loads.get((path, number))
+        return 0 if load is None else load.segments_remaining
 
     def add(self, log: PartitionLog) -> None:
         for name, read in self._of_log(log):

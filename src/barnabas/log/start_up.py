@@ -28,8 +28,9 @@ class StartUpProgress:
 
     logs_remaining: dict[str, int] = field(default_factory=dict)
     """By log directory (Kafka's remainingLogsToRecover)."""
-    segments_remaining: dict[str, int] = field(default_factory=dict)
-    """Of the logs that are being loaded, by log directory (Kafka's remainingSegmentsToRecover)."""
+    loads: dict[tuple[str, int], LoadProgress] = field(default_factory=dict)
+    """The log that is being loaded, by log directory and by which of those at a time it is (Kafka's
+    remainingSegmentsToRecover has the number of a thread)."""
 
 
 class LogStartUp:
@@ -144,14 +145,17 @@ class LogStartUp:
         remaining[directory.path] = len(requests)
         waiting = iter(requests)
 
-        async def work() -> None:
+        async def work(number: int) -> None:
             for request in waiting:
                 if directory.is_offline:
                     return
+                progress = self._progress.loads[directory.path, number] = LoadProgress()
                 try:
-                    logs.append(await self._load_one(directory, request))
+                    logs.append(await self._load_one(directory, request, progress))
                 except OSError as error:
                     directory.fail(error)
+                finally:
+                    del self._progress.loads[directory.path, number]
                 remaining[directory.path] -= 1
                 done = len(requests) - remaining[directory.path]
                 if not directory.is_offline:
@@ -166,14 +170,13 @@ class LogStartUp:
                         directory.path,
                     )
 
-        await asyncio.gather(*(work() for _ in range(self._services.settings.recovery_threads_per_data_dir)))
+        await asyncio.gather(*(work(number) for number in range(self._services.settings.recovery_threads_per_data_dir)))
         if directory.is_offline:
             for log in logs:
                 log.go_offline()
             return []
         return logs
 
-    async def _load_one(self, directory: LogDirectory, request: LoadRequest) -> PartitionLog:
-        progress = LoadProgress()
+    async def _load_one(self, directory: LogDirectory, request: LoadRequest, progress: LoadProgress) -> PartitionLog:
         loaded = await self._host.offload(OffloadKind.DISK, load_log, self._host.files, request, self._logger, progress)
         return PartitionLog(self._services, directory, request.partition, request.config, loaded)

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel.metrics import Gauge
+from barnabas.log import start_up
 from barnabas.log.log_config import LogConfig
+from barnabas.log.log_loader import LoadProgress
 from barnabas.wire.record_batch import RecordBatch
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
 
@@ -103,6 +106,28 @@ def test_after_a_crash_a_hole_between_segments_ends_the_log(with_broker: WithBro
         assert broker.manager.logs[FLIGHTS].log_end_offset == int(missing.stem)
 
     with_broker(check, config=CONFIG)
+
+
+def test_tells_how_many_segments_are_to_be_recovered_yet(
+    with_broker: WithBroker, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    class NotingProgress(LoadProgress):
+        def __setattr__(self, name: str, value: int) -> None:
+            super().__setattr__(name, value)
+            told.append(value)
+
+    async def look(broker: LogBroker) -> list[float]:
+        named = [metric for name, metric in broker.metrics if name.name == "remainingSegmentsToRecover"]
+        return [metric.read() for metric in named if isinstance(metric, Gauge)]
+
+    with_broker(write, config=CONFIG, is_clean=False)
+    monkeypatch.setattr(start_up, "LoadProgress", NotingProgress)
+    gauges = with_broker(look, config=CONFIG)
+    assert told == [0, *range(len(logs_of(directory)), 0, -1), 0]
+    assert gauges
+    assert not any(gauges)
 
 
 def test_what_is_below_the_recovery_point_is_not_read_again(with_broker: WithBroker, directory: Path) -> None:
