@@ -65,11 +65,6 @@ class IndexFile:
         """Entries, written or not."""
         return self._written_count + len(self._unwritten) // self.ENTRY.size
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a descriptor is held."""
-        return self._descriptor is not None
-
     def fields(self, number: int) -> tuple[int, int]:
         """The two stored fields of an entry, counted from 0."""
         size = self.ENTRY.size

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Buffer, Files
-from barnabas.log.batch_scan import FoundTimestamp, TimestampSearch, scan_batches, search_timestamp
+from barnabas.log.batch_scan import TimestampSearch, scan_batches
 from barnabas.log.files import read_at, write_all
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.indexes import (
@@ -281,17 +281,6 @@ class Segment:
             paths.append(path + DELETED_SUFFIX)
         return paths
 
-    @property
-    def is_pinned(self) -> bool:
-        """Whether work off the loop uses the descriptors."""
-        return self._pins > 0
-
-    @property
-    def descriptor_count(self) -> int:
-        """Descriptors that the segment holds."""
-        held = (self._descriptor is not None, self.offset_index.is_open, self.time_index.is_open)
-        return sum(held) + self.transaction_index.is_open
-
     # Appending.
 
     def should_roll(self, append_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
@@ -410,11 +399,6 @@ class Segment:
         start = max(self.time_index.lookup(timestamp_ms - 1).offset, from_offset)
         position = self.offset_index.lookup(start).position
         return TimestampSearch(self._open(), position, self.size_bytes, timestamp_ms, from_offset)
-
-    def find_timestamp(self, timestamp_ms: int, from_offset: int) -> FoundTimestamp | None:
-        """The first record from `from_offset` on that is not older than `timestamp_ms`. Belongs off the loop."""
-        search = self.plan_timestamp_search(timestamp_ms, from_offset)
-        return None if search is None else search_timestamp(self._files, search)
 
     def batches(self, position: int = 0) -> Iterator[Batch]:
         """The batches from a batch's position on. Belongs off the loop."""

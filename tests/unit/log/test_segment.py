@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.real_files import RealFiles
-from barnabas.log.batch_scan import FoundTimestamp
+from barnabas.log.batch_scan import FoundTimestamp, search_timestamp
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
 from barnabas.wire.record_errors import CorruptRecordError
@@ -77,7 +79,8 @@ def check_reads(segment: Segment, batches: list[Appended]) -> None:
         for from_offset in (BASE, BASE + 3):
             fitting = [each for each in records if each.timestamp_ms >= wanted and each.offset >= from_offset]
             expected = FoundTimestamp(fitting[0].offset, fitting[0].timestamp_ms) if fitting else None
-            assert segment.find_timestamp(wanted, from_offset) == expected
+            search = segment.plan_timestamp_search(wanted, from_offset)
+            assert (None if search is None else search_timestamp(RealFiles(), search)) == expected
 
 
 @given(shapes)
@@ -271,12 +274,21 @@ def test_a_search_ends_at_a_damaged_size(directory: Path, size: int) -> None:
     segment.close()
 
 
-def test_counts_and_lets_go_of_descriptors(directory: Path) -> None:
+def test_holds_descriptors_of_what_was_used_and_lets_go_of_them(directory: Path) -> None:
     segment = make(directory)
-    assert segment.descriptor_count == 0
+    assert open_files_below(directory) == 0
     segment.create()
-    assert segment.descriptor_count == 1
+    assert open_files_below(directory) == 1
     perform_sync(RealFiles(), segment.prepare_sync())
-    assert segment.descriptor_count == 3
+    assert open_files_below(directory) == 3
     segment.close()
-    assert segment.descriptor_count == 0
+    assert open_files_below(directory) == 0
+
+
+def open_files_below(directory: Path) -> int:
+    """Of this process."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it was that of the listing
+            found += os.readlink(f"/proc/self/fd/{name}").startswith(f"{directory}/")
+    return found
