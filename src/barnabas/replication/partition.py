@@ -20,7 +20,6 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
 from barnabas.replication.follower_replica import UNKNOWN_OFFSET, FetchClock, FollowerReplica
 from barnabas.replication.in_sync_replicas import InSyncReplicas
-from barnabas.replication.isr import IsrState
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
 
@@ -109,15 +108,6 @@ class Partition:
     def isr(self) -> tuple[int, ...]:
         """The ISR that the controller has confirmed; empty for a follower."""
         return self.in_sync.state.committed
-
-    @property
-    def maximal_isr(self) -> tuple[int, ...]:
-        """The ISR with the replica that is being added: what the high watermark waits for."""
-        return self.in_sync.state.maximal
-
-    @property
-    def isr_state(self) -> IsrState:
-        return self.in_sync.state
 
     @property
     def replication_factor(self) -> int:

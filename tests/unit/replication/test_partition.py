@@ -17,7 +17,7 @@ def isr(setting: BrokerSetting) -> tuple[int, ...]:
 
 
 def maximal_isr(setting: BrokerSetting) -> tuple[int, ...]:
-    return setting.partition.maximal_isr
+    return setting.partition.in_sync.state.maximal
 
 
 class TestBecoming:

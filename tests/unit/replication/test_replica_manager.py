@@ -351,9 +351,9 @@ def test_expires_followers_in_time() -> None:
         setting.tell(leader_and_isr(1, 0, (1, 2, 3)))
         partition = setting.manager.get_partition(NAME)
         await asyncio.sleep(29)
-        assert not partition.isr_state.is_pending
+        assert not partition.in_sync.state.is_pending
         await asyncio.sleep(17)
-        assert partition.isr_state.proposed == (1,)
+        assert partition.in_sync.state.proposed == (1,)
 
     in_setting(test)
 

@@ -369,7 +369,7 @@ class ReplicatedPartition:
         state = self.controller
         for replica in self.replicas.values():
             if replica.is_up and replica.partition.is_leader and replica.partition.leader_epoch == state.leader_epoch:
-                assert set(state.isr) <= set(replica.partition.maximal_isr)
+                assert set(state.isr) <= set(replica.partition.in_sync.state.maximal)
 
 
 @pytest.mark.parametrize("min_insync_replicas", [1, 2])

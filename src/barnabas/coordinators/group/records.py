@@ -25,13 +25,6 @@ _EXPIRING_OFFSET_VERSION: Final = 1
 _KEY_VERSION_BYTES: Final = 2
 
 
-class GroupRecord(NamedTuple):
-    """Key and value of one record; a value of None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-
 class CommittedOffset(NamedTuple):
     """How far a group has read one partition."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.coordinators.group.records import CommittedOffset, GroupRecord, group_key, offset_key, offset_value
+from barnabas.coordinators.group.records import CommittedOffset, group_key, offset_key, offset_value
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
@@ -27,7 +27,7 @@ def world() -> Iterator[GroupWorld]:
     world.close()
 
 
-def write(world: GroupWorld, *records: GroupRecord | tuple[bytes, bytes | None], producer_id: int = -1) -> int:
+def write(world: GroupWorld, *records: tuple[bytes, bytes | None], producer_id: int = -1) -> int:
     is_transactional = producer_id >= 0
     builder = RecordBatchBuilder(
         producer_id=producer_id,
@@ -46,8 +46,8 @@ def decide(world: GroupWorld, producer_id: int, decision: ControlRecordType) -> 
     world.log.write(world.partition_of("g"), batch)
 
 
-def committed(partition: TopicPartition, offset: int) -> GroupRecord:
-    return GroupRecord(offset_key("g", partition), offset_value(CommittedOffset(offset, -1, "", 1), 3))
+def committed(partition: TopicPartition, offset: int) -> tuple[bytes, bytes | None]:
+    return offset_key("g", partition), offset_value(CommittedOffset(offset, -1, "", 1), 3)
 
 
 def reload(world: GroupWorld, epoch: int = 5) -> None:
