@@ -30,20 +30,29 @@ class OutputMode(enum.Enum):
     """The rows that are new: for streams joined with streams, which Spark does in this mode alone."""
 
 
-def check_with_spark(pipeline: Pipeline, session: SparkSession) -> Mapping[str, OutputMode]:
-    """Has Spark analyse the whole pipeline on frames without rows; the output mode of each query, by its view.
+def check_with_spark(pipeline: Pipeline, session: SparkSession) -> None:
+    """Has Spark analyse the whole pipeline on frames without rows.
 
     Names, types, keys, what the sinks can hold and what Spark can do with streams are checked. No broker is asked and
     nothing is written. Raises PipelineError at the line of the file.
     """
     create_views(pipeline, session, lambda source: empty_frame(session, source))
     try:
-        for query in pipeline.queries:
-            for sink in query.sinks:
-                _check_sink(pipeline, session, sink)
-        return {query.from_view: _output_mode(pipeline, session, query) for query in pipeline.queries}
+        check_views(pipeline, session)
     finally:
-        drop_views(pipeline, session)
+        for name in [source.name for source in pipeline.sources] + [step.name for step in pipeline.steps]:
+            session.catalog.dropTempView(name)
+
+
+def check_views(pipeline: Pipeline, session: SparkSession) -> Mapping[str, OutputMode]:
+    """Looks at the views of `create_views`; returns the output mode of each query, by its view.
+
+    Analyses only, whatever is behind the views. Raises PipelineError at the line of the file.
+    """
+    for query in pipeline.queries:
+        for sink in query.sinks:
+            _check_sink(pipeline, session, sink)
+    return {query.from_view: _output_mode(pipeline, session, query) for query in pipeline.queries}
 
 
 def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[Source], DataFrame]) -> None:
@@ -69,12 +78,6 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
                 message = f"step {step.name}, watermark: {spark_message(error)}"
                 raise pipeline.error(message, step.watermark.line) from error
         frame.createOrReplaceTempView(step.name)
-
-
-def drop_views(pipeline: Pipeline, session: SparkSession) -> None:
-    """Takes back the views of `create_views`."""
-    for name in [source.name for source in pipeline.sources] + [step.name for step in pipeline.steps]:
-        session.catalog.dropTempView(name)
 
 
 def spark_message(error: PySparkException) -> str:

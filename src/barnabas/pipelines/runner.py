@@ -16,9 +16,8 @@ from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMo
 from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
-from barnabas.pipelines.plan import OutputMode, check_with_spark, create_views, spark_message, streams_of
+from barnabas.pipelines.plan import OutputMode, check_views, create_views, spark_message, streams_of
 from barnabas.pipelines.progress import (
-    Progress,
     ProgressSink,
     RunSummary,
     Totals,
@@ -154,6 +153,7 @@ class PipelineRun:
         self._session = session
         self._kafka = KafkaOptions(options.bootstrap_servers)
         self._queries: dict[str, _RunningQuery] = {}
+        self._tables: list[tuple[Source, DataFrame]] = []
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._warnings: list[str] = []
@@ -165,13 +165,15 @@ class PipelineRun:
         self._look_at = 0.0
 
     def prepare(self) -> None:
-        """Has Spark check everything, then reads the tables and makes the views. Nothing is written."""
-        if self._stop.is_set():
-            return
-        modes = check_with_spark(self._pipeline, self._session)
+        """Makes the views and has Spark check them, then reads the tables. Nothing is written."""
         if self._stop.is_set():
             return
         create_views(self._pipeline, self._session, self._frame_of)
+        modes = check_views(self._pipeline, self._session)
+        for source, frame in self._tables:
+            if self._stop.is_set():
+                return
+            self._read_table(source, frame)
         last = self._state.last_progress()
         for query in self._pipeline.queries:
             view = query.from_view
@@ -223,18 +225,22 @@ class PipelineRun:
         )
 
     def _frame_of(self, source: Source) -> DataFrame:
+        """The frame of a source. That of a table is kept by Spark once it is read, so that all batches see the same."""
         if source.read is ReadMode.STREAM:
             return stream_frame(self._session, source, self._kafka)
+        frame = table_frame(self._session, source, self._kafka).persist()
+        self._tables.append((source, frame))
+        return frame
+
+    def _read_table(self, source: Source, frame: DataFrame) -> None:
         began = time.monotonic()
         self._progress.said(f"reading topic {source.topic} as a table ...")
-        frame = table_frame(self._session, source, self._kafka).persist()
         try:
             rows = frame.count()
         except Exception as error:
             failure = failure_of(self._pipeline, source.name, str(error), self._log_path)
             raise self._error(failure) from error
         self._progress.said(f"table {source.name}: {rows:,} rows after {time.monotonic() - began:.1f} s")
-        return frame
 
     def _start(self, running: _RunningQuery) -> None:
         view = running.query.from_view
@@ -360,6 +366,3 @@ class PipelineRun:
 
     def _error(self, failure: QueryFailure) -> PipelineError:
         return PipelineError(failure.message, path=self._pipeline.path if failure.line else None, line=failure.line)
-
-
-__all__ = ["STOP_SECONDS_MAX", "PipelineRun", "Progress", "RunOptions", "run_pipeline"]

@@ -128,7 +128,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "counted", lambda frame: frame)
     monkeypatch.setattr(runner, "create_views", lambda *_: None)
     monkeypatch.setattr(
-        runner, "check_with_spark", lambda pipeline, _: {each.from_view: OutputMode.UPDATE for each in pipeline.queries}
+        runner, "check_views", lambda pipeline, _: {each.from_view: OutputMode.UPDATE for each in pipeline.queries}
     )
     monkeypatch.setattr(runner, "_RESTART_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(runner, "_POLL_SECONDS", 0.01)
