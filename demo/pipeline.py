@@ -87,7 +87,10 @@ class Pipeline:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        if self._program is not None:
+        if self._program is not None and self._program.is_running:
+            # Asked once, it would finish its batch first, which nobody waits for any more.
+            self._program.terminate()
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
             await self._program.stop(STOP_SECONDS_MAX)
 
     async def finish(self) -> Progress:

@@ -111,6 +111,8 @@ def workplace(results: Path = RESULTS) -> Iterator[Workplace]:
             yield place
         except BaseException:
             place.keep_logs()
+            # Half a result would be taken for one.
+            shutil.rmtree(place.table, ignore_errors=True)
             raise
         finally:
             place.forget()

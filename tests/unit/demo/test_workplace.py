@@ -65,6 +65,7 @@ def test_keeps_the_ends_of_logs_when_the_run_fails(tmp_path: Path, monkeypatch: 
         (place.pipeline_state / "logs").mkdir(parents=True)
         (place.pipeline_state / "logs" / "spark.log").write_text("spark")
         place.pipeline_output.write_text("said")
+        (place.table / "batch_id=0").mkdir(parents=True)
         raise RuntimeError("it broke")
     kept = {path.name: path.read_text() for path in place.logs.iterdir()}
     assert kept == {
@@ -72,4 +73,4 @@ def test_keeps_the_ends_of_logs_when_the_run_fails(tmp_path: Path, monkeypatch: 
         "state-logs-spark.log": "spark",
         "pipeline.log": "said",
     }
-    assert not place.work.exists()
+    assert sorted(path.name for path in place.results.iterdir()) == [".lock", "logs"]
