@@ -44,6 +44,12 @@ class Fixture:
     def wait(self, name: str) -> None:
         self.queue.when_written(self.log, lambda error: self.called.append((name, error)))
 
+    async def append(self, name: str) -> None:
+        """The log has something to be written, and somebody waits for it."""
+        self.queue.add(self.log)
+        self.wait(name)
+        await turns()
+
     @property
     def names(self) -> str:
         return "".join(name for name, _ in self.called)
@@ -75,9 +81,7 @@ def test_a_failed_write_is_told_to_everybody(run: Run) -> None:
     async def main() -> None:
         fixture = Fixture()
         fixture.log.error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        fixture.queue.add(fixture.log)
-        fixture.wait("a")
-        await turns()
+        await fixture.append("a")
         assert fixture.called == [("a", fixture.log.error)]
 
     run(main())
@@ -87,12 +91,8 @@ def test_a_sync_covers_what_was_there_when_it_began_and_nothing_else(run: Run) -
     async def main() -> None:
         fixture = Fixture()
         fixture.log.must_sync = True
-        fixture.queue.add(fixture.log)
-        fixture.wait("a")
-        await turns()
-        fixture.queue.add(fixture.log)
-        fixture.wait("b")
-        await turns()
+        await fixture.append("a")
+        await fixture.append("b")
         assert (fixture.names, len(fixture.log.syncs)) == ("", 1)
         fixture.log.syncs[0].set_result(None)
         await turns()
@@ -109,13 +109,9 @@ def test_what_needs_no_sync_still_comes_after_what_does(run: Run) -> None:
     async def main() -> None:
         fixture = Fixture()
         fixture.log.must_sync = True
-        fixture.queue.add(fixture.log)
-        fixture.wait("a")
-        await turns()
+        await fixture.append("a")
         fixture.log.must_sync = False
-        fixture.queue.add(fixture.log)
-        fixture.wait("b")
-        await turns()
+        await fixture.append("b")
         assert fixture.names == ""
         fixture.log.syncs[0].set_result(None)
         await turns()
@@ -128,12 +124,16 @@ def test_a_failed_sync_is_told_only_to_whom_it_covers(run: Run) -> None:
     async def main() -> None:
         fixture = Fixture()
         fixture.log.must_sync = True
-        fixture.queue.add(fixture.log)
-        fixture.wait("a")
-        await turns()
+        await fixture.append("a")
+        await fixture.append("b")  # while the sync goes on
         fixture.log.syncs[0].set_result(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
         await turns()
-        assert [error.code for _, error in fixture.called if error] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert [(name, error and error.code) for name, error in fixture.called] == [
+            ("a", ErrorCode.KAFKA_STORAGE_ERROR)
+        ]
+        fixture.log.syncs[1].set_result(None)
+        await turns()
+        assert fixture.called[1:] == [("b", None)]
 
     run(main())
 
