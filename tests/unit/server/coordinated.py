@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
@@ -12,7 +13,7 @@ from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.server.coordination_session import CoordinationSession
-from barnabas.testing.simulated_host import SimulatedMachine
+from barnabas.testing.simulated_host import Main, SimulatedMachine
 from barnabas.testing.simulation import Simulation
 
 COORDINATOR = "coordinator"
@@ -45,6 +46,13 @@ def start_coordinator(simulation: Simulation) -> SimulatedMachine:
     machine = simulation.machine(COORDINATOR)
     machine.start(serve)
     return machine
+
+
+def run_on_broker(seed: int, main: Main) -> Any:
+    """Runs `main(host)` on a broker's machine beside a coordinator, and returns what it returns."""
+    with Simulation(seed) as simulation:
+        start_coordinator(simulation)
+        return simulation.run_on(simulation.machine("broker"), main)
 
 
 def logger_of(host: Host, lines: Lines) -> logging.Logger:

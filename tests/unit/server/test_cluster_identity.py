@@ -14,7 +14,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.server.cluster_identity import PERSISTENT_PATHS, generate_broker_id, join_cluster
 from barnabas.server.errors import BrokerStartError
 from barnabas.testing.simulation import Simulation, simulation_seeds
-from tests.unit.server.coordinated import Lines, session_on, start_coordinator
+from tests.unit.server.coordinated import Lines, run_on_broker, session_on, start_coordinator
 
 SEEDS = simulation_seeds(3)
 
@@ -56,9 +56,7 @@ def test_makes_the_path_that_the_connection_string_ends_with(seed: int) -> None:
         assert ClusterId.decode(found.data).id == cluster_id
         await above.close()
 
-    with Simulation(seed) as simulation:
-        start_coordinator(simulation)
-        simulation.run_on(simulation.machine("broker"), join_below)
+    run_on_broker(seed, join_below)
 
 
 @pytest.mark.parametrize("controller_id", [3000, -1])

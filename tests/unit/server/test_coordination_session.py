@@ -11,7 +11,7 @@ from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.testing.simulation import Simulation, simulation_seeds
-from tests.unit.server.coordinated import TIMEOUT_MS, Lines, pause, session_on, start_coordinator, until
+from tests.unit.server.coordinated import TIMEOUT_MS, Lines, pause, run_on_broker, session_on, start_coordinator, until
 
 SEEDS = simulation_seeds(3)
 
@@ -104,9 +104,7 @@ def test_a_first_session_that_expires_before_anybody_has_seen_it_is_followed_by_
         assert await session.perform(Exists("/")) is not None
         await session.close()
 
-    with Simulation(seed) as simulation:
-        start_coordinator(simulation)
-        simulation.run_on(simulation.machine("broker"), connect)
+    run_on_broker(seed, connect)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,8 +8,8 @@ from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, Fi
 from barnabas.coordination.operations import Create, Delete, SetData
 from barnabas.kernel.host import Host
 from barnabas.server.features import FinalizedFeatureCache
-from barnabas.testing.simulation import Simulation, simulation_seeds
-from tests.unit.server.coordinated import Lines, logger_of, session_on, start_coordinator, until
+from barnabas.testing.simulation import simulation_seeds
+from tests.unit.server.coordinated import Lines, logger_of, run_on_broker, session_on, until
 
 
 def payload(status: FeatureStatus, **features: int) -> bytes:
@@ -49,6 +49,4 @@ def test_follows_the_znode_from_nothing_over_changes_to_nothing(seed: int) -> No
         await cache.stop()
         await session.close()
 
-    with Simulation(seed) as simulation:
-        start_coordinator(simulation)
-        simulation.run_on(simulation.machine("broker"), follow)
+    run_on_broker(seed, follow)

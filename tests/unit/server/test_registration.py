@@ -12,7 +12,16 @@ from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
 from barnabas.server.registration import Registration
 from barnabas.testing.simulation import Simulation, simulation_seeds
-from tests.unit.server.coordinated import TIMEOUT_MS, Lines, logger_of, pause, session_on, start_coordinator, until
+from tests.unit.server.coordinated import (
+    TIMEOUT_MS,
+    Lines,
+    logger_of,
+    pause,
+    run_on_broker,
+    session_on,
+    start_coordinator,
+    until,
+)
 
 SEEDS = simulation_seeds(3)
 BROKER_ID = 7
@@ -51,9 +60,7 @@ def test_registers_with_payload_and_epoch(seed: int) -> None:
         assert await registration.register() == epoch
         await session.close()
 
-    with Simulation(seed) as simulation:
-        start_coordinator(simulation)
-        simulation.run_on(simulation.machine("broker"), register)
+    run_on_broker(seed, register)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -177,9 +184,7 @@ def test_the_znode_of_the_own_former_session_is_replaced_without_a_wait(seed: in
         await other.close()
         await session.close()
 
-    with Simulation(seed) as simulation:
-        start_coordinator(simulation)
-        simulation.run_on(simulation.machine("broker"), register)
+    run_on_broker(seed, register)
     assert "Replacing /brokers/ids/7 of this broker's former session" in lines
 
 
