@@ -1,10 +1,11 @@
 """Spark on our brokers beside Spark on Apache Kafka 3.9.1, in one run: the main job's pipeline, a read, and a write.
 
-    python -m benchmarks.spark [--rounds N] [--only WORD ...] [--json FILE]
+    python -m benchmarks.spark [--rounds N] [--seconds N] [--only WORD ...] [--json FILE]
 
 Three brokers of each kind, set up alike, and one Spark session for both. In each round the two take turns, after one
 round that only warms up; figures are medians over rounds, and the ratio is the median of the rounds' ratios. CPU is
 user and system time of the three broker processes meanwhile. The pipeline is demo/delays.yaml over a year of flights.
+On two cores that do nothing else it takes some minutes; on busy ones no further round begins once --seconds are over.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.spark.work import Work
 from tests.support.spark import spark_session
 
 ROUNDS = 5
+SECONDS_MAX = 420
 BROKERS = 3
 READ_MEGABYTES = 300
 WRITE_MEGABYTES = 100
@@ -58,6 +60,7 @@ MEASURES = tuple(name for name in ROWS if not name.endswith("-cpu"))
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=int, default=SECONDS_MAX, help="the first round of each is never left out")
     parser.add_argument(
         "--only", nargs="+", choices=MEASURES, default=list(MEASURES), metavar="WORD", help=", ".join(MEASURES)
     )
@@ -67,7 +70,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--rounds must be at least 1")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spark-") as directory:
-        figures = measure(Path(directory), options.rounds, options.only)
+        figures = measure(Path(directory), options.rounds, options.only, began + options.seconds)
     print(table(figures))
     say(f"took {time.monotonic() - began:.0f} s")
     if options.json:
@@ -75,8 +78,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measure(directory: Path, rounds: int, only: list[str]) -> Figures:
-    """By row and kind, a figure for each round."""
+def measure(directory: Path, rounds: int, only: list[str], until: float) -> Figures:
+    """By row and kind, a figure for each round; after `until`, on the monotonic clock, only each first one."""
     figures: Figures = {}
     with contextlib.ExitStack() as stack:
         say(f"starting {BROKERS} brokers of each kind, and Spark ...")
@@ -92,6 +95,9 @@ def measure(directory: Path, rounds: int, only: list[str]) -> Figures:
         measures: dict[str, Measure] = {"pipeline": work.pipeline, "read": work.read, "write": work.write}
         for name in only:
             for number in range(rounds + 1):
+                if number > 1 and time.monotonic() > until:
+                    say(f"{name}: the time is over after {number - 1} of {rounds} rounds")
+                    break
                 for kind in KINDS if number % 2 else KINDS[::-1]:
                     before = running[kind].cpu_seconds()
                     figure = measures[name](running[kind])
@@ -107,12 +113,12 @@ def measure(directory: Path, rounds: int, only: list[str]) -> Figures:
 def table(figures: Figures) -> str:
     """The figures as a table in Markdown."""
     other = next(kind for kind in KINDS if kind != BARNABAS)
-    lines = ["| what | ours / Kafka's | ratio | goal |", "|---|---|---|---|"]
+    lines = ["| what | ours / Kafka's | ratio | rounds | goal |", "|---|---|---|---|---|"]
     for name, by_kind in figures.items():
         row, ours, theirs = ROWS[name], by_kind[BARNABAS], by_kind[other]
         ratio = statistics.median(mine / its for mine, its in zip(ours, theirs, strict=True))
         both = f"{statistics.median(ours):,.4g} / {statistics.median(theirs):,.4g} {row.unit}"
-        lines.append(f"| {row.name} | {both} | {ratio:.2f} | {verdict(row, ratio)} |")
+        lines.append(f"| {row.name} | {both} | {ratio:.2f} | {len(ours)} | {verdict(row, ratio)} |")
     return "\n".join(lines)
 
 

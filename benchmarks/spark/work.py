@@ -62,7 +62,7 @@ class Work:
         for topic in SOURCE_TOPICS:
             records: Iterator[SourceRecord] = records_of(topic, tables[topic.name])
             traffic.produce(addresses, records, lambda _count: None, threading.Event())
-        producer = Producer({"bootstrap.servers": addresses, "acks": "all", "linger.ms": 20})
+        producer = Producer({"bootstrap.servers": addresses, "acks": "all", "linger.ms": 20, "log_level": 2})
         for number in range(self._read_records):
             while True:
                 try:
