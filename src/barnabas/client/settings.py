@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
 
 from barnabas.client.assignors import RANGE, Assignor
+from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.wire.compression import NO_COMPRESSION, Compression
 
@@ -52,7 +52,7 @@ class ClientSettings:
             raise ValueError("bootstrap_servers is empty: give host:port of at least one broker")
         for server in self.bootstrap_servers:
             split_address(server)
-        _check_positive(
+        check_positive(
             self,
             "request_timeout_ms",
             "api_timeout_ms",
@@ -94,7 +94,7 @@ class ProducerSettings:
                 f"in_flight_max is {self.in_flight_max}: brokers remember the last {IDEMPOTENT_IN_FLIGHT_MAX} batches "
                 "of an idempotent producer, so it must not be more"
             )
-        _check_positive(
+        check_positive(
             self, "batch_bytes", "in_flight_max", "request_bytes_max", "buffer_bytes_max", "delivery_timeout_ms"
         )
 
@@ -129,7 +129,7 @@ class ConsumerSettings:
     auto_commit_interval_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        _check_positive(
+        check_positive(
             self,
             "fetch_bytes_max",
             "partition_bytes_max",
@@ -156,9 +156,3 @@ def split_address(server: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ValueError(f"{server!r} is no broker's address: it must be host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _check_positive(settings: Any, *names: str) -> None:
-    for name in names:
-        if getattr(settings, name) <= 0:
-            raise ValueError(f"{name} is {getattr(settings, name)}: it must be positive")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class LinkLimits:
     """A connection that is idle for so long (an eighth more at most) is closed (`connections.max.idle.ms`)."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be positive")
+        check_positive(self)
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Raises ValueError where a field is not positive: one of those named, or of all of a class with slots."""
+    for name in names or settings.__slots__:
+        if getattr(settings, name) <= 0:
+            raise ValueError(f"{name} is {getattr(settings, name)}: it must be positive")

@@ -28,6 +28,7 @@ from barnabas.link.client import (
     encoding,
 )
 from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError, UnsupportedVersionError
+from barnabas.link.limits import check_positive
 from barnabas.wire.primitives import Buffer, ProtocolError
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ class OutgoingSettings:
     """Where that stops (`socket.connection.setup.timeout.max.ms`)."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be positive")
+        check_positive(self)
 
 
 class _Request:
