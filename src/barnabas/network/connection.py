@@ -240,24 +240,24 @@ class ServerConnection(Connection):
         tick = self._tick
         comes_alone = tick.comes_alone(self)
         if not (self._pauses or self._turn_is_due or tick.held):
+            receiver = self._receiver
             if comes_alone:
                 tick.begin()
-                try:
-                    is_taken = self._receiver.offer_only(count, short_way.take_alone, self)
-                finally:
+            try:
+                if comes_alone and receiver.offer_only(count, short_way.take_alone, self):
+                    taken, count = 1, 0
+                else:
+                    # Requests that are only collected need not wait for their turn: what they bring about does.
+                    taken, count = receiver.offer(count, short_way.take, self)
+            finally:
+                if comes_alone:
                     tick.finish()
-                if is_taken:
-                    self._owner.requests_received += 1
-                    self.active_step = self._idle.step
-                    return
-            # Requests that are only collected need not wait for their turn: what they bring about does.
-            taken, count = self._receiver.offer(count, short_way.take, self)
             self._owner.requests_received += taken
             if not count:
                 self.active_step = self._idle.step
                 return
-            comes_alone = comes_alone and not taken
-        self._receive(count, comes_alone=comes_alone)
+        if self.phase is _OPEN:
+            self._receive(count, comes_alone=comes_alone)
 
     def _receive(self, count: int, *, comes_alone: bool) -> None:
         super()._receive(count, comes_alone=comes_alone)
