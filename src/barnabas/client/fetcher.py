@@ -244,8 +244,6 @@ class Fetcher:
 
     def _take_records(self, state: PartitionState, answer: Any) -> None:
         state.high_watermark = answer.high_watermark
-        state.last_stable_offset = answer.last_stable_offset
-        state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica != NO_NODE:
             until = self._client.host.loop.time() + PREFERRED_REPLICA_SECONDS
             self._preferred[state.partition] = (answer.preferred_read_replica, until)

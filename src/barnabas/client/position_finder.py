@@ -45,8 +45,6 @@ class PositionFinder:
         self._on_news = on_news
         self._task: asyncio.Task[None] | None = None
         self._refused: dict[TopicPartition, int] = {}
-        self.truncations = 0
-        """How often a log was found to be shorter than what was read of it."""
         self.errors: list[Exception] = []
         """What the user has to decide; each once per partition and position."""
 
@@ -160,7 +158,6 @@ class PositionFinder:
                 # The leader remembers nothing so old (KIP-320): there is nothing to hold the position against.
                 state.validated()
             elif end.offset < at.offset or (end.leader_epoch < at.offset_epoch and end.offset <= at.offset):
-                self.truncations += 1
                 diverging[state.partition] = OffsetAndMetadata(min(end.offset, at.offset), end.leader_epoch)
             else:
                 state.validated()

@@ -77,8 +77,6 @@ class PartitionState:
         "generation",
         "high_watermark",
         "is_paused",
-        "last_stable_offset",
-        "log_start_offset",
         "partition",
         "position",
         "reset_timestamp_ms",
@@ -101,8 +99,6 @@ class PartitionState:
         self.retry_at = 0.0
         """A fetch that failed is not repeated before; never, without a new position, after one out of range."""
         self.high_watermark = -1
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
 
     @property
     def is_fetchable(self) -> bool:
@@ -158,9 +154,6 @@ class Positions:
 
     def __iter__(self) -> Iterator[PartitionState]:
         return iter(self._states.values())
-
-    def __contains__(self, partition: TopicPartition) -> bool:
-        return partition in self._states
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
         return self._states.get(partition)

@@ -109,4 +109,4 @@ def test_assigning_keeps_the_positions_of_what_stays_and_rotating_their_order_on
     positions.rotate([PARTITION, TopicPartition("gone", 0)])
     assert positions.partitions == (*others, PARTITION)
     positions.assign(others)
-    assert PARTITION not in positions
+    assert PARTITION not in positions.partitions
