@@ -60,8 +60,8 @@ class Screen:
         """Shows `what` as under way while the block runs."""
         if self._console.is_terminal:
             columns = (
-                TextColumn("            {task.description:<24}"),
-                BarColumn(30),
+                TextColumn("            {task.description:<18}"),
+                BarColumn(24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[note]}", markup=False),
