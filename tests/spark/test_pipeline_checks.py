@@ -1,0 +1,172 @@
+"""What Spark says of a pipeline before it runs, and how it reads records; one session, no broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step
+from barnabas.pipelines.java import find_java
+from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.session import SparkOptions, spark_session
+from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
+
+# py4j leaves the sockets by which rows arrive to the garbage collector.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+FLIGHTS = '  flights: {topic: flights, schema: "carrier STRING, time TIMESTAMP, delay INT"}'
+AIRLINES = '  airlines: {topic: airlines, read: table, schema: "carrier STRING, name STRING"}'
+SINK = "  - {parquet: table, from: result, key: [carrier]}"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    java = find_java()
+    jars = resolve_connector(java, None, lambda _line: None)
+    with spark_session(SparkOptions(java, jars, tmp_path_factory.mktemp("logs"), "checks")) as session:
+        yield session
+
+
+def read(
+    directory: Path, *sql: str, sources: str = f"{FLIGHTS}\n{AIRLINES}", sink: str = SINK, more: str = ""
+) -> Pipeline:
+    """A pipeline whose step `result` is this SQL."""
+    path = directory / "pipeline.yaml"
+    lines = [f"name: checks\nsources:\n{sources}", "steps:", "  - name: result", "    sql: |"]
+    lines += [f"      {line}" for line in sql]
+    path.write_text("\n".join([*lines, more, "sinks:", sink, ""]).replace("\n\n", "\n"))
+    return read_pipeline(path)
+
+
+def refusal(pipeline: Pipeline, spark: Any) -> str:
+    with pytest.raises(PipelineError) as error:
+        check_with_spark(pipeline, spark)
+    return str(error.value).removeprefix(str(pipeline.path))
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "told"),
+    [
+        (("SELECT carrier,", "  dela AS late", "FROM flights"), "  dela", "step result: [UNRESOLVED_COLUMN"),
+        (("SELECT carrier", "FROM flights", "WHERE no_such(delay)"), "WHERE", "step result: [UNRESOLVED_ROUTINE]"),
+        (("SELECT carrier, delay + time AS sum FROM flights",), "SELECT", "step result: [DATATYPE_MISMATCH"),
+        (("SELECT *, delay AS carrier FROM flights",), "from:", "result has two columns of the name carrier"),
+        (("SELECT * EXCEPT (carrier) FROM flights",), "key:", "result has no column carrier for the key; it has time"),
+        (("SELECT carrier, 1 AS batch_id FROM flights",), "from:", "result has a column batch_id"),
+        (("SELECT carrier, NULL AS nothing FROM flights",), "from:", "Parquet cannot hold nothing (void) of result"),
+        (("SELECT carrier FROM flights ORDER BY carrier",), "- name:", "result cannot run on a stream: "),
+    ],
+)
+def test_each_fault_is_told_at_its_line(
+    spark: Any, tmp_path: Path, sql: tuple[str, ...], place: str, told: str
+) -> None:
+    pipeline = read(tmp_path, *sql, sink="  - parquet: table\n    from: result\n    key: [carrier]")
+    lines = pipeline.path.read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.lstrip().startswith(place.lstrip()))
+    message = refusal(pipeline, spark)
+    assert message.startswith(f":{line}: {told}")
+    assert "\n" not in message
+    assert "SQLSTATE" not in message
+
+
+def test_a_watermark_needs_a_time(spark: Any, tmp_path: Path) -> None:
+    late = "    watermark: {column: delay, delay: 1 hour}"
+    message = refusal(read(tmp_path, "SELECT * FROM flights", more=late), spark)
+    assert message.startswith(":9: step result, watermark: [EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE]")
+
+
+def test_a_schema_that_spark_does_not_know(spark: Any, tmp_path: Path) -> None:
+    pipeline = read(tmp_path, "SELECT carrier FROM flights")
+    (source, table) = pipeline.sources
+    wrong = Source(source.name, source.topic, "carrier STRANG", source.columns, 3, 3, 3)
+    changed = Pipeline(pipeline.name, pipeline.path, tmp_path, (wrong, table), pipeline.steps, pipeline.sinks)
+    assert ":3: source flights: " in refusal(changed, spark)
+
+
+def modes(pipeline: Pipeline, spark: Any) -> Mapping[str, OutputMode]:
+    create_views(pipeline, spark, lambda source: empty_frame(spark, source))
+    return check_views(pipeline, spark)
+
+
+def test_the_output_mode_is_what_the_query_needs(spark: Any, tmp_path: Path) -> None:
+    counted = read(
+        tmp_path, "SELECT carrier, COUNT(*) AS flights FROM flights JOIN airlines USING (carrier) GROUP BY 1"
+    )
+    assert modes(counted, spark) == {"result": OutputMode.UPDATE}
+    other = FLIGHTS.replace("flights", "others", 1)
+    joined = read(
+        tmp_path, "SELECT f.carrier FROM flights f JOIN others o ON f.time = o.time", sources=f"{FLIGHTS}\n{other}"
+    )
+    assert modes(joined, spark) == {"result": OutputMode.APPEND}
+    both = read(
+        tmp_path,
+        "SELECT f.carrier, COUNT(*) FROM flights f JOIN others o ON f.time = o.time GROUP BY 1",
+        sources=f"{FLIGHTS}\n{other}",
+    )
+    assert "cannot run on a stream: " in refusal(both, spark)
+
+
+def test_a_check_leaves_no_view_behind(spark: Any, tmp_path: Path) -> None:
+    before = [table.name for table in spark.catalog.listTables()]
+    pipeline = read(tmp_path, "SELECT carrier FROM flights")
+    fresh = Pipeline(
+        pipeline.name, pipeline.path, tmp_path, pipeline.sources, (Step("once", "SELECT * FROM flights", 5),), ()
+    )
+    check_with_spark(fresh, spark)
+    assert {table.name for table in spark.catalog.listTables()} <= set(before) - {"flights", "airlines"}
+
+
+def rows(spark: Any, source: Source, *values: str | None) -> list[Any]:
+    """The records of these values as the source's rows, through a condition that Spark would gladly move."""
+    records = [(b"k", None if value is None else value.encode(), "flights", 1, n) for n, value in enumerate(values)]
+    frame = spark.createDataFrame(records, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+    frame = frame.selectExpr("*", "TIMESTAMP '2013-01-01' AS timestamp")
+    return list(decoded(frame, source).where("carrier IS NOT NULL").collect())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    nested = FLIGHTS.replace("delay INT", "delay INT, at STRUCT<x: INT>")
+    return read(tmp_path, "SELECT carrier FROM flights", sources=f"{nested}\n{AIRLINES}").sources[0]
+
+
+def test_records_become_rows(spark: Any, source: Source) -> None:
+    whole = {"carrier": "AA", "time": "2013-01-01T05:00:00+01:00", "delay": -3, "at": {"x": 1}, "more": "ignored"}
+    first, second = rows(spark, source, json.dumps(whole), None, '{"carrier": "B6"}')
+    assert (first.carrier, first.delay, first["at"].x) == ("AA", -3, 1)
+    assert (first["_key"], first["_topic"], first["_partition"], first["_offset"]) == ("k", "flights", 1, 0)
+    assert (second.carrier, second.time, second["_offset"]) == ("B6", None, 2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"carrier": "AA", "delay": "late"}',
+        '{"carrier": "AA", "delay": 1.5}',
+        '{"carrier": "AA", "delay": 99999999999}',
+        '{"carrier": "AA", "time": "yesterday"}',
+        '{"carrier": "AA", "at": {"x": "y"}}',
+        '{"carrier": "AA", "at": 7}',
+        '{"carrier": "AA"',
+        '[{"carrier": "AA"}]',
+        "not json",
+        "null",
+        '"AA"',
+        "",
+    ],
+)
+def test_a_record_that_does_not_fit_is_never_dropped(spark: Any, source: Source, value: str) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as error:
+        rows(spark, source, '{"carrier": "AA"}', value)
+    text = str(error.value)
+    assert BAD_RECORD in text
+    place, _ = json.JSONDecoder().raw_decode(text, text.index(BAD_RECORD) + len(BAD_RECORD))
+    assert (place["topic"], place["partition"], place["offset"], place["value"]) == ("flights", 1, 1, value)

@@ -1,0 +1,301 @@
+"""Pipelines on three real brokers and real Spark: whole runs, killed runs, runs that lose a broker, runs that fail."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyarrow import dataset
+
+from tests.spark.conftest import new_cluster
+from tests.spark.pipeline_process import PipelineProcess, java_processes
+from tests.support.supervised_cluster import RunningCluster
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+PARTITIONS = 3
+ROWS = 3_600
+LATE_ROWS = 3
+BATCH_ROWS = 300
+CARRIERS = {"AA": "American", "B6": "JetBlue", "UA": "United"}
+BEGIN = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+GroupKey = tuple[str, str]
+
+
+def pipeline_text(name: str, *, topic: str = "flights", sink: str | None = None, trigger: str = "") -> str:
+    """Flights by airline and day; `name` is also that of its topic, table and state."""
+    return f"""
+name: {name}
+sources:
+  flights:
+    topic: {topic}
+    schema: "carrier STRING, time TIMESTAMP, delay INT"
+    max_records_per_batch: {BATCH_ROWS}
+  airlines:
+    topic: airlines
+    read: table
+    schema: "carrier STRING, name STRING"
+steps:
+  - name: timed
+    sql: |
+      SELECT a.name AS airline, f.time, f.delay
+      FROM flights f JOIN airlines a ON a.carrier = f.carrier
+    watermark: {{column: time, delay: 1 hour}}
+  - name: by_day
+    sql: |
+      SELECT airline, CAST(window(time, '1 day').start AS DATE) AS day, COUNT(*) AS flights, SUM(delay) AS delay
+      FROM timed
+      GROUP BY airline, window(time, '1 day')
+sinks:
+  - topic: {sink or name}
+    from: by_day
+    key: [airline, day]
+  - parquet: tables/{name}
+    from: by_day
+    key: [airline, day]
+state: states/{name}
+{trigger}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with new_cluster(tmp_path_factory.mktemp("brokers")) as running:
+        load(running.bootstrap_servers)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[GroupKey, tuple[int, int]]:
+    """Flights and delay of each airline and day, counted without Spark and without the rows that come too late."""
+    result: dict[GroupKey, tuple[int, int]] = {}
+    for row in flights():
+        key = (CARRIERS[row["carrier"]], row["time"][:10])
+        count, delay = result.get(key, (0, 0))
+        result[key] = (count + 1, delay + row["delay"])
+    return result
+
+
+def flights() -> Iterator[dict[str, Any]]:
+    """In the order of their time, a tenth of an hour apart, so that only what is meant to be late is."""
+    carriers = list(CARRIERS)
+    for number in range(ROWS):
+        time = BEGIN + dt.timedelta(minutes=6 * number)
+        yield {"carrier": carriers[number % 3], "time": time.isoformat(), "delay": number % 50 - 10}
+
+
+def load(bootstrap_servers: str) -> None:
+    """Topics of flights (a partition for each carrier, late rows at the ends) and of airlines."""
+    create(bootstrap_servers, "flights", "airlines", "whole", "killed", "bad", "stopped")
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for carrier, name in CARRIERS.items():
+        producer.produce("airlines", json.dumps({"carrier": carrier, "name": "to be replaced"}), carrier)
+        producer.produce("airlines", json.dumps({"carrier": carrier, "name": name}), carrier)
+    producer.produce("airlines", json.dumps({"carrier": "ZZ", "name": "Gone"}), "ZZ")
+    producer.produce("airlines", None, "ZZ")
+    carriers = list(CARRIERS)
+    late = [{"carrier": carrier, "time": BEGIN.isoformat(), "delay": 1_000} for carrier in carriers]
+    for row in [*flights(), *late]:
+        place = carriers.index(row["carrier"])
+        producer.produce("flights", json.dumps(row), row["carrier"], partition=place)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def create(bootstrap_servers: str, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for done in admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in topics]).values():
+        done.result()
+
+
+def write(directory: Path, name: str, **settings: str) -> Path:
+    path = directory / f"{name}.yaml"
+    path.write_text(pipeline_text(name, **settings))
+    return path
+
+
+def newest_in_parquet(table: Path) -> dict[GroupKey, tuple[int, int]]:
+    """The table as a reader has it: of each key the row of the highest batch."""
+    rows = dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    result = {}
+    for row in sorted(rows, key=lambda row: int(row["batch_id"])):
+        result[row["airline"], row["day"].isoformat()] = (row["flights"], row["delay"])
+    return result
+
+
+def newest_in_topic(bootstrap_servers: str, topic: str) -> dict[GroupKey, tuple[int, int]]:
+    """The topic as a reader has it: of each key the last record."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.partition.eof": True})
+    result: dict[GroupKey, tuple[int, int]] = {}
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        ends = 0
+        while ends < PARTITIONS:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF"
+                ends += 1
+                continue
+            key, value = json.loads(message.key()), json.loads(message.value())
+            assert {name: value[name] for name in key} == key
+            result[key["airline"], key["day"]] = (value["flights"], value["delay"])
+    finally:
+        consumer.close()
+    return result
+
+
+def committed(bootstrap_servers: str, group: str) -> dict[int, int]:
+    """The committed offset of each partition of flights."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {place.partition: place.offset for place in answer.result().topic_partitions if place.topic == "flights"}
+
+
+ALL_READ = dict.fromkeys(range(PARTITIONS), (ROWS + LATE_ROWS) // PARTITIONS)
+
+
+def environment_without_java(directory: Path) -> Mapping[str, str]:
+    """A minimal environment with a new home; its PATH has Python, and neither Java nor anything of the system's."""
+    programs = directory / "programs"
+    programs.mkdir()
+    for program in ("sh", "bash", "chmod", "ls", "readlink", "stat", "uname", "id", "setsid"):
+        found = shutil.which(program)
+        if found is not None:
+            (programs / program).symlink_to(found)
+    (programs / "python").symlink_to(sys.executable)
+    home, scratch = directory / "home", directory / "scratch"
+    home.mkdir()
+    scratch.mkdir()
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return {"PATH": str(programs), "HOME": str(home), "TMPDIR": str(scratch), "XDG_CACHE_HOME": cache}
+
+
+def test_a_run_over_what_is_there_with_no_java_but_that_of_the_package(
+    cluster: RunningCluster, tmp_path: Path, expected: dict[GroupKey, tuple[int, int]]
+) -> None:
+    path = write(tmp_path, "whole")
+    environment = environment_without_java(tmp_path)
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once", environment=environment) as run:
+        *batches, summary = run.finish()
+        said = run.errors()
+    assert [batch["batch_id"] for batch in batches] == list(range(len(batches)))
+    assert sum(batch["rows_in"] for batch in batches) == ROWS + LATE_ROWS
+    assert sum(batch["rows_dropped_by_watermark"] for batch in batches) == LATE_ROWS
+    assert summary["event"] == "summary"
+    assert summary["rows_in"] == ROWS + LATE_ROWS
+    assert summary["rows_dropped_by_watermark"] == LATE_ROWS
+    assert summary["rows_out"] == sum(batch["rows_out"] for batch in batches)
+    assert summary["lag"] == {"flights": 0}
+    assert summary["warnings"] == []
+    assert batches[0]["lag"]["flights"] == ROWS + LATE_ROWS - batches[0]["rows_in"]
+    assert newest_in_parquet(tmp_path / "tables" / "whole") == expected
+    assert newest_in_topic(cluster.bootstrap_servers, "whole") == expected
+    assert committed(cluster.bootstrap_servers, "barnabas-pipeline-whole") == ALL_READ
+    # Nothing but what the run itself says comes to the terminal, and nothing stays behind.
+    assert "on Java 21" in said
+    assert "WARN" not in said
+    assert "Exception" not in said
+    assert list((tmp_path / "home").iterdir()) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert java_processes(tmp_path) == []
+
+
+def test_a_run_that_is_killed_and_one_that_loses_a_broker_make_the_same_table(
+    cluster: RunningCluster, tmp_path: Path, expected: dict[GroupKey, tuple[int, int]]
+) -> None:
+    path = write(tmp_path, "killed", trigger="trigger: 100 milliseconds")
+    with PipelineProcess(path, cluster.bootstrap_servers) as run:
+        run.batches(2)
+        run.kill()
+    wait_until(lambda: java_processes(tmp_path) == [], "Java is gone with the process that started it")
+    # What a kill leaves in the middle of writing a batch is no part of the table.
+    torn = tmp_path / "tables" / "killed" / ".batch_id=7.being-written"
+    torn.mkdir()
+    (torn / "part-0.parquet").write_bytes(b"torn")
+    before = newest_in_parquet(tmp_path / "tables" / "killed")
+    assert before
+    assert before != expected
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        first = run.batches(1)
+        cluster.kill_broker(2)
+        try:
+            *batches, summary = first + run.finish()
+            said = run.errors()
+        finally:
+            cluster.start_broker(2)
+    assert "Connection refused" not in said
+    assert not torn.exists()
+    assert batches[0]["batch_id"] >= 2
+    assert [batch["batch_id"] for batch in batches] == list(
+        range(batches[0]["batch_id"], batches[0]["batch_id"] + len(batches))
+    )
+    assert summary["lag"] == {"flights": 0}
+    assert batches[-1]["totals"]["rows_dropped_by_watermark"] == LATE_ROWS
+    assert newest_in_parquet(tmp_path / "tables" / "killed") == expected
+    assert newest_in_topic(cluster.bootstrap_servers, "killed") == expected
+    assert committed(cluster.bootstrap_servers, "barnabas-pipeline-killed") == ALL_READ
+
+
+def test_a_continuous_run_takes_what_comes_and_ends_in_order(cluster: RunningCluster, tmp_path: Path) -> None:
+    create(cluster.bootstrap_servers, "coming")
+    path = write(tmp_path, "stopped", topic="coming")
+    with PipelineProcess(path, cluster.bootstrap_servers) as run:
+        lines = run.lines()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        seen = 0
+        for number in range(3):
+            row = {"carrier": "AA", "time": (BEGIN + dt.timedelta(days=number)).isoformat(), "delay": 1}
+            producer.produce("coming", json.dumps(row), "AA")
+            assert producer.flush(30) == 0
+            while seen <= number:
+                seen += next(lines)["rows_in"]
+        # A second run of the same pipeline would count twice: it is refused.
+        with PipelineProcess(path, cluster.bootstrap_servers, "--once") as second:
+            assert second.wait() == 1
+            assert "runs already" in second.errors()
+        run.terminate()
+        rest = list(lines)
+        assert run.wait() == 0, run.errors()
+    assert rest[-1]["was_stopped"] is True
+    assert rest[-1]["rows_in"] == 3
+    assert java_processes(tmp_path) == []
+    assert newest_in_parquet(tmp_path / "tables" / "stopped") == {
+        ("American", f"2013-01-0{day}"): (1, 1) for day in (1, 2, 3)
+    }
+
+
+def test_a_topic_that_is_missing_is_told_before_spark_starts(cluster: RunningCluster, tmp_path: Path) -> None:
+    path = write(tmp_path, "missing", topic="no-such-topic")
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        assert run.wait() == 4
+        assert "no-such-topic" in run.errors()
+        assert f"{path}:5" in run.errors()
+    assert not (tmp_path / "states").exists()
+
+
+def test_a_record_that_does_not_fit_stops_the_run_and_is_named(cluster: RunningCluster, tmp_path: Path) -> None:
+    create(cluster.bootstrap_servers, "spoiled")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    good = {"carrier": "AA", "time": BEGIN.isoformat(), "delay": 1}
+    for value in (json.dumps(good), json.dumps({**good, "delay": "none"}), json.dumps(good)):
+        producer.produce("spoiled", value, "AA", partition=1)
+    assert producer.flush(30) == 0
+    path = write(tmp_path, "bad", topic="spoiled")
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        assert run.wait() == 1
+        (line,) = [line for line in run.errors().splitlines() if "spoiled" in line]
+    assert f"{path}:6: " in line
+    assert "topic spoiled, partition 1, offset 1" in line
+    assert list((tmp_path / "tables" / "bad").glob("batch_id=*")) == []
+    assert newest_in_topic(cluster.bootstrap_servers, "bad") == {}
