@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _COMMIT_TIMEOUT_MS = 10_000
+# What the client has to say of single connections is no matter for the terminal; what comes of it is warned of here.
+_LOGGER = logging.getLogger("barnabas.pipelines.group_offsets")
+_LOGGER.addHandler(logging.NullHandler())
 _CLOSE_SECONDS_MAX = 15.0
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -113,7 +116,7 @@ class GroupOffsets:
         """Commits them; returns the client to use next time."""
         try:
             if client is None:
-                client = Client(host, self._settings, logging.getLogger("barnabas.pipelines"))
+                client = Client(host, self._settings, _LOGGER)
                 await client.start(_COMMIT_TIMEOUT_MS)
             admin = Admin(client)
             try:

@@ -14,7 +14,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "_COMMIT_TIMEOUT_MS", 300)
 
 
-def test_brokers_that_are_away_are_a_warning_and_one_more_at_the_end() -> None:
+def test_brokers_that_are_away_are_a_warning_and_one_more_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     warnings: list[str] = []
     with committing("barnabas-pipeline-delays", f"127.0.0.1:{free_port()}", warnings.append) as group:
         group.finished({"flights": {0: 5}})
@@ -23,6 +23,7 @@ def test_brokers_that_are_away_are_a_warning_and_one_more_at_the_end() -> None:
     assert "group barnabas-pipeline-delays not committed yet" in warnings[0]
     assert "trying with the next batch" in warnings[0]
     assert "could not be committed; the next run commits them" in warnings[1]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_a_batch_nobody_is_asked() -> None:
