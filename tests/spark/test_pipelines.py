@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(300)
 PARTITIONS = 3
 ROWS = 3_600
 LATE_ROWS = 3
-BATCH_ROWS = 300
+BATCH_ROWS = 600
 CARRIERS = {"AA": "American", "B6": "JetBlue", "UA": "United"}
 BEGIN = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 GroupKey = tuple[str, str]
