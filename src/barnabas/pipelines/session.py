@@ -92,7 +92,8 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
 
 def shuffle_partitions() -> int:
     """As many as cores that this process may use, two at least."""
-    return max(2, len(os.sched_getaffinity(0)))
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    return max(2, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
 
 
 def driver_memory_bytes() -> int:

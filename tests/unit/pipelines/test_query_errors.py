@@ -1,4 +1,4 @@
-"""What Spark says of a failed query, as one line. The texts are shortened from real ones."""
+"""What Spark says of a failed query, as one line. The texts follow Spark's catalogue of errors, shortened."""
 
 from __future__ import annotations
 
