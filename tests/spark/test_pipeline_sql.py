@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def is_query_to_spark(spark: Any, sql: str) -> bool:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:

@@ -89,7 +89,7 @@ def run_pipeline(
 def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     began = time.monotonic()

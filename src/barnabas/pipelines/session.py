@@ -106,7 +106,7 @@ def driver_memory_bytes() -> int:
 
 
 def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
