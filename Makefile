@@ -61,7 +61,7 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
-	@$(BIN)/pytest -n $(TEST_PROCESSES) tests/unit tests/simulation
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/simulation
 	@$(BIN)/pytest tests/cluster tests/clients
 
 .PHONY: test-clients
@@ -85,7 +85,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
-	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) tests/simulation --timeout 1800
+	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/simulation --timeout 1800
 
 .PHONY: bench
 bench: $(INTEROP) $(SPARK) ## Every benchmark, side by side with what it is compared to
