@@ -21,7 +21,6 @@ BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
 DEMO := $(VENV)/.demo-installed
-SPARK := $(VENV)/.spark-installed
 
 .PHONY: help
 help: ## Say what the targets do
@@ -36,8 +35,8 @@ $(BASE): pyproject.toml hatch_build.py $(CONSTRAINTS)
 	@touch $@
 
 $(TEST): $(BASE) requirements/test.txt
-	@echo "Installing what the tests need ..."
-	@$(PIP) install -r requirements/test.txt
+	@echo "Installing what the tests need, Spark among it (some 600 MB, once) ..."
+	@$(PIP) install --editable '.[spark]' -r requirements/test.txt
 	@touch $@
 
 $(INTEROP): $(TEST) requirements/interop.txt
@@ -48,11 +47,6 @@ $(INTEROP): $(TEST) requirements/interop.txt
 $(DEMO): $(BASE) requirements/demo.txt
 	@echo "Installing Spark, a Kafka client and the flights of 2013 (some 600 MB, once) ..."
 	@$(PIP) install --editable '.[spark]' -r requirements/demo.txt
-	@touch $@
-
-$(SPARK): $(TEST) requirements/spark.txt
-	@echo "Installing Spark (some 500 MB, once) ..."
-	@$(PIP) install -r requirements/spark.txt
 	@touch $@
 
 .PHONY: run
@@ -75,7 +69,7 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 for longer than 
 	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster --timeout 900
 
 .PHONY: test-spark
-test-spark: $(SPARK) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
+test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
 	@$(BIN)/pytest tests/spark --timeout 600
 
 .PHONY: test-interop
@@ -88,7 +82,7 @@ simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATI
 	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/simulation --timeout 1800
 
 .PHONY: bench
-bench: $(INTEROP) $(SPARK) ## Every benchmark, side by side with what it is compared to
+bench: $(INTEROP) ## Every benchmark, side by side with what it is compared to
 	@$(BIN)/python -m benchmarks
 
 .PHONY: stubs
