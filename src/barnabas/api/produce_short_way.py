@@ -199,12 +199,11 @@ class ProduceWay:
         return self._target.partition
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
-        request = self._request(connection, buffer, start, end)
+        request = self._request(connection, buffer, start, end, _COLLECTED_BYTES_MAX)
         if request is None:
             return False
         connection.collected += 1
-        records = request[2]
-        size_bytes = len(records)
+        size_bytes = len(request[2])
         collected = self._collected
         if size_bytes > _COLLECTED_BYTES_MAX:
             collected.append(request)
@@ -213,7 +212,7 @@ class ProduceWay:
         collection = self._collection
         if not collected:
             collection.add(self)
-        collected.append((connection, request[1], bytearray(records)))
+        collected.append(request)
         collection.size_bytes += size_bytes
         if collection.size_bytes > _COLLECTION_BYTES_MAX:
             collection.finish()
@@ -222,7 +221,7 @@ class ProduceWay:
         return True
 
     def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
-        request = self._request(connection, buffer, start, end)
+        request = self._request(connection, buffer, start, end, 0)
         if request is None:
             return False
         connection.collected += 1
@@ -234,9 +233,11 @@ class ProduceWay:
         return True
 
     def _request(
-        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int, copied_bytes_max: int
     ) -> _Request | None:
-        """The request in the frame, with a view of its records; None if it is of another form."""
+        """The request in the frame, with a copy of its records up to `copied_bytes_max`, otherwise with a view of them;
+        None if it is of another form.
+        """
         key_and_version, correlation_id = _header_at(buffer, start)
         size_at = start + self._size_at
         if key_and_version != self._key_and_version or buffer[start + _HEADER_BYTES : size_at] != self._prefix:
@@ -249,7 +250,8 @@ class ProduceWay:
         partition = self._target.partition
         if records_start is None or partition.log is None or not partition.is_leader:
             return None
-        return connection, correlation_id, memoryview(buffer)[records_start:end]
+        records = memoryview(buffer)[records_start:end]
+        return connection, correlation_id, bytearray(records) if end - records_start <= copied_bytes_max else records
 
     def finish(self) -> None:
         requests, self._collected = self._collected, []

@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(transport, gathered(output))
             if self._pauses & _UNREAD_OUTPUT:
                 self._check_unread(0)
-        if self.phase is Phase.CLOSING and self._closes_when_sent:
+        if self._closes_when_sent and self.phase is Phase.CLOSING:
             transport.close()
 
     # Inside.

@@ -312,10 +312,11 @@ class Segment:
         `places` are all batches in `records`, in order.
         """
         next_offset = self.next_offset
-        for place in places:
-            if not next_offset <= place.last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
-                raise self._wrong_offset(place.last_offset)
-            next_offset = place.last_offset + 1
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        for _, last_offset, _ in places:
+            if not next_offset <= last_offset <= offset_max:
+                raise self._wrong_offset(last_offset)
+            next_offset = last_offset + 1
         self._add(records)
         for size_bytes, last_offset, max_timestamp_ms in places:
             self._note(self.size_bytes, size_bytes, last_offset, max_timestamp_ms)

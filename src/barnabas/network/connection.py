@@ -293,10 +293,11 @@ class ServerConnection(Connection):
             return False
         # Counted before it is given away: the list is the connection's then, and grows.
         much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._is_sending_much(response)
-        if self._output is None:
-            self.send(response)
-        else:
+        if self._output is not None:
             self._output += response
+        elif self.phase is _OPEN:  # as `send` has it
+            self._output = response
+            self._tick.will_send(self)
         return much
 
     @property
