@@ -231,6 +231,50 @@ def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> Rec
     return _summary(base_timestamp_ms, max_delta, min_delta, offset_of_max, True, has_all_keys)
 
 
+def scan_one_record(data: Buffer, position: int, base_timestamp_ms: int) -> RecordScan | None:
+    """`scan_records` for the one record from `position` to the end, in the form that producers give it: its timestamp
+    is that of the batch, and it has no headers. None for all else, good or bad.
+
+    It is what a batch of one record costs most, if every step of the loop that reads many is done for it.
+    """
+    end = len(data)
+    try:
+        length = data[position]
+        start = position + 1
+        if length > 0x7F:
+            byte = data[start]
+            if byte > 0x7F:
+                return None
+            length += byte - 1 << 7
+            start += 1
+        # Behind the attributes: the deltas of timestamp and offset. A record without timestamp counts in no range.
+        if length != end - start << 1 or data[start + 1] or data[start + 2] or base_timestamp_ms < 0:
+            return None
+        size = data[start + 3]  # of the key
+        position = start + 4
+        has_key = size != 1
+        if has_key:
+            if size & 0x81:
+                return None
+            position += size >> 1
+        size = data[position]  # of the value
+        position += 1
+        if size > 0x7F:
+            byte = data[position]
+            if byte > 0x7F or size & 1:
+                return None
+            position += (size + (byte - 1 << 7) >> 1) + 1
+        elif size != 1:
+            if size & 1:
+                return None
+            position += size >> 1
+        if data[position] or position + 1 != end:
+            return None
+    except IndexError:
+        return None
+    return _new_scan(RecordScan, (base_timestamp_ms, base_timestamp_ms, 0, True, has_key))
+
+
 # Position, largest and smallest timestamp delta, the offset delta of the first with the largest, whether all have keys.
 _Part = tuple[int, int, int, int, bool]
 

@@ -53,7 +53,7 @@ from barnabas.wire.record_errors import (
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from barnabas.wire.record_reader import RecordScan, scan_records
+from barnabas.wire.record_reader import RecordScan, scan_one_record, scan_records
 from barnabas.wire.records import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
@@ -245,7 +245,8 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     None for all else, good or bad: then `validate_records` goes the long way, which alone knows the order in which
     faults are named. Only what is wrong with the records inside is raised here, since nothing could be named before it.
     """
-    if len(buffer) < BATCH_HEADER_BYTES:
+    size_bytes = len(buffer)
+    if size_bytes < BATCH_HEADER_BYTES:
         return None
     fields = HEADER.unpack_from(buffer)
     (
@@ -255,8 +256,8 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     target = rules.compression
     if (
         magic != MAGIC_V2
-        or length_bytes + LOG_OVERHEAD_BYTES != len(buffer)
-        or len(buffer) > rules.batch_bytes_max
+        or length_bytes + LOG_OVERHEAD_BYTES != size_bytes
+        or size_bytes > rules.batch_bytes_max
         or base_offset
         or attributes & _UNUSUAL_ATTRIBUTES
         or record_count <= 0
@@ -270,10 +271,16 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     if crc.crc32c(view[CHECKSUMMED_FROM:]) != checksum:
         return None
-    payload: Buffer = view[BATCH_HEADER_BYTES:]
-    if attributes & ATTRIBUTE_COMPRESSION:
-        payload = decompress(payload, CompressionType.of_attributes(attributes), rules.decompressed_bytes_max)
-    scan = scan_records(payload, record_count, base_timestamp_ms)
+    is_compressed = attributes & ATTRIBUTE_COMPRESSION
+    scan = None
+    if record_count == 1 and not is_compressed:
+        scan = scan_one_record(buffer, BATCH_HEADER_BYTES, base_timestamp_ms)
+    if scan is None:
+        payload: Buffer = view[BATCH_HEADER_BYTES:]
+        if is_compressed:
+            payload = decompress(payload, CompressionType.of_attributes(attributes), rules.decompressed_bytes_max)
+            size_bytes = BATCH_HEADER_BYTES + len(payload)
+        scan = scan_records(payload, record_count, base_timestamp_ms)
     max_timestamp_ms, min_timestamp_ms, _, has_sequential_offsets, has_all_keys = scan
     timestamp_type = rules.timestamp_type
     # As `_is_acceptable` and `_largest` have it, which cost as much as the rest when there is one record.
@@ -293,9 +300,7 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     if max_timestamp_ms < NO_TIMESTAMP:
         max_timestamp_ms = NO_TIMESTAMP
     header = _new_tuple(BatchHeader, fields)
-    return _new_tuple(
-        ValidatedBatch, (view, header, max_timestamp_ms, timestamp_type, 0, BATCH_HEADER_BYTES + len(payload))
-    )
+    return _new_tuple(ValidatedBatch, (view, header, max_timestamp_ms, timestamp_type, 0, size_bytes))
 
 
 def _validate_batch(

@@ -13,7 +13,7 @@ from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError, write_varint
 from barnabas.wire.record_errors import InvalidRecordError
-from barnabas.wire.record_reader import iterate_entries, iterate_records, read_varint, scan_records
+from barnabas.wire.record_reader import iterate_entries, iterate_records, read_varint, scan_one_record, scan_records
 from barnabas.wire.records import Record, TimestampType
 
 INT64_MAX = 2**63 - 1
@@ -200,6 +200,44 @@ def test_the_scan_agrees_with_reading_whatever_the_bytes() -> None:
                 all(record.key is not None for record in records),
             )
     assert min(accepted, refused) > 500
+
+
+def test_the_scan_of_one_record_takes_what_is_usual_and_agrees_about_it() -> None:
+    chance = random.Random(4)
+    sizes = (-2, -1, 0, 1, 62, 63, 64, 100, 8_100, 8_191, 8_192)
+    taken = left = 0
+    for _ in range(6_000):
+        body = b"\0" + write_varint(chance.choice((0, 0, 0, 0, -1, 70))) + number_bytes(0, chance.randrange(8) // 7)
+        for size in chance.choices(sizes, (1, 9, 5, 9, 9, 9, 9, 9, 2, 1, 1), k=2):
+            body += number_bytes(size, chance.randrange(8) // 7) + bytes(max(size, 0))
+        body += chance.choice((b"\0", b"\0", b"\0", b"\x02\x02a\x01"))
+        data = bytearray(b"a header" + number_bytes(len(body), chance.randrange(8) // 7) + body)
+        damage = chance.random()
+        if damage < 0.2:
+            data[8 + chance.randrange(min(len(data) - 8, 20))] = chance.randrange(256)
+        elif damage < 0.3:
+            del data[chance.randrange(9, len(data)) :]
+        elif damage < 0.4:
+            data += bytes(chance.randrange(1, 3))
+        base_timestamp_ms = chance.choice((50, 50, 50, 0, -1, -5, -(2**63), 2**63 - 1))
+        found = scan_one_record(chance.choice((data, memoryview(data))), 8, base_timestamp_ms)
+        if found is None:
+            left += 1
+        else:
+            taken += 1
+            assert found == scan_records(bytes(data[8:]), 1, base_timestamp_ms)
+    assert min(taken, left) > 500
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k" * 63])
+@pytest.mark.parametrize("value_bytes", [None, 0, 63, 64, 100, 8_000])
+def test_the_scan_of_one_record_leaves_nothing_usual_to_the_long_way(
+    key: bytes | None, value_bytes: int | None
+) -> None:
+    builder = RecordBatchBuilder()
+    builder.append(1_700_000_000_000, key, None if value_bytes is None else bytes(value_bytes))
+    found = scan_one_record(bytearray(builder.build()), 61, 1_700_000_000_000)
+    assert found == (1_700_000_000_000, 1_700_000_000_000, 0, True, key is not None)
 
 
 def test_timestamps_beyond_64_bits_are_refused() -> None:
