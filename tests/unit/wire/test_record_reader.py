@@ -240,6 +240,14 @@ def test_the_scan_of_one_record_leaves_nothing_usual_to_the_long_way(
     assert found == (1_700_000_000_000, 1_700_000_000_000, 0, True, key is not None)
 
 
+def test_a_negative_size_of_two_bytes_is_left_to_the_long_way() -> None:
+    body = b"\0\0\0\x01" + write_varint(-65) + bytes(64) + b"\0"  # halved as if it were positive, it fits
+    data = write_varint(len(body)) + body
+    assert scan_one_record(data, 0, 50) is None
+    with pytest.raises(InvalidRecordError):
+        scan_records(data, 1, 50)
+
+
 def test_timestamps_beyond_64_bits_are_refused() -> None:
     data = record_bytes(b"\0" + write_varint(INT64_MAX) + b"\0\x01\x01\0")
     assert scan_records(data, 1, 0).max_timestamp_ms == INT64_MAX
