@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -13,6 +14,11 @@ import uvloop
 # Cores are shared in CI: a slow example is no finding. Time is bounded per test by pytest-timeout.
 hypothesis.settings.register_profile("barnabas", deadline=None)
 hypothesis.settings.load_profile("barnabas")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which every process that they start would take
+# over: then none of those could be tested for what it does on Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Result = TypeVar("Result")
 LIMIT_SECONDS = 60.0
