@@ -68,6 +68,11 @@ def ensemble(oracle_jars: Path, tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
 def kafka_broker(
     oracle_jars: Path, zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApacheKafkaBroker]:
-    """One Apache Kafka broker, id 0, in a chroot of `zookeeper_server`, for the whole run."""
-    with apache_kafka_broker(tmp_path_factory.mktemp("kafka"), f"{zookeeper_server.address}/kafka") as broker:
+    """One Apache Kafka broker, id 0, in a chroot of `zookeeper_server`, for the whole run.
+
+    The run takes longer than `log.retention.check.interval.ms`, and the tests' records have fixed times of the past:
+    nothing is deleted by time.
+    """
+    directory, chroot = tmp_path_factory.mktemp("kafka"), f"{zookeeper_server.address}/kafka"
+    with apache_kafka_broker(directory, chroot, overrides={"log.retention.ms": -1}) as broker:
         yield broker

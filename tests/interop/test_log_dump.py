@@ -183,7 +183,9 @@ def test_committed_offsets_of_apache_kafka_are_decoded(
     directories = sorted(kafka_broker.log_directory.glob("__consumer_offsets-*"))
     decoded = [each["decoded"] for each in dump("--records", *directories) if "decoded" in each]
     assert {"group": "dumped", "topic": TOPIC, "partition": 0} in [
-        each["key"] for each in decoded if each["type"] == "offset" and each["value"]["offset"] == 17
+        each["key"]
+        for each in decoded
+        if each["type"] == "offset" and each["value"] is not None and each["value"]["offset"] == 17
     ]
     groups = [each["value"] for each in decoded if each["type"] == "group" and each["key"] == {"group": "dumped"}]
     assigned = [member["assignment"] for group in groups if group for member in group["members"]]

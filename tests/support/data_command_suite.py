@@ -95,7 +95,9 @@ class DataCommandSuite:
 
     @pytest.fixture
     def topic(self, bootstrap: str) -> Iterator[str]:
-        with new_topic(bootstrap, "--partitions", "3", "--replication-factor", "1") as name:
+        """Of three partitions, without retention by time: some of the records are from 1970."""
+        options = ("--partitions", "3", "--replication-factor", "1", "--config", "retention.ms=-1")
+        with new_topic(bootstrap, *options) as name:
             yield name
 
     def test_lines_become_records_and_lines_again(self, bootstrap: str, topic: str) -> None:
