@@ -7,16 +7,13 @@ They are oracles for the tests and are never shipped.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import importlib.util
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.ivy import LOG_NAME, IvyError, Module, locked, retrieve
 from tests.support.java import java
 from tests.support.processes import tail
 
@@ -24,10 +21,10 @@ KAFKA_VERSION = "3.9.1"
 ZOOKEEPER_VERSION = "3.8.4"
 CACHE_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache"
 
-_DEPENDENCIES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
+_MODULES = (
+    Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    Module("org.slf4j", "slf4j-reload4j", "1.7.36"),
 )
 _EXPECTED_JARS = (
     f"kafka_2.13-{KAFKA_VERSION}.jar",
@@ -36,13 +33,6 @@ _EXPECTED_JARS = (
     f"zookeeper-{ZOOKEEPER_VERSION}.jar",
     "slf4j-reload4j-1.7.36.jar",
 )
-# Ivy's own defaults name the repository: Maven Central and nothing beside it.
-_IVY_SETTINGS = """<ivysettings>
-  <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
-</ivysettings>
-"""
-_FETCH_TIMEOUT_SECONDS = 600
 _ATTEMPTS = 2
 
 
@@ -60,7 +50,7 @@ def apache_kafka_jars() -> Path:
     if directory.is_dir():
         return directory
     CACHE_DIRECTORY.mkdir(exist_ok=True)
-    with _locked(directory.with_name(f"{directory.name}.lock")):
+    with locked(directory.with_name(f"{directory.name}.lock"), lambda: _say("another process fetches it ...")):
         if not directory.is_dir():
             _fetch(directory)
     return directory
@@ -72,77 +62,35 @@ def class_path() -> str:
 
 
 def _fetch(directory: Path) -> None:
-    print(
-        f"fetching Apache Kafka {KAFKA_VERSION} into {directory} (once, about 60 MB) ...",
-        file=sys.__stderr__,
-        flush=True,
-    )
+    _say(f"fetching Apache Kafka {KAFKA_VERSION} into {directory} (once, about 60 MB) ...")
     # Ivy's own cache is kept until all has arrived, so that an interrupted fetch goes on where it was.
     ivy_cache = directory.with_name("ivy")
     with tempfile.TemporaryDirectory(dir=CACHE_DIRECTORY, prefix="fetching-") as work:
-        arrived = _run_ivy(Path(work), ivy_cache)
+        arrived = _retrieved(Path(work), ivy_cache)
         missing = [jar for jar in _EXPECTED_JARS if not (arrived / jar).exists()]
         if missing:
             raise JarsMissing(f"Ivy reported success without {', '.join(missing)}; remove {ivy_cache} and try again")
         arrived.rename(directory)
     shutil.rmtree(ivy_cache, ignore_errors=True)
-    print(f"fetched {len(list(directory.iterdir()))} jars", file=sys.__stderr__, flush=True)
+    _say(f"fetched {len(list(directory.iterdir()))} jars")
 
 
-def _run_ivy(work: Path, ivy_cache: Path) -> Path:
-    settings, module, arrived, log = work / "settings.xml", work / "ivy.xml", work / "jars", work / "ivy.log"
-    settings.write_text(_IVY_SETTINGS)
-    wanted = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default"/>' for org, name, rev in _DEPENDENCIES
-    )
-    module.write_text(
-        '<ivy-module version="2.0"><info organisation="barnabas" module="apache-kafka"/>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>"
-    )
-    command: list[str | Path] = [
-        java().executable,
-        *java().trust_options,
-        *("-jar", str(_ivy_jar())),
-        *("-settings", str(settings)),
-        *("-cache", str(ivy_cache)),
-        *("-ivy", str(module)),
-        *("-types", "jar", "bundle"),
-        *("-confs", "default"),
-        *("-retrieve", f"{arrived}/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
-    for attempt in range(_ATTEMPTS):
-        with log.open("wb") as output:
-            try:
-                status = subprocess.run(
-                    command, stdout=output, stderr=subprocess.STDOUT, timeout=_FETCH_TIMEOUT_SECONDS, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = None
-        if status == 0:
-            return arrived
-        if attempt + 1 == _ATTEMPTS:
-            reason = f"not within {_FETCH_TIMEOUT_SECONDS} s" if status is None else f"exit status {status}"
-            raise JarsMissing(
-                f"Ivy could not fetch Apache Kafka {KAFKA_VERSION} from Maven Central: {reason}\n{tail(log)}"
-            )
+def _retrieved(work: Path, ivy_cache: Path) -> Path:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return retrieve(java(), _MODULES, work, ivy_cache)
+        except PipelineError as error:
+            raise JarsMissing(f"Apache Kafka is fetched by the Ivy that pyspark brings: {error}") from error
+        except IvyError as error:
+            if attempt == _ATTEMPTS:
+                raise JarsMissing(
+                    f"Ivy could not fetch Apache Kafka {KAFKA_VERSION}: {error}\n{tail(work / LOG_NAME)}"
+                ) from error
     raise AssertionError("unreachable")
 
 
-def _ivy_jar() -> Path:
-    package = importlib.util.find_spec("pyspark")
-    found = sorted(Path(package.origin).parent.glob("jars/ivy-*.jar")) if package is not None and package.origin else []
-    if not found:
-        raise JarsMissing(
-            "fetching needs the Ivy that pyspark brings: install pyspark==4.0.0 into this environment with pip"
-        )
-    return found[-1]
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _say(line: str) -> None:
+    print(line, file=sys.__stderr__, flush=True)
 
 
 if __name__ == "__main__":

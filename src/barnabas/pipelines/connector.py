@@ -1,33 +1,34 @@
 """Spark's own connector for Kafka: jars at exactly the installed Spark's version, fetched once into a cache.
 
-The Ivy that pyspark brings fetches them from Maven Central, so that nothing but Python has to be installed. A machine
-without network gives a directory of jars instead.
+The Ivy that pyspark brings fetches them, so that nothing but Python has to be installed. A machine without network
+gives a directory of jars instead.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
+import re
 import shutil
-import subprocess
 import tempfile
-import urllib.parse
-from collections.abc import Callable, Iterator
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from barnabas.pipelines.definition import PipelineError, PipelineMissingError
+from barnabas.pipelines.ivy import IvyError, Module, locked, retrieve
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.spark_extra import pyspark_version
 
 _SCALA_VERSION = "2.13"
 _CONNECTOR = f"spark-sql-kafka-0-10_{_SCALA_VERSION}"
 _TOKEN_PROVIDER = f"spark-token-provider-kafka-0-10_{_SCALA_VERSION}"
-# Whatever Spark's version asks for of these two is what Ivy brings; in a directory any version will do.
-_LIBRARIES = ("kafka-clients", "commons-pool2")
+# Which versions Spark's connector asks for is what Ivy knows; in a directory any of these major versions will do, which
+# are those that it is compiled against.
+_LIBRARY_MAJOR_VERSIONS = {"kafka-clients": 3, "commons-pool2": 2}
 # pyspark has the jars of these organisations already, at the versions that the connector was built with.
 _ORGANISATIONS_AT_HAND = (
     "com.github.luben",
@@ -39,45 +40,35 @@ _ORGANISATIONS_AT_HAND = (
     "org.slf4j",
     "org.xerial.snappy",
 )
-# Ivy's own defaults name the repository: Maven Central, and nothing beside it, since each more costs time.
-_IVY_SETTINGS = """<ivysettings>
-  <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
-</ivysettings>
-"""
-_FETCH_SECONDS_MAX = 600
 _MANIFEST = "manifest.json"
-
-
-def pyspark_version() -> str:
-    """The installed pyspark's version. Raises PipelineError, with the remedy, where there is none."""
-    try:
-        return importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise PipelineError("pipelines run on Spark, which is not installed: pip install 'barnabas[spark]'") from error
-
-
-def pyspark_directory() -> Path:
-    """Where pyspark is installed: its `jars` are Spark's. Raises PipelineError, with the remedy."""
-    package = importlib.util.find_spec("pyspark")
-    if package is None or package.origin is None:
-        raise PipelineError("pipelines run on Spark, which is not installed: pip install 'barnabas[spark]'")
-    return Path(package.origin).parent
+_WORK_PREFIX = "fetching-"
 
 
 def cache_directory() -> Path:
-    """The connector's place in the user's cache (XDG_CACHE_HOME, else ~/.cache), whether it is there or not."""
+    """The connector's place in the user's cache (XDG_CACHE_HOME, else ~/.cache), whether it is there or not.
+
+    Raises PipelineError for a user without a home.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification has it that a relative path is as if none were set.
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    try:
+        # The specification has it that a relative path is as if none were set.
+        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise PipelineError(
+            "Spark's Kafka connector has no place to be kept, since this user has no home: set XDG_CACHE_HOME to a "
+            "directory that can be written"
+        ) from error
     return root / "barnabas" / f"spark-{pyspark_version()}-kafka-connector"
 
 
-def resolve_connector(java: Java, jars_directory: Path | None, say: Callable[[str], None]) -> tuple[Path, ...]:
+def resolve_connector(
+    java: Java, jars_directory: Path | None, say: Callable[[str], None], stop: threading.Event | None = None
+) -> tuple[Path, ...]:
     """The jars that Spark needs beside its own to speak to Kafka, from `jars_directory` or else from the cache.
 
     Fills the cache first when it is empty or damaged, and tells `say` so. Safe in several processes at once: one
-    fetches and the others wait. Raises PipelineError, with the remedy, when the jars cannot be had.
+    fetches and the others wait. Raises PipelineError, with the remedy, when the jars cannot be had, and RunStopped when
+    `stop` is set before they are.
     """
     if jars_directory is not None:
         return _jars_of(jars_directory)
@@ -86,10 +77,13 @@ def resolve_connector(java: Java, jars_directory: Path | None, say: Callable[[st
     if jars is None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(directory.with_name(f"{directory.name}.lock")):
+            lock = directory.with_name(f"{directory.name}.lock")
+            with locked(
+                lock, lambda: say(f"another process fetches Spark's Kafka connector into {directory} ..."), stop
+            ):
                 jars = _cached(directory)
                 if jars is None:
-                    _fetch(java, directory, say)
+                    _fetch(java, directory, say, stop)
                     jars = _cached(directory)
         except OSError as error:
             raise PipelineError(
@@ -102,23 +96,59 @@ def resolve_connector(java: Java, jars_directory: Path | None, say: Callable[[st
 
 
 def _jars_of(directory: Path) -> tuple[Path, ...]:
-    """The needed jars of a user's directory. Raises PipelineMissingError, which names those that are not there."""
-    version = pyspark_version()
+    """The needed jars of a user's directory, each whole.
+
+    Raises PipelineMissingError, which names those that are not there, PipelineError for one that is damaged.
+    """
     if not directory.is_dir():
         raise PipelineMissingError(f"--jars {directory} is not a directory")
     jars: list[Path] = []
     missing: list[str] = []
-    for name in (f"{_CONNECTOR}-{version}.jar", f"{_TOKEN_PROVIDER}-{version}.jar"):
-        (jars.append(directory / name) if (directory / name).is_file() else missing.append(name))
-    for library in _LIBRARIES:
-        found = sorted(directory.glob(f"{library}-[0-9]*.jar"))
-        (jars.append(found[-1]) if found else missing.append(f"{library}-VERSION.jar"))
+    for name, wanted, others in _candidates(directory):
+        if wanted is not None:
+            jars.append(wanted)
+        else:
+            missing.append(f"{name} (it has {', '.join(others)})" if others else name)
     if missing:
         raise PipelineMissingError(
             f"--jars {directory} lacks {', '.join(missing)}; on a machine with network, {cache_directory()} has all of "
             "them after one run"
         )
+    for jar in jars:
+        fault = _fault_of(jar)
+        if fault is not None:
+            raise PipelineError(f"--jars {directory}: {jar.name} is damaged ({fault}); copy it again")
     return tuple(jars)
+
+
+def _candidates(directory: Path) -> list[tuple[str, Path | None, list[str]]]:
+    """For each needed jar its name, where it is, and what the directory has of other versions."""
+    found: list[tuple[str, Path | None, list[str]]] = []
+    for artifact in (_CONNECTOR, _TOKEN_PROVIDER):
+        name = f"{artifact}-{pyspark_version()}.jar"
+        others = sorted(jar.name for jar in directory.glob(f"{artifact.partition('_')[0]}_*.jar") if jar.name != name)
+        found.append((name, directory / name if (directory / name).is_file() else None, others))
+    for library, major in _LIBRARY_MAJOR_VERSIONS.items():
+        versions = sorted((_version_of(jar, library), jar.name) for jar in directory.glob(f"{library}-[0-9]*.jar"))
+        fitting = [directory / name for version, name in versions if version[:1] == (major,)]
+        found.append((f"{library}-{major}.x.jar", fitting[-1] if fitting else None, [name for _, name in versions]))
+    return found
+
+
+def _version_of(jar: Path, library: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", jar.name.removeprefix(library)))
+
+
+def _fault_of(jar: Path) -> str | None:
+    """Why a jar cannot be what was copied: Java itself would take it for one that is empty, and say so much later."""
+    try:
+        with zipfile.ZipFile(jar) as content:
+            broken = content.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if broken is None else f"its checksum of {broken} is wrong"
 
 
 def _cached(directory: Path) -> tuple[Path, ...] | None:
@@ -138,13 +168,15 @@ def _digest(jar: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _fetch(java: Java, directory: Path, say: Callable[[str], None]) -> None:
-    """Makes the cache anew, by one rename, so that it is there whole or not at all."""
+def _fetch(java: Java, directory: Path, say: Callable[[str], None], stop: threading.Event | None) -> None:
+    """Makes the cache anew, by one rename, so that it is there whole or not at all. Only one process is here."""
     say(f"fetching Spark's Kafka connector {pyspark_version()} into {directory} (once, 10 MB) ...")
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix="fetching-") as work:
-        arrived = _run_ivy(java, Path(work))
+    for left in directory.parent.glob(f"{_WORK_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)  # of one that was killed
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=_WORK_PREFIX) as work:
+        arrived = _retrieved(java, Path(work), stop)
         names = sorted(jar.name for jar in arrived.glob("*.jar"))
-        wanted = (_CONNECTOR, _TOKEN_PROVIDER, *_LIBRARIES)
+        wanted = (_CONNECTOR, _TOKEN_PROVIDER, *_LIBRARY_MAJOR_VERSIONS)
         missing = [name for name in wanted if not any(jar.startswith(f"{name}-") for jar in names)]
         if missing:
             raise PipelineError(
@@ -157,84 +189,20 @@ def _fetch(java: Java, directory: Path, say: Callable[[str], None]) -> None:
         arrived.rename(directory)
 
 
-def _run_ivy(java: Java, work: Path) -> Path:
-    """Runs Ivy in the directory `work`; returns where the jars are. Raises PipelineError with the first reason."""
-    settings, module, arrived, log = work / "settings.xml", work / "ivy.xml", work / "jars", work / "ivy.log"
-    settings.write_text(_IVY_SETTINGS, encoding="utf-8")
-    excluded = "".join(f'<exclude org="{organisation}"/>' for organisation in _ORGANISATIONS_AT_HAND)
-    module.write_text(
-        '<ivy-module version="2.0"><info organisation="barnabas" module="kafka-connector"/><dependencies>'
-        f'<dependency org="org.apache.spark" name="{_CONNECTOR}" rev="{pyspark_version()}" conf="default"/>'
-        f'{excluded}<exclude module="spark-tags_{_SCALA_VERSION}"/></dependencies></ivy-module>',
-        encoding="utf-8",
-    )
-    command: list[str | Path] = [
-        java.executable,
-        *java.trust_options,
-        *_proxy_options(),
-        *("-jar", _ivy_jar()),
-        *("-settings", settings),
-        *("-cache", work / "cache"),
-        *("-ivy", module),
-        *("-types", "jar", "bundle"),
-        *("-confs", "default"),
-        *("-retrieve", f"{arrived}/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
-    with log.open("wb") as output:
-        try:
-            status = subprocess.run(  # noqa: S603  # Java, by its path
-                command, stdout=output, stderr=subprocess.STDOUT, timeout=_FETCH_SECONDS_MAX, check=False
-            ).returncode
-            reason = _reason(log) or f"Ivy ended with status {status}"
-        except subprocess.TimeoutExpired:
-            status, reason = 1, f"it took longer than {_FETCH_SECONDS_MAX} s"
-    if status != 0:
+def _retrieved(java: Java, work: Path, stop: threading.Event | None) -> Path:
+    try:
+        return retrieve(
+            java,
+            [Module("org.apache.spark", _CONNECTOR, pyspark_version())],
+            work,
+            work / "cache",
+            without_organisations=_ORGANISATIONS_AT_HAND,
+            without_modules=[f"spark-tags_{_SCALA_VERSION}"],
+            stop=stop,
+        )
+    except IvyError as error:
         raise PipelineError(
-            f"Spark's Kafka connector {pyspark_version()} could not be fetched from Maven Central ({reason}); look at "
+            f"Spark's Kafka connector {pyspark_version()} could not be fetched from Maven Central ({error}); look at "
             "the network and at HTTPS_PROXY and try again, or copy the jars from a machine that has them and give "
             "their directory by --jars DIR"
-        )
-    return arrived
-
-
-def _reason(log: Path) -> str | None:
-    """The line of Ivy's output that tells most: the first about the network, else the first that reports trouble."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    for telling in ("Exception", "timed out", "UNRESOLVED DEPENDENCY", "not found", "ERROR"):
-        for line in lines:
-            if telling in line:
-                return line[:200]
-    return None
-
-
-def _proxy_options() -> tuple[str, ...]:
-    """The proxies that the environment names, as Java wants to be told of them."""
-    options: list[str] = []
-    for scheme in ("http", "https"):
-        address = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY")
-        if address:
-            proxy = urllib.parse.urlsplit(address if "//" in address else f"//{address}")
-            if proxy.hostname:
-                options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
-                options.append(f"-D{scheme}.proxyPort={proxy.port or (443 if proxy.scheme == 'https' else 80)}")
-    without = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    if options and without:
-        hosts = [name.strip() for name in without.split(",") if name.strip()]
-        options.append("-Dhttp.nonProxyHosts=" + "|".join(f"*{name}" if name[0] == "." else name for name in hosts))
-    return tuple(options)
-
-
-def _ivy_jar() -> Path:
-    found = sorted((pyspark_directory() / "jars").glob("ivy-*.jar"))
-    if not found:
-        raise PipelineError(
-            "the installed pyspark is incomplete (it has no Ivy): pip install --force-reinstall pyspark"
-        )
-    return found[-1]
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        ) from error

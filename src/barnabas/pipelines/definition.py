@@ -47,6 +47,10 @@ class PipelineUnreachableError(PipelineError):
     """The cluster could not be reached, or did not answer in time."""
 
 
+class RunStopped(Exception):  # noqa: N818  # no error: a wish that is granted
+    """A run was told to stop before it began with something: with Spark, or with a batch, which the next run does."""
+
+
 class ReadMode(enum.Enum):
     """How a topic becomes a view."""
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipelines.connector import pyspark_directory
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.spark_extra import pyspark_directory
 
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -136,9 +136,14 @@ def running_jvm(options: JvmOptions) -> Iterator[tuple[int, str]]:
 
 def _command(options: JvmOptions, log_settings: Path) -> list[str]:
     class_path = [f"{pyspark_directory() / 'jars'}/*", *(str(jar.resolve()) for jar in options.jars)]
+    split = next((entry for entry in class_path if os.pathsep in entry), None)
+    if split is not None:
+        raise PipelineError(
+            f'Java cannot take jars from a path with "{os.pathsep}" in it: {split}; move them elsewhere'
+        )
     return [
         str(options.java.executable),
-        *("-cp", ":".join(class_path)),
+        *("-cp", os.pathsep.join(class_path)),
         f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
         # Two cores have no time to spare for a collector that runs beside the work.
         "-XX:+UseParallelGC",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barnabas.pipelines.connector import pyspark_version, resolve_connector
-from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMode, Source
+from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMode, RunStopped, Source
 from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
@@ -29,8 +29,9 @@ from barnabas.pipelines.progress import (
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sinks import BatchWriter, RunStopped, prepare_tables
+from barnabas.pipelines.sinks import BatchWriter, prepare_tables
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
+from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.pipelines.connector import pyspark_version
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
+from barnabas.pipelines.spark_extra import pyspark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

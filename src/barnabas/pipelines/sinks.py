@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, TopicSink
+from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, RunStopped, TopicSink
 from barnabas.pipelines.plan import BATCH_COLUMN
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_directory import spark_path
@@ -25,10 +25,6 @@ MARKER = "_barnabas.json"
 """Says, in a Parquet table's directory, which state of a pipeline it belongs to. Readers of Parquet skip its name."""
 
 _JSON_OPTIONS = {"ignoreNullFields": "false"}
-
-
-class RunStopped(Exception):  # noqa: N818  # no error: how a query is told to begin no other batch
-    """The run was told to stop before a batch was begun; the next run begins with that batch."""
 
 
 class BatchWriter:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import threading
+import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from barnabas.pipelines import connector
-from barnabas.pipelines.definition import PipelineError, PipelineMissingError
+from barnabas.pipelines import connector, ivy
+from barnabas.pipelines.definition import PipelineError, PipelineMissingError, RunStopped
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.spark_extra import pyspark_version
+from tests.support.waiting import wait_until
 
-SPARK = connector.pyspark_version()
+SPARK = pyspark_version()
 NAMES = (
     f"spark-sql-kafka-0-10_2.13-{SPARK}.jar",
     f"spark-token-provider-kafka-0-10_2.13-{SPARK}.jar",
@@ -111,26 +117,122 @@ def test_says_when_the_cache_cannot_be_written(java: Java, monkeypatch: pytest.M
         resolve(java)
 
 
-def test_takes_a_directory_of_jars_and_fetches_nothing(java: Java, tmp_path: Path) -> None:
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    """A directory of all that is needed, and of more."""
     directory = tmp_path / "jars"
     directory.mkdir()
-    for name in (*NAMES, "kafka-clients-2.8.1.jar", "something-else-1.0.jar"):
-        (directory / name).touch()
-    assert sorted(jar.name for jar in resolve(java, directory)) == sorted(NAMES)
+    for name in (*NAMES, "kafka-clients-3.10.0.jar", "kafka-clients-2.8.1.jar", "something-else-1.0.jar"):
+        write_jar(directory / name)
+    return directory
+
+
+def write_jar(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("content", path.name * 100)
+
+
+def test_takes_a_directory_of_jars_and_fetches_nothing(java: Java, jars: Path, tmp_path: Path) -> None:
+    newest = [name.replace("3.9.0", "3.10.0") for name in NAMES]
+    assert sorted(jar.name for jar in resolve(java, jars)) == sorted(newest)
     assert not (tmp_path / "asked").exists()
 
 
 def test_names_the_jars_that_a_directory_lacks(java: Java, tmp_path: Path) -> None:
     directory = tmp_path / "jars"
     directory.mkdir()
-    (directory / NAMES[0]).touch()
-    (directory / f"spark-token-provider-kafka-0-10_2.13-{SPARK}1.jar").touch()
+    write_jar(directory / NAMES[0])
     with pytest.raises(PipelineMissingError) as error:
         resolve(java, directory)
-    assert NAMES[1] in str(error.value)
-    assert "kafka-clients-VERSION.jar" in str(error.value)
-    assert "commons-pool2-VERSION.jar" in str(error.value)
+    for name in (NAMES[1], "kafka-clients-3.x.jar", "commons-pool2-2.x.jar"):
+        assert name in str(error.value)
     assert NAMES[0] not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        (NAMES[0], "spark-sql-kafka-0-10_2.12-3.5.1.jar"),
+        (NAMES[1], f"spark-token-provider-kafka-0-10_2.13-{SPARK}1.jar"),
+        (NAMES[2], "kafka-clients-4.0.0.jar"),
+        (NAMES[3], "commons-pool2-1.6.jar"),
+    ],
+)
+def test_names_the_jar_of_another_version(java: Java, jars: Path, name: str, other: str) -> None:
+    for jar in jars.glob(f"{name.rpartition('-')[0]}-*.jar"):
+        jar.unlink()
+    write_jar(jars / other)
+    with pytest.raises(PipelineMissingError, match=rf"lacks \S+ \(it has {re.escape(other)}\)") as error:
+        resolve(java, jars)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-30],
+        lambda _content: b"",
+        # A byte of the file inside, whose length and place stay as they are.
+        lambda content: content.replace(b"spark", b"SPARK", 1),
+    ],
+    ids=["truncated", "empty", "overwritten"],
+)
+def test_names_the_jar_that_is_damaged(java: Java, jars: Path, damage: Callable[[bytes], bytes]) -> None:
+    jar = jars / NAMES[1]
+    jar.write_bytes(damage(jar.read_bytes()))
+    with pytest.raises(PipelineError, match=rf"{re.escape(jar.name)} is damaged \(.+\); copy it again"):
+        resolve(java, jars)
+
+
+def test_stops_fetching_when_the_run_is_told_to_stop(java: Java, tmp_path: Path) -> None:
+    java.executable.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/process\nexec sleep 600\n")
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(connector.resolve_connector, java, None, lambda _line: None, stop)
+        wait_until(lambda: (tmp_path / "process").exists() and (tmp_path / "process").read_text().strip() != "", "Ivy")
+        stop.set()
+        with pytest.raises(RunStopped):
+            fetching.result(30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "process").read_text()), 0)
+    assert [path.name for path in connector.cache_directory().parent.glob("fetching-*")] == []
+
+
+def test_waits_for_another_that_fetches_and_says_so(java: Java) -> None:
+    directory = connector.cache_directory()
+    directory.parent.mkdir(parents=True)
+    stop = threading.Event()
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        stop.set()
+
+    with (
+        ivy.locked(directory.with_name(f"{directory.name}.lock"), lambda: None),
+        pytest.raises(RunStopped),
+    ):
+        connector.resolve_connector(java, None, say, stop)
+    assert len(said) == 1
+    assert "another process fetches" in said[0]
+
+
+def test_removes_what_a_killed_one_was_fetching(java: Java) -> None:
+    left = connector.cache_directory().parent / "fetching-killed"
+    left.mkdir(parents=True)
+    (left / "some.jar").touch()
+    resolve(java)
+    assert not left.exists()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(PipelineError, match="set XDG_CACHE_HOME"):
+        connector.cache_directory()
 
 
 def test_says_that_the_directory_is_none(java: Java, tmp_path: Path) -> None:

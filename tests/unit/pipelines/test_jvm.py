@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import zipfile
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines import jvm, session
-from barnabas.pipelines.connector import pyspark_directory
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.spark_extra import pyspark_directory
 
 
 def options(directory: Path, script: str) -> jvm.JvmOptions:
@@ -74,6 +75,13 @@ def test_the_process_has_a_clean_environment_and_ends_with_its_input(
     assert "/of/another/spark" not in environment
     assert "yarn" not in environment
     assert f"SPARK_HOME={pyspark_directory()}\n" in environment
+
+
+def test_a_path_that_java_would_split_is_refused(tmp_path: Path) -> None:
+    jar = tmp_path / "with:colon" / "some.jar"
+    of_colon = dataclasses.replace(options(tmp_path, "exit 0"), jars=(jar,))
+    with pytest.raises(PipelineError, match=r'path with ":" in it: \S+with:colon/some\.jar'), jvm.running_jvm(of_colon):
+        pass
 
 
 @pytest.mark.parametrize(

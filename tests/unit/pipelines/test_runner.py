@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines import runner
-from barnabas.pipelines.definition import Pipeline, PipelineError, TopicSink
+from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions
-from barnabas.pipelines.sinks import RunStopped
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
