@@ -6,9 +6,9 @@ import sys
 from typing import Final
 
 import click
-from click.shell_completion import BashComplete, ShellComplete, get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from barnabas.cli.connection import CommandError, exiting
+from barnabas.cli.connection import exiting
 from barnabas.cli.output import say
 
 PROGRAM: Final = "barnabas"
@@ -37,12 +37,7 @@ def command(shell: str) -> None:
 def _script(shell: str) -> str:
     from barnabas.cli.main import main
 
-    kind: type[ShellComplete] | None = _Bash
-    if shell != "bash":
-        kind = get_completion_class(shell)
-    if kind is None:
-        raise CommandError(f"the installed click knows no completion for {shell}")
-    return kind(main, {}, PROGRAM, _VARIABLE).source()
+    return _KINDS[shell](main, {}, PROGRAM, _VARIABLE).source()
 
 
 class _Bash(BashComplete):
@@ -50,3 +45,13 @@ class _Bash(BashComplete):
 
     @staticmethod
     def _check_version() -> None: ...
+
+
+class _Fish(FishComplete):
+    """click's, which takes a description to end at its first comma."""
+
+    def source(self) -> str:
+        return super().source().replace('(string split "," ', '(string split --max 1 "," ')
+
+
+_KINDS: Final[dict[str, type[ShellComplete]]] = {"bash": _Bash, "zsh": ZshComplete, "fish": _Fish}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 # Name, module, and the line that `--help` shows without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -74,6 +75,15 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands as `--help` has them."""
+        matching = [name for name in sorted(COMMANDS) if name.startswith(incomplete)]
+        # A command's own completions are those of its options.
+        return [
+            *(CompletionItem(name, help=COMMANDS[name][1]) for name in matching),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Commands"):

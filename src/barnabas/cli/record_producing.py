@@ -268,8 +268,8 @@ def _sum_up(topic: str, totals: Totals, seconds: float, *, as_json: bool) -> Non
 
 
 _COLUMNS: Final = (
-    Column("PARTITION", "partition", is_number=True),
-    Column("RECORDS", "records", is_number=True),
-    Column("FIRST OFFSET", "first_offset", is_number=True),
-    Column("LAST OFFSET", "last_offset", is_number=True),
+    Column("Partition", "partition", is_number=True),
+    Column("Records", "records", is_number=True),
+    Column("First offset", "first_offset", is_number=True),
+    Column("Last offset", "last_offset", is_number=True),
 )

@@ -6,9 +6,11 @@ import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
+from barnabas.cli import output
 from barnabas.cli.output import (
     Column,
     Mark,
@@ -151,3 +153,12 @@ def test_one_is_no_plural() -> None:
     assert counted(1, "partition") == "1 partition"
     assert counted(1_500, "record") == "1,500 records"
     assert counted(2, "entry", "entries") == "2 entries"
+
+
+def test_the_headings_of_all_commands_are_written_alike() -> None:
+    modules = Path(output.__file__).parent.glob("*.py")
+    headings = [
+        heading for module in modules for heading in re.findall(r'\bColumn\(\s*"([^"]+)"', module.read_text("utf-8"))
+    ]
+    assert "Partition" in headings
+    assert [heading for heading in headings if not re.fullmatch(r"[A-Z][a-z]+( \(UTC\)| [a-z]+)*", heading)] == []
