@@ -70,9 +70,10 @@ def kafka_broker(
 ) -> Iterator[ApacheKafkaBroker]:
     """One Apache Kafka broker, id 0, in a chroot of `zookeeper_server`, for the whole run.
 
-    The run takes longer than `log.retention.check.interval.ms`, and the tests' records have fixed times of the past:
-    nothing is deleted by time.
+    The tests' records have fixed times of the past, and the run takes longer than the five minutes after which
+    retention would look at them.
     """
     directory, chroot = tmp_path_factory.mktemp("kafka"), f"{zookeeper_server.address}/kafka"
-    with apache_kafka_broker(directory, chroot, overrides={"log.retention.ms": -1}) as broker:
+    overrides = {"log.retention.check.interval.ms": 24 * 60 * 60 * 1000}
+    with apache_kafka_broker(directory, chroot, overrides=overrides) as broker:
         yield broker

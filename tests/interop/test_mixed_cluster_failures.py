@@ -26,6 +26,12 @@ PATIENCE_SECONDS: Final = 60.0
 TOPIC: Final = "under-load"
 # Of those that sleep while the other of their kind dies.
 LONG_SESSION: Final = {"zookeeper.session.timeout.ms": 20_000}
+PROVOKED_COMPLAINTS: Final = (
+    # A broker asks for producer ids before the controller has read of it.
+    "The controller allocated no producer ids, trying again: BROKER_ID_NOT_REGISTERED",
+    # Two are dead, or one is and another lags on a slow machine: min.insync.replicas does what it is for.
+    r"The size of the current ISR Set\(\d+\) is insufficient to satisfy the min.isr requirement of 2",
+)
 
 
 @contextlib.contextmanager
@@ -44,7 +50,7 @@ def cluster_under_load(directory: Path, coordinator: str) -> Iterator[tuple[Mixe
         finally:
             workload.abandon()
         cluster.wait_until_agreed()
-        assert cluster.unexpected_complaints() == []
+        assert cluster.unexpected_complaints(*PROVOKED_COMPLAINTS) == []
 
 
 def progress(workload: Workload, records: int = 500) -> None:
