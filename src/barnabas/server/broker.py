@@ -133,7 +133,7 @@ class Broker:
         storage.follow_configs(self._session, identity.broker_id)
         directories, _ = await asyncio.gather(
             write_log_directories(self.host, directories, identity.broker_id, identity.cluster_id),
-            self._again(storage.dynamic_configs.start),
+            self._again(lambda: self._session.until_connected(storage.dynamic_configs.start)),
         )
         storage.mark_directories(directories)
         self._advance(BrokerEvent.LOGS_LOADING)

@@ -160,9 +160,7 @@ class DynamicConfigs:
             self._announced_ms.clear()
             await self._new_announcements()
             await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
-            found = await self._store.get_children_names_of_many([config_type_path(ConfigEntityType.TOPICS)])
-            names = [] if isinstance(found[0], CoordinationError) else sorted(found[0])
-            await self._read_topics(names)
+            await self._read_topics(await self._configured_topics())
             await self._purge()
         except CoordinationError:
             self._must_reload = True
@@ -218,6 +216,15 @@ class DynamicConfigs:
 
     # Reading.
 
+    async def _configured_topics(self) -> list[str]:
+        (found,) = await self._store.get_children_names_of_many([config_type_path(ConfigEntityType.TOPICS)])
+        if isinstance(found, NoNodeError):
+            return []
+        if isinstance(found, CoordinationError):
+            # Taken for none, every topic would be at the broker's defaults, and lose what these do not retain.
+            raise found
+        return sorted(found)
+
     async def _read_brokers(self, names: Iterable[str]) -> None:
         ours = [name for name in (DEFAULT_ENTITY, str(self._broker_configs.broker_id)) if name in names]
         for name, found in zip(ours, await self._read(ConfigEntityType.BROKERS, ours), strict=True):
@@ -264,4 +271,4 @@ class DynamicConfigs:
 def _number_of(name: str) -> int | None:
     """The number of an announcement; None for a znode that is none."""
     digits = name.removeprefix(CONFIG_CHANGE_PREFIX)
-    return int(digits) if digits != name and digits.lstrip("-").isdecimal() else None
+    return int(digits) if digits != name and digits.removeprefix("-").isdecimal() else None

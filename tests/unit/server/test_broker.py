@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
+from barnabas.coordination.client import Client
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, broker_id_path
 from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
 from barnabas.coordination.operations import Exists, GetChildrenNames
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Meter, MetricName
+from barnabas.kernel.turns import next_turn
 from barnabas.log.directory_files import read_meta_properties
 from barnabas.server.broker import Broker
 from barnabas.server.config import read_server_config
@@ -140,6 +142,28 @@ def test_a_broker_waits_for_its_coordinator_and_can_be_stopped_meanwhile(seed: i
     with Simulation(seed) as simulation:
         simulation.machine("coordinator")
         assert simulation.run_on(simulation.machine("broker"), stop_while_starting, 120) < 5.0
+
+
+def test_a_connection_lost_while_dynamic_configs_are_read_does_not_end_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names_of_many = Client.get_children_names_of_many
+    lost: list[object] = []
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+
+        async def loses_the_connection(client: Client, paths: Sequence[str]) -> Any:
+            reading = asyncio.ensure_future(names_of_many(client, paths))
+            if not lost:
+                lost.append(paths)
+                await next_turn()  # it is sent, and gets no answer
+                simulation.network.reset_connections("broker", "coordinator")
+            return await reading
+
+        monkeypatch.setattr(Client, "get_children_names_of_many", loses_the_connection)
+        assert simulation.run_on(simulation.machine("broker"), running(nothing, Lines(), "broker.id=4")) == 4
+    assert lost
 
 
 @pytest.mark.parametrize("seed", SEEDS)

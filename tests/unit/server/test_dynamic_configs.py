@@ -121,6 +121,24 @@ def test_hears_of_changes_one_after_another() -> None:
     following(main)
 
 
+def test_a_start_that_does_not_hear_which_topics_have_configs_fails_instead_of_taking_defaults() -> None:
+    async def main(broker: Following) -> None:
+        await broker.put("topics/t", retention_ms="5")
+        names_of_many = broker.world.client.get_children_names_of_many
+
+        async def broken(paths: Any) -> list[Any]:
+            broker.world.client.get_children_names_of_many = names_of_many  # type: ignore[method-assign]
+            return [ConnectionLossError(path) for path in paths]
+
+        broker.world.client.get_children_names_of_many = broken  # type: ignore[method-assign]
+        with pytest.raises(ConnectionLossError):
+            await broker.dynamic.start()
+        await broker.dynamic.start()
+        assert broker.retention("t") == 5
+
+    following(main)
+
+
 def test_what_is_announced_is_heard_once() -> None:
     async def main(broker: Following) -> None:
         await broker.dynamic.start()
@@ -156,6 +174,7 @@ def test_announcements_that_nobody_understands_do_no_harm() -> None:
             await broker.announce_data(data)
         await broker.announce_data(b'{"version":2,"entity_path":"users/alice"}')
         await broker.world.client.create(f"{CONFIG_CHANGES_PATH}/something_else", b"")
+        await broker.world.client.create(f"{CONFIG_CHANGES_PATH}/config_change_--5", b"")
         await broker.world.client.create("/config/topics/broken", b"{")
         await broker.announce("topics/broken")
         await broker.put("topics/t", retention_ms="5")
