@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, ResponseForm, find_compact_records, find_records
-from barnabas.log.appending import AppendResult
+from barnabas.log.appending import AlikeResult, AppendResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.partition import ACKS_ALL
+from barnabas.wire.alike_batches import ALIKE_MIN
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
+from barnabas.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.api.request_metrics import RequestMetrics
@@ -290,12 +292,22 @@ class ProduceWay:
         target = self._target
         log = target.partition.log
         outcomes: Sequence[AppendResult | Exception]
+        batches = [records for _, _, records in requests]
+        alike = None
         try:
-            outcomes = target.partition.append_all(
-                [records for _, _, records in requests], required_acks=self._acks, produce_version=self._api_version
-            )
+            if len(batches) >= ALIKE_MIN:
+                alike = target.partition.append_alike(
+                    batches, required_acks=self._acks, produce_version=self._api_version
+                )
+            if alike is None:
+                outcomes = target.partition.append_all(
+                    batches, required_acks=self._acks, produce_version=self._api_version
+                )
         except Exception as error:  # noqa: BLE001 - every one of them is told
             outcomes = [error] * len(requests)
+        if alike is not None:
+            self._answer_alike(log, requests, alike)
+            return
         appended: list[_Appended] = []
         records_in = bytes_in = converted = 0
         for request, outcome in zip(requests, outcomes, strict=True):
@@ -310,6 +322,18 @@ class ProduceWay:
             appended.append((request, outcome))
         target.count_records(records_in, bytes_in, converted)
         self._answer(log, appended)
+
+    def _answer_alike(self, log: PartitionLog | None, requests: Sequence[_Request], alike: AlikeResult) -> None:
+        """Answers requests whose records are in the log one behind the other, and in its file."""
+        target = self._target
+        target.count_records(alike.record_count, alike.size_bytes, 0)
+        if self._acks != 1 or not target.is_written(log):
+            self._answer(log, list(zip(requests, alike.each(), strict=True)))
+            return
+        target.count_answers(len(requests))
+        frame, log_start_offset = target.form.frame, alike.log_start_offset
+        for offset, (connection, correlation_id, _) in enumerate(requests, alike.first_offset):
+            connection.answer_at_once(frame(correlation_id, offset, NO_TIMESTAMP, log_start_offset))
 
     def _answer(self, log: PartitionLog | None, appended: Sequence[_Appended]) -> None:
         """Answers requests whose records are in the log, in their order."""

@@ -13,7 +13,7 @@ from barnabas.wire.control_records import EndTransactionMarker, read_end_transac
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
-from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.records import NO_TIMESTAMP, Batch, batch_at, walk_batches
 
 
 class AppendResult(NamedTuple):
@@ -31,6 +31,44 @@ class AppendResult(NamedTuple):
     """The records were in the log already: a producer has sent them again, not knowing that they had come."""
     converted_count: int
     uncompressed_bytes: int
+
+
+class AlikeResult(NamedTuple):
+    """Where batches are that were appended by `append_alike_as_leader`: one behind the other."""
+
+    first_offset: int
+    timestamps_ms: Sequence[int]
+    """Of the one record in each."""
+    batch_bytes: int
+    """Of each."""
+    log_start_offset: int
+
+    @property
+    def record_count(self) -> int:
+        return len(self.timestamps_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all."""
+        return len(self.timestamps_ms) * self.batch_bytes
+
+    def each(self) -> list[AppendResult]:
+        """What `append_as_leader` gives for each batch."""
+        return [
+            AppendResult(
+                first_offset=offset,
+                last_offset=offset,
+                max_timestamp_ms=timestamp_ms,
+                log_append_time_ms=NO_TIMESTAMP,
+                log_start_offset=self.log_start_offset,
+                record_count=1,
+                size_bytes=self.batch_bytes,
+                is_duplicate=False,
+                converted_count=0,
+                uncompressed_bytes=self.batch_bytes,
+            )
+            for offset, timestamp_ms in enumerate(self.timestamps_ms, self.first_offset)
+        ]
 
 
 class AppendError(KafkaError):

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.appending import AppendError, AppendResult, marker_in
+from barnabas.log.appending import AlikeResult, AppendError, AppendResult, marker_in
 from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.local_log import LocalLog
 from barnabas.log.producer_state import BatchMetadata, ProducerStateError, Update
 from barnabas.log.segment import BatchPlace, Segment
+from barnabas.wire.alike_batches import join_alike, number_alike
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
@@ -106,6 +107,38 @@ class LeaderAppends(LocalLog):
                 header.record_count, size_bytes, False, batch.converted_count, batch.uncompressed_bytes,
             ),
         )  # fmt: skip
+
+    def append_alike_as_leader(
+        self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
+    ) -> AlikeResult | None:
+        """`append_all_as_leader` where all batches are good, and so much alike that they need not be looked at one by
+        one (`wire.alike_batches`); they are written at once. None where they are not, and then nothing has changed.
+
+        Raises AppendError where nothing can be appended at all, or the disk fails.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        now_ms = self._time_ms()
+        alike = join_alike(batches, self._rules, now_ms, produce_version)
+        if alike is None:
+            return None
+        records, batch_bytes, timestamps_ms = alike
+        base_offset = self.log_end_offset
+        end_offset = base_offset + len(timestamps_ms)
+        segment = self.segments.active
+        if segment.should_roll(len(records), end_offset - 1, max(timestamps_ms), now_ms):
+            return None  # some of them may still belong into this segment, or into none
+        number_alike(alike, base_offset, leader_epoch)
+        try:
+            segment.append_alike(records, base_offset, timestamps_ms)
+        except OSError as error:
+            raise self._failed_append(error) from error
+        self.log_end_offset = end_offset
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
+        if not self.written.is_queued:
+            self._queue()
+        return _new_tuple(AlikeResult, (base_offset, timestamps_ms, batch_bytes, self.log_start_offset))
 
     def append_all_as_leader(
         self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None

@@ -321,6 +321,17 @@ class Segment:
         for size_bytes, last_offset, max_timestamp_ms in places:
             self._note(self.size_bytes, size_bytes, last_offset, max_timestamp_ms)
 
+    def append_alike(self, records: Buffer, first_offset: int, timestamps_ms: Sequence[int]) -> None:
+        """Adds at once batches of one size with one record each, as a leader gets them; otherwise as `append`.
+
+        The batches in `records` have the offsets from `first_offset` on; their timestamps are `timestamps_ms`.
+        """
+        count = len(timestamps_ms)
+        if not self.next_offset <= first_offset <= self.base_offset + RELATIVE_OFFSET_MAX + 1 - count:
+            raise self._wrong_offset(first_offset + count - 1)
+        self._add(records, writes_at_once=True)
+        self._note_alike(len(records) // count, first_offset, timestamps_ms)
+
     def _wrong_offset(self, last_offset: int) -> ValueError:
         return ValueError(
             f"offset {last_offset} cannot be appended to {self.path}, which goes on at {self.next_offset}"
@@ -472,6 +483,41 @@ class Segment:
             self._bytes_since_index_entry = 0
             self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         self._bytes_since_index_entry += append_bytes
+
+    def _note_alike(self, batch_bytes: int, first_offset: int, timestamps_ms: Sequence[int]) -> None:
+        """`_note` for each batch of `append_alike`, in steps from one index entry to the next."""
+        position, count = self.size_bytes, len(timestamps_ms)
+        end_position, end_offset = position + count * batch_bytes, first_offset + count
+        if not position:
+            self._first_timestamp_ms = timestamps_ms[0]
+        self.size_bytes = end_position
+        self.next_offset = end_offset
+        self._recent_last_offsets.extend(range(first_offset, end_offset))
+        self._recent_positions.extend(range(position, end_position, batch_bytes))
+        excess = len(self._recent_positions) - RECENT_BATCHES_MAX - 1
+        if excess >= RECENT_BATCHES_MAX:
+            forgotten = excess - excess % RECENT_BATCHES_MAX
+            del self._recent_last_offsets[:forgotten]
+            del self._recent_positions[:forgotten]
+        interval_bytes = self.config.index_interval_bytes
+        number = 0
+        while number < count:
+            # The next entry is that of the first batch with more than the interval before it.
+            missing = max(0, interval_bytes - self._bytes_since_index_entry + batch_bytes) // batch_bytes
+            indexed = number + missing
+            end = min(indexed + 1, count)
+            latest_ms = max(timestamps_ms[number:end])
+            if latest_ms > self.max_timestamp[0]:
+                latest = timestamps_ms.index(latest_ms, number, end)
+                self.max_timestamp = TimestampOffset(latest_ms, first_offset + latest)
+            if indexed < count:
+                self.offset_index.append(first_offset + indexed, position + indexed * batch_bytes)
+                self.time_index.append_larger(*self.max_timestamp)
+                self._bytes_since_index_entry = batch_bytes
+                self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
+            else:
+                self._bytes_since_index_entry += (count - number) * batch_bytes
+            number = end
 
     def _take_over(self, position: int) -> None:
         """Learns from the batches behind the last index entries what those do not say."""

@@ -176,12 +176,14 @@ class ServerConnection(Connection):
             self._close_if_drained()
 
     def answer_at_once(self, response: Buffer) -> None:
-        """As `answer_collected`, for a request that comes alone: with nothing else to be sent it leaves now."""
+        """As `answer_collected`, for a response that nothing of this tick can change any more: it leaves now, unless
+        others of this connection have to go before it, or can go with it.
+        """
         self.collected -= 1
         transport = self._transport
-        if self._slots or self._output is not None or self.phase is not _OPEN or transport is None:
+        if self.collected or self._slots or self._output is not None or self._pauses or transport is None:
             self._respond([response])
-        else:
+        elif self.phase is _OPEN:
             transport.write(response)
         if self._draining:
             self._close_if_drained()

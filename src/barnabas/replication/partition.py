@@ -26,7 +26,7 @@ from barnabas.wire.record_validation import AppendOrigin
 if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.host import Buffer
-    from barnabas.log.appending import AppendError, AppendResult
+    from barnabas.log.appending import AlikeResult, AppendError, AppendResult
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition_context import PartitionContext
     from barnabas.replication.ports import PartitionWatcher
@@ -319,6 +319,20 @@ class Partition:
         self.in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
         return outcomes
+
+    def append_alike(
+        self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int
+    ) -> AlikeResult | None:
+        """`append_all` where all batches are good and much alike; None where they are not, and nothing was appended.
+
+        Raises KafkaError where nothing can be appended at all.
+        """
+        log = self._log_to_append_to(required_acks)
+        result = log.append_alike_as_leader(batches, self.leader_epoch, produce_version=produce_version)
+        if result is not None:
+            self.in_sync.advance_high_watermark()
+            self._context.wake_ups.add(self)
+        return result
 
     def _log_to_append_to(self, required_acks: int) -> PartitionLog:
         log = self.log

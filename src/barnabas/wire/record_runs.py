@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from barnabas.wire.primitives import Buffer
+
 RUN_MIN: Final = 16
 """Shorter runs are not worth the columns."""
 _TIMESTAMP_BYTES_MAX: Final = 5
@@ -39,12 +41,12 @@ def run_like(data: bytes, begin: int, end: int, number: int, count: int, no_time
     delta of `no_timestamp_delta` says that a record has none.
     """
     step = end - begin
-    timestamp = _behind_varint(data, begin) + 1
-    offset = _behind_varint(data, timestamp)
-    key = _behind_varint(data, offset)
-    key_bytes, key_end = _size_at(data, key)
+    timestamp = behind_varint(data, begin) + 1
+    offset = behind_varint(data, timestamp)
+    key = behind_varint(data, offset)
+    key_bytes, key_end = size_at(data, key)
     value = key_end + key_bytes
-    value_bytes, value_end = _size_at(data, value)
+    value_bytes, value_end = size_at(data, value)
     has_short_offsets = key - offset == 1
     has_headers = value_end + value_bytes != end - 1
     if has_headers or key - offset > 2 or offset - timestamp > _TIMESTAMP_BYTES_MAX:
@@ -96,13 +98,14 @@ def _delta(row: tuple[int, ...]) -> int:
     return value >> 1 ^ -(value & 1)
 
 
-def _behind_varint(data: bytes, position: int) -> int:
+def behind_varint(data: Buffer, position: int) -> int:
+    """Where the varint at `position` ends."""
     while data[position] > 0x7F:
         position += 1
     return position + 1
 
 
-def _size_at(data: bytes, position: int) -> tuple[int, int]:
-    """A size, 0 instead of -1, and where it ends."""
-    end = _behind_varint(data, position)
+def size_at(data: Buffer, position: int) -> tuple[int, int]:
+    """The size at `position`, 0 instead of -1, and where it ends."""
+    end = behind_varint(data, position)
     return max(0, _delta(tuple(data[position:end]))), end

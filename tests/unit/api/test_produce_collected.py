@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,10 @@ def values_of(broker: DataBroker, topic: str) -> dict[int, bytes | None]:
 class Client:
     """Sends requests without waiting, and knows what it should be answered."""
 
-    def __init__(self, caller: Caller, name: str, chance: random.Random) -> None:
+    def __init__(self, caller: Caller, name: str, chance: random.Random, *, is_steady: bool) -> None:
+        """A steady one sends mostly what is like the request before: then many are appended by columns."""
         self.caller = caller
+        self._is_steady = is_steady
         self._name = name
         self._chance = chance
         self._number = 0
@@ -49,19 +51,22 @@ class Client:
     def send(self) -> None:
         chance = self._chance
         self._number += 1
-        topic = chance.choice((*TOPICS[:2], *TOPICS))
-        value = f"{self._name}-{self._number}".encode().ljust(chance.choice((20, 20, 20, 5000)), b".")
+        differs = not self._is_steady or chance.random() < 0.05
+        topic = chance.choice((*TOPICS[:2], *TOPICS)) if differs else TOPICS[0]
+        value = f"{self._name}-{self._number}".encode().ljust(
+            chance.choice((20, 20, 20, 5000)) if differs else 20, b"."
+        )
         records = bytearray(batch(value))
-        acks = chance.choice((1, 1, -1, 0))
+        acks = chance.choice((1, 1, -1, 0)) if differs else 1
         code = ErrorCode.NOT_ENOUGH_REPLICAS if topic == "strict" and acks == -1 else ErrorCode.NONE
-        if acks and chance.random() < 0.1:
+        if acks and chance.random() < (0.01 if self._is_steady else 0.1):
             records[-1] ^= 1
             code = code or ErrorCode.CORRUPT_MESSAGE
-        if chance.random() < 0.1 and topic == "flights":
+        if chance.random() < (0.01 if self._is_steady else 0.1) and topic == "flights":
             request = two_partitions(topic, bytes(records), batch(b"beside"), acks=acks)
         else:
             request = produce_request(topic, bytes(records), acks=acks)
-        self.caller.send(request, chance.choice((3, 8, 9, 11)), answered=acks != 0)
+        self.caller.send(request, chance.choice((3, 8, 9, 11)) if differs else 9, answered=acks != 0)
         if acks:
             self._expected.append((topic, value, code))
         else:
@@ -87,8 +92,9 @@ class Client:
         self.unanswered.clear()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("is_steady", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Path, seed: int, is_steady: bool) -> None:
     chance = random.Random(seed)
 
     async def body(broker: DataBroker) -> None:
@@ -96,7 +102,7 @@ def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Pa
             strict = LogConfig(min_insync_replicas=2, flush_messages=3) if topic == "strict" else None
             broker.lead(topic, replicas=(1, 2) if strict else (1,), config=strict)
         broker.lead("flights", 1)
-        clients = [Client(broker.connect(), f"client-{number}", chance) for number in range(4)]
+        clients = [Client(broker.connect(), f"client-{number}", chance, is_steady=is_steady) for number in range(4)]
         for _ in range(5):
             for _ in range(chance.randint(1, 40)):
                 chance.choice(clients).send()
@@ -168,6 +174,48 @@ def test_one_write_for_all_of_a_tick(run: Run, tmp_path: Path) -> None:
         assert offsets == list(range(30, 60))
         assert broker.topic_metrics.of("flights").produce_requests.count == 60
         assert broker.topic_metrics.of("flights").messages_in.count == 60
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("acks", [1, -1, 0])
+@pytest.mark.parametrize("flush_messages", [1 << 62, 5], ids=["unsynced", "synced"])
+def test_records_that_are_alike_are_answered_like_others(
+    run: Run, tmp_path: Path, acks: int, flush_messages: int
+) -> None:
+    """The same requests for two topics: in one all records have one size, in the other one is larger."""
+
+    async def body(broker: DataBroker) -> None:
+        answers, counts = [], []
+        for topic, last_bytes in (("alike", 20), ("mixed", 21)):
+            broker.lead(topic, config=LogConfig(flush_messages=flush_messages))
+            callers = [broker.connect() for _ in range(12)]
+            for caller in callers:
+                await caller.call(produce_request(topic, batch(b"first")), 9)
+                caller.send(produce_request(topic, batch(b"x"), acks=acks), 9, answered=acks != 0)
+            await turns()
+            for caller in callers:
+                caller.received()
+            sent = [b"%20d" % number for number in range(30)] + [b"l" * last_bytes]
+            for number, value in enumerate(sent):
+                callers[number % 12 % 10].send(produce_request(topic, batch(value), acks=acks), 9, answered=acks != 0)
+            if acks:
+                wanted = [len([number for number in range(31) if number % 12 % 10 == mine]) for mine in range(12)]
+                answers.append(
+                    [
+                        [produced(response).base_offset for response in await caller.responses(count)]
+                        for caller, count in zip(callers, wanted, strict=True)
+                    ]
+                )
+            await turns()
+            stored = values_of(broker, topic)
+            assert [stored[offset] for offset in range(24, 24 + len(sent))] == sent
+            assert all(caller.connection.collected == 0 for caller in callers)
+            metrics = broker.topic_metrics.of(topic)
+            counts.append((metrics.produce_requests.count, metrics.messages_in.count, metrics.bytes_in.count))
+        assert not answers or answers[0] == answers[1]
+        assert counts[0][:2] == counts[1][:2] == (24 + 31, 24 + 31)
+        assert counts[1][2] == counts[0][2] + 1
 
     scenario(run, tmp_path, body)
 
@@ -280,8 +328,14 @@ def test_acks_all_of_one_tick_are_answered_as_the_followers_come(run: Run, tmp_p
     scenario(run, tmp_path, body)
 
 
-@pytest.mark.parametrize("value_bytes", [10, 3000], ids=["pending", "written at once"])
-def test_a_write_that_fails_is_told_to_all_of_the_tick(run: Run, tmp_path: Path, value_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "acks"),
+    [(range(10, 20), 1), (range(3000, 3010), 1), ([10] * 10, 1), ([10] * 10, -1)],
+    ids=["pending", "written at once", "alike", "alike, acks all"],
+)
+def test_a_write_that_fails_is_told_to_all_of_the_tick(
+    run: Run, tmp_path: Path, sizes: Sequence[int], acks: int
+) -> None:
     async def main() -> None:
         async with real_host("test", asyncio.get_running_loop()) as host:
             files = FailingFiles(host.files)
@@ -290,10 +344,10 @@ def test_a_write_that_fails_is_told_to_all_of_the_tick(run: Run, tmp_path: Path,
                 broker.lead("flights")
                 callers = [broker.connect() for _ in range(10)]
                 for caller in callers:
-                    await caller.call(produce_request("flights", batch(b"first")), 9)
+                    await caller.call(produce_request("flights", batch(b"first"), acks=acks), 9)
                 files.broken = True
-                for caller in callers:
-                    caller.send(produce_request("flights", batch(b"x" * value_bytes)), 9)
+                for caller, size in zip(callers, sizes, strict=True):
+                    caller.send(produce_request("flights", batch(b"x" * size), acks=acks), 9)
                 for caller in callers:
                     (response,) = await caller.responses(1)
                     assert produced(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
