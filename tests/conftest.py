@@ -24,6 +24,10 @@ Result = TypeVar("Result")
 LIMIT_SECONDS = 60.0
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: measures time, so that nothing else of the tests may run beside it")
+
+
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Runs a coroutine to its end on a fresh loop, once on asyncio's and once on uvloop's, within 60 s."""
