@@ -129,7 +129,7 @@ def test_metadata_by_topic_id(run: Run, tmp_path: Path) -> None:
         assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
         assert broker.creation.asked == []
 
-    scenario(run, tmp_path, body, is_told=False)
+    scenario(run, tmp_path, body)
 
 
 def test_metadata_makes_missing_topics_where_all_agree(run: Run, tmp_path: Path) -> None:
