@@ -87,9 +87,13 @@ def check_high_watermarks(history: History) -> Iterator[str]:
 
 
 def check_committed(history: History) -> Iterator[str]:
-    """What was below an exposed high watermark never changes, unless a loss of power may have taken it."""
+    """What was below an exposed high watermark never changes, unless a loss of power may have taken it.
+
+    In the order of leader epochs: a leader that has been cut off from the others tells for a while, after its
+    successor has begun, what was committed before.
+    """
     known: dict[TopicPartition, dict[int, tuple[StoredBatch, float]]] = {}
-    for exposed in history.exposed:
+    for exposed in sorted(history.exposed, key=lambda exposed: (exposed.leader_epoch, exposed.time)):
         batches = known.setdefault(exposed.partition, {})
         seen = {batch.base_offset: batch for batch in exposed.batches}
         for offset, (before, since) in list(batches.items()):
@@ -104,8 +108,9 @@ def check_committed(history: History) -> Iterator[str]:
                     f"{_batch(before)}, committed at {since:.3f} s"
                 )
             del batches[offset]
+        since = min(exposed.time, history.end_of_epoch(exposed.partition, exposed.leader_epoch))
         for offset, batch in seen.items():
-            batches.setdefault(offset, (batch, exposed.time))
+            batches.setdefault(offset, (batch, since))
 
 
 def check_replicas(history: History) -> Iterator[str]:

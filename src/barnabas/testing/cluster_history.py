@@ -4,6 +4,7 @@ seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -167,6 +168,18 @@ class History:
         return self.excuses_losses and any(
             event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
             for event in self.forgot
+        )
+
+    def end_of_epoch(self, partition: TopicPartition, leader_epoch: int) -> float:
+        """When a leader of a later epoch began: what the epoch's own leader has committed, it has before."""
+        return min(
+            (
+                since
+                for (other, epoch), brokers in self.leaders.items()
+                if other == partition and epoch > leader_epoch
+                for since in brokers.values()
+            ),
+            default=math.inf,
         )
 
     def is_superseded(self, read: CommittedRead) -> bool:

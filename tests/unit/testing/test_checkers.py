@@ -222,6 +222,21 @@ def test_what_is_above_the_new_leaders_high_watermark_is_judged_later() -> None:
     assert "at 9.500 s" in finding
 
 
+def test_a_leader_that_was_cut_off_may_tell_what_its_successor_has_lost_and_written_anew() -> None:
+    history = good_history()
+    history.exposed = [
+        exposed(9.0, 6, *BATCHES, epoch=1),
+        exposed(9.5, 4, BATCHES[0], StoredBatch(2, 3, 0, 999)),
+    ]
+    (finding,) = findings(checkers.check_committed, history)
+    assert "events-0 has at offset 2" in finding
+    # The leader of epoch 1 began at 8.0: what was lost before that cannot have been committed later in epoch 0.
+    history.forgot = [Forgot(7.9, 2, EVENTS, 2, in_isr=True)]
+    assert len(findings(checkers.check_committed, history)) == 1
+    history.forgot = [Forgot(8.1, 2, EVENTS, 2, in_isr=True)]
+    assert findings(checkers.check_committed, history) == []
+
+
 def test_replicas_that_disagree_below_both_high_watermarks_are_found() -> None:
     history = good_history()
     other = (BATCHES[0], StoredBatch(2, 3, 0, 999), BATCHES[2])
