@@ -14,7 +14,7 @@ CONSTRAINTS := requirements/constraints.txt
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
 SIMULATION_SEEDS ?= 500
-# What needs no other process runs in as many processes as there are cores.
+# Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
 
 BASE := $(VENV)/.base-installed
@@ -36,17 +36,17 @@ $(BASE): pyproject.toml hatch_build.py $(CONSTRAINTS)
 
 $(TEST): $(BASE) requirements/test.txt
 	@echo "Installing what the tests need, Spark among it (some 600 MB, once) ..."
-	@$(PIP) install --editable '.[spark]' -r requirements/test.txt
+	@$(PIP) install --no-compile --editable '.[spark]' -r requirements/test.txt
 	@touch $@
 
 $(INTEROP): $(TEST) requirements/interop.txt
 	@echo "Installing what brings Apache Kafka and ZooKeeper (some 500 MB) ..."
-	@$(PIP) install -r requirements/interop.txt
+	@$(PIP) install --no-compile -r requirements/interop.txt
 	@touch $@
 
 $(DEMO): $(BASE) requirements/demo.txt
 	@echo "Installing Spark, a Kafka client and the flights of 2013 (some 600 MB, once) ..."
-	@$(PIP) install --editable '.[spark]' -r requirements/demo.txt
+	@$(PIP) install --no-compile --editable '.[spark]' -r requirements/demo.txt
 	@touch $@
 
 .PHONY: run
@@ -56,7 +56,8 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/simulation
-	@$(BIN)/pytest tests/cluster tests/clients
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" tests/cluster tests/clients
+	@$(BIN)/pytest -m alone tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C against three broker processes
