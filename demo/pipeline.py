@@ -16,7 +16,7 @@ from barnabas.kernel.real_program import RealProgram, start_program
 FILE: Final = Path(__file__).resolve().with_name("delays.yaml")
 NAME: Final = "delays"
 GROUP: Final = f"barnabas-pipeline-{NAME}"
-COMMAND: Final = (sys.executable, "-P", str(FILE.with_name("lifeline.py")), "pipeline", "run")
+COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli", "pipeline", "run", "--stop-with-parent")
 STOP_SECONDS_MAX: Final = 10.0
 QUIET_SECONDS_MAX: Final = 180.0
 """Without a word or a batch for so long it hangs."""

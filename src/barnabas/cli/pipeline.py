@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from barnabas.pipelines.progress import RunSummary
 
 DEFAULT_FILE: Final = "pipeline.yaml"
+_INPUT_BYTES: Final = 4_096
 _STOPPING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -100,12 +101,17 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
 @bootstrap_option
 @jars_option
 @json_option
-def run(path: Path, once: bool, bootstrap: str, jars_directory: Path | None, as_json: bool) -> None:
+@click.option("--stop-with-parent", is_flag=True, hidden=True)
+def run(
+    path: Path, once: bool, bootstrap: str, jars_directory: Path | None, as_json: bool, stop_with_parent: bool
+) -> None:
     """Run the pipeline in FILE, until Ctrl-C or with --once to the end of what is there.
 
     A run goes on where the last one ended, however that was. Ctrl-C lets it finish the batch it is at; twice cuts it
     short, and the next run does that batch again. --json prints a line for each batch.
     """
+    if stop_with_parent:
+        _end_with_input()
     with _exiting():
         pipeline = _checked_before_spark(path, bootstrap)
 
@@ -227,6 +233,22 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_with_input() -> None:
+    """Ends this process at once when its standard input is over, which says that its parent is gone.
+
+    Nobody waits for the batch under way then, and brokers that the parent had started are gone too. What the run has
+    done is safe at any moment, and Spark's process ends with this one.
+    """
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, _INPUT_BYTES):
+                pass
+        os._exit(ExitStatus.INTERRUPTED)
+
+    threading.Thread(target=read, name="parent", daemon=True).start()
 
 
 def _status_of(summary: RunSummary, once: bool) -> ExitStatus:

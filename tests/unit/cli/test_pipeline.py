@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,6 +211,20 @@ def test_a_run_under_nohup_outlives_its_terminal() -> None:
     with stopping_on_signals(stop):
         signal.raise_signal(signal.SIGHUP)
     assert not stop.is_set()
+
+
+def test_a_run_ends_with_its_parent(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent_broker:
+        server = f"127.0.0.1:{silent_broker.getsockname()[1]}"
+        arguments = ["pipeline", "run", str(flights(tmp_path)), "--bootstrap-server", server, "--stop-with-parent"]
+        with subprocess.Popen([sys.executable, "-m", "barnabas.cli", *arguments], stdin=subprocess.PIPE) as process:
+            silent_broker.settimeout(60)
+            connection, _ = silent_broker.accept()
+            assert process.stdin is not None
+            process.stdin.close()
+            # It would wait for an answer for longer, and end with another status.
+            assert process.wait(60) == 130
+            connection.close()
 
 
 @pytest.mark.usefixtures("cluster")
