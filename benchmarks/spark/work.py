@@ -84,8 +84,8 @@ class Work:
         began = time.monotonic()
         with state.locked(pipeline):
             state.begin()
-            state_id, _ = state.check_definition(pipeline)
-            prepare_tables(pipeline, state_id, has_state=False)
+            state_id, _ = state.take_definition(pipeline)
+            prepare_tables(pipeline, state, state_id)
             run = PipelineRun(pipeline, options, Warnings(), threading.Event(), state, session)
             run.prepare()
             run.work(began)

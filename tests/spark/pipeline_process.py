@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.waiting import wait_until
+
 RUN_SECONDS_MAX = 240.0
 
 
@@ -59,6 +61,15 @@ class PipelineProcess:
     def terminate(self) -> None:
         """SIGTERM to the Python process alone."""
         self._process.send_signal(signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """SIGINT to the Python process alone."""
+        self._process.send_signal(signal.SIGINT)
+
+    def until_said(self, text: str) -> None:
+        """Returns when it has written that to standard error; fails when it ends before."""
+        wait_until(lambda: text in self.errors() or self._process.poll() is not None, text, RUN_SECONDS_MAX)
+        assert text in self.errors(), f"status {self._process.poll()}: {self.errors()}"
 
     def wait(self) -> int:
         """The exit status."""

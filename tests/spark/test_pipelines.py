@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
+import re
 import shutil
+import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
+from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.java import find_java
 from tests.spark.conftest import new_cluster
 from tests.spark.pipeline_process import PipelineProcess, java_processes
 from tests.support.supervised_cluster import RunningCluster
@@ -29,10 +33,12 @@ LATE_ROWS = 3
 BATCH_ROWS = 600
 CARRIERS = {"AA": "American", "B6": "JetBlue", "UA": "United"}
 BEGIN = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+# On a machine that is busy with other tests; much of it is the end of Java.
+ENDS_WITHIN_SECONDS = 30.0
 GroupKey = tuple[str, str]
 
 
-def pipeline_text(name: str, *, topic: str = "flights", sink: str | None = None, trigger: str = "") -> str:
+def pipeline_text(name: str, *, topic: str = "flights", trigger: str = "", batch_rows: int = BATCH_ROWS) -> str:
     """Flights by airline and day; `name` is also that of its topic, table and state."""
     return f"""
 name: {name}
@@ -40,7 +46,7 @@ sources:
   flights:
     topic: {topic}
     schema: "carrier STRING, time TIMESTAMP, delay INT"
-    max_records_per_batch: {BATCH_ROWS}
+    max_records_per_batch: {batch_rows}
   airlines:
     topic: airlines
     read: table
@@ -57,7 +63,7 @@ steps:
       FROM timed
       GROUP BY airline, window(time, '1 day')
 sinks:
-  - topic: {sink or name}
+  - topic: {name}
     from: by_day
     key: [airline, day]
   - parquet: tables/{name}
@@ -118,7 +124,7 @@ def create(bootstrap_servers: str, *topics: str) -> None:
         done.result()
 
 
-def write(directory: Path, name: str, **settings: str) -> Path:
+def write(directory: Path, name: str, **settings: Any) -> Path:
     path = directory / f"{name}.yaml"
     path.write_text(pipeline_text(name, **settings))
     return path
@@ -165,8 +171,10 @@ def committed(bootstrap_servers: str, group: str) -> dict[int, int]:
 ALL_READ = dict.fromkeys(range(PARTITIONS), (ROWS + LATE_ROWS) // PARTITIONS)
 
 
-def environment_without_java(directory: Path) -> Mapping[str, str]:
-    """A minimal environment with a new home; its PATH has Python, and neither Java nor anything of the system's."""
+def environment_without_java_and_network(directory: Path) -> Mapping[str, str]:
+    """A minimal environment with a new home and cache; its PATH has Python, and neither Java nor anything of the
+    system's. Nothing can be fetched: the proxy that is named refuses.
+    """
     programs = directory / "programs"
     programs.mkdir()
     for program in ("sh", "bash", "chmod", "ls", "readlink", "stat", "uname", "id", "setsid"):
@@ -177,16 +185,28 @@ def environment_without_java(directory: Path) -> Mapping[str, str]:
     home, scratch = directory / "home", directory / "scratch"
     home.mkdir()
     scratch.mkdir()
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return {"PATH": str(programs), "HOME": str(home), "TMPDIR": str(scratch), "XDG_CACHE_HOME": cache}
+    with socket.create_server(("127.0.0.1", 0)) as refusing:
+        proxy = f"127.0.0.1:{refusing.getsockname()[1]}"
+    return {"PATH": str(programs), "HOME": str(home), "TMPDIR": str(scratch), "HTTPS_PROXY": proxy}
 
 
-def test_a_run_over_what_is_there_with_no_java_but_that_of_the_package(
+def copied_jars(directory: Path) -> Path:
+    """A directory of the connector's four jars, for --jars."""
+    jars = directory / "jars"
+    jars.mkdir()
+    for jar in resolve_connector(find_java(), None, lambda _line: None):
+        shutil.copy(jar, jars)
+    assert len(list(jars.iterdir())) == 4
+    return jars
+
+
+def test_a_run_over_what_is_there_with_the_packages_java_a_directory_of_jars_and_no_network(
     cluster: RunningCluster, tmp_path: Path, expected: dict[GroupKey, tuple[int, int]]
 ) -> None:
     path = write(tmp_path, "whole")
-    environment = environment_without_java(tmp_path)
-    with PipelineProcess(path, cluster.bootstrap_servers, "--once", environment=environment) as run:
+    environment = environment_without_java_and_network(tmp_path)
+    jars = ("--jars", str(copied_jars(tmp_path)))
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once", *jars, environment=environment) as run:
         *batches, summary = run.finish()
         said = run.errors()
     assert [batch["batch_id"] for batch in batches] == list(range(len(batches)))
@@ -209,6 +229,31 @@ def test_a_run_over_what_is_there_with_no_java_but_that_of_the_package(
     assert list((tmp_path / "home").iterdir()) == []
     assert list((tmp_path / "scratch").iterdir()) == []
     assert java_processes(tmp_path) == []
+
+
+def test_jars_that_spark_cannot_take_are_told_in_a_line(cluster: RunningCluster, tmp_path: Path) -> None:
+    path, jars = write(tmp_path, "whole"), copied_jars(tmp_path)
+    environment = environment_without_java_and_network(tmp_path)
+
+    def refusal(*arguments: str) -> str:
+        with PipelineProcess(path, cluster.bootstrap_servers, "--once", *arguments, environment=environment) as run:
+            status = run.wait()
+            *_, line = run.errors().splitlines()
+            assert "Traceback" not in run.errors()
+        assert line.startswith("barnabas pipeline run: ")
+        return f"{status} {line}"
+
+    (clients,) = jars.glob("kafka-clients-*")
+    content = clients.read_bytes()
+    clients.write_bytes(content[: len(content) // 2])
+    assert re.match(rf"1 .*{clients.name} is damaged \(.+\); copy it again$", refusal("--jars", str(jars)))
+    clients.rename(jars / "kafka-clients-2.8.1.jar")
+    lacking = refusal("--jars", str(jars))
+    assert re.match(r"4 .*lacks kafka-clients-3\.x\.jar \(it has kafka-clients-2\.8\.1\.jar\); ", lacking)
+    (jars / "kafka-clients-2.8.1.jar").unlink()
+    assert re.match(r"4 .*lacks kafka-clients-3\.x\.jar; ", refusal("--jars", str(jars)))
+    assert re.match(r"1 .*could not be fetched .*refused.*--jars DIR$", refusal())
+    assert not (tmp_path / "states" / "whole" / "checkpoints").exists()
 
 
 def test_a_run_that_is_killed_and_one_that_loses_a_broker_make_the_same_table(
@@ -273,6 +318,42 @@ def test_a_continuous_run_takes_what_comes_and_ends_in_order(cluster: RunningClu
     assert newest_in_parquet(tmp_path / "tables" / "stopped") == {
         ("American", f"2013-01-0{day}"): (1, 1) for day in (1, 2, 3)
     }
+
+
+def test_a_run_that_is_told_to_stop_ends_soon_whatever_it_does(
+    cluster: RunningCluster, tmp_path: Path, expected: dict[GroupKey, tuple[int, int]]
+) -> None:
+    create(cluster.bootstrap_servers, "told")
+    path = write(tmp_path, "told", batch_rows=ROWS // 2)
+
+    def ends(run: PipelineProcess, status: int) -> list[dict[str, Any]]:
+        began = time.monotonic()
+        said = list(run.lines())
+        assert run.wait() == status, run.errors()
+        assert time.monotonic() - began < ENDS_WITHIN_SECONDS, run.errors()
+        assert "Traceback" not in run.errors()
+        assert java_processes(tmp_path) == []
+        return said
+
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        run.until_said("starting Spark")
+        run.terminate()
+        (summary,) = ends(run, 130)
+        assert (summary["was_stopped"], summary["batches"]) == (True, 0)
+        assert "ready after" not in run.errors()
+    # Cut short in the middle of a batch, by a second Ctrl-C.
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        run.batches(1)
+        run.interrupt()
+        run.until_said("stopping; Ctrl-C again")
+        run.interrupt()
+        ends(run, 130)
+    assert newest_in_parquet(tmp_path / "tables" / "told") != expected
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        *_, summary = run.finish()
+    assert summary["lag"] == {"flights": 0}
+    assert newest_in_parquet(tmp_path / "tables" / "told") == expected
+    assert newest_in_topic(cluster.bootstrap_servers, "told") == expected
 
 
 def test_a_topic_that_is_missing_is_told_before_spark_starts(cluster: RunningCluster, tmp_path: Path) -> None:

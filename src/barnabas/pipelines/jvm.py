@@ -11,12 +11,13 @@ import os
 import shutil
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.spark_extra import pyspark_directory
 
@@ -104,11 +105,11 @@ class JvmOptions:
 
 
 @contextlib.contextmanager
-def running_jvm(options: JvmOptions) -> Iterator[tuple[int, str]]:
+def running_jvm(options: JvmOptions, stop: threading.Event | None = None) -> Iterator[tuple[int, str]]:
     """A Java process with pyspark's gateway in it; gives the gateway's port and secret.
 
     It ends with the block, and with this process however that ends, since it watches its standard input. Ctrl-C does
-    not reach it. Raises PipelineError when it does not start.
+    not reach it. Raises PipelineError when it does not start, RunStopped when `stop` is set before it has.
     """
     scratch = options.scratch_directory
     shutil.rmtree(scratch, ignore_errors=True)
@@ -128,7 +129,7 @@ def running_jvm(options: JvmOptions) -> Iterator[tuple[int, str]]:
             start_new_session=True,
         )
     try:
-        yield _gateway(process, connection, output_path)
+        yield _gateway(process, connection, output_path, stop)
     finally:
         _stop(process)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -175,7 +176,9 @@ def _environment(connection: Path) -> dict[str, str]:
     return environment
 
 
-def _gateway(process: subprocess.Popen[bytes], connection: Path, output_path: Path) -> tuple[int, str]:
+def _gateway(
+    process: subprocess.Popen[bytes], connection: Path, output_path: Path, stop: threading.Event | None
+) -> tuple[int, str]:
     """The port and the secret that the process writes into a file, which it renames when it is whole."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while not connection.exists():
@@ -184,6 +187,10 @@ def _gateway(process: subprocess.Popen[bytes], connection: Path, output_path: Pa
             raise PipelineError(f"Java ended with status {status} before Spark was up: {_said(output_path)}")
         if time.monotonic() > deadline:
             raise PipelineError(f"Spark was not up within {START_SECONDS_MAX:.0f} s; {output_path} may say why")
+        if stop is not None and stop.is_set():
+            # It does not look at its input yet.
+            process.kill()
+            raise RunStopped
         time.sleep(_POLL_SECONDS)
     content = connection.read_bytes()
     port, secret_bytes = struct.unpack_from(">ii", content)

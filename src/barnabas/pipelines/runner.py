@@ -94,25 +94,32 @@ def _run(
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
-    has_batches = state.has_batches()
-    state_id, warnings = state.check_definition(pipeline)
+    state_id, warnings = state.take_definition(pipeline)
     for warning in warnings:
         progress.said(f"warning: {warning}")
-    prepare_tables(pipeline, state_id, has_state=has_batches)
-    java = find_java()
-    jars = resolve_connector(java, options.jars_directory, progress.said)
-    spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
-    progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
-    with spark_session(spark) as session:
-        run = PipelineRun(pipeline, options, progress, stop, state, session)
-        try:
-            run.prepare()
-            run.work(began)
-        except PySparkException as error:
-            raise PipelineError(f"Spark failed: {spark_message(error)}; {spark.log_path} may say more") from error
-        except (Py4JError, OSError) as error:
-            raise PipelineError(f"Spark's process has ended unasked ({error}); {spark.log_path} may say why") from error
-        return run.summary(began)
+    prepare_tables(pipeline, state, state_id)
+    try:
+        java = find_java()
+        jars = resolve_connector(java, options.jars_directory, progress.said, stop)
+        spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
+        progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
+        with spark_session(spark, stop) as session:
+            run = PipelineRun(pipeline, options, progress, stop, state, session)
+            try:
+                run.prepare()
+                run.work(began)
+            except PySparkException as error:
+                raise PipelineError(f"Spark failed: {spark_message(error)}; {spark.log_path} may say more") from error
+            except (Py4JError, ConnectionError) as error:
+                message = f"Spark's process has ended unasked ({error}); {spark.log_path} may say why"
+                raise PipelineError(message) from error
+            return run.summary(began)
+    except RunStopped:
+        return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
+
+
+def _milliseconds_since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
 
 
 class _RunningQuery:
@@ -132,6 +139,31 @@ class _RunningQuery:
         self.is_done = False
         self.finished_at = time.monotonic()
         self.ended_at: float | None = None
+
+
+class _Counting:
+    """Has Spark read a frame on a thread of its own, so that a large table, or brokers that hang, hold nobody up.
+
+    The thread ends with the count, or with Spark's process.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.rows = 0
+        self.error: Exception | None = None
+        self._frame = frame
+        self._thread = threading.Thread(target=self._count, name="table", daemon=True)
+        self._thread.start()
+
+    def is_done(self, timeout_seconds: float) -> bool:
+        """Waits so long; then `rows`, or else `error`, has what came of it."""
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _count(self) -> None:
+        try:
+            self.rows = self._frame.count()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the run tells of it
+            self.error = error
 
 
 class PipelineRun:
@@ -166,14 +198,15 @@ class PipelineRun:
         self._look_at = 0.0
 
     def prepare(self) -> None:
-        """Makes the views and has Spark check them, then reads the tables. Nothing is written."""
-        if self._stop.is_set():
-            return
+        """Makes the views and has Spark check them, then reads the tables. Nothing is written.
+
+        Raises RunStopped when it is told to stop meanwhile.
+        """
+        self._refuse_to_go_on()
         create_views(self._pipeline, self._session, self._frame_of)
+        self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)
         for source, frame in self._tables:
-            if self._stop.is_set():
-                return
             self._read_table(source, frame)
         last = self._state.last_progress()
         for query in self._pipeline.queries:
@@ -189,8 +222,7 @@ class PipelineRun:
 
     def work(self, began: float) -> None:
         """Starts the queries and stays with them until all have ended. Raises PipelineError when one fails."""
-        if self._stop.is_set():
-            return
+        self._refuse_to_go_on()
         self._session.streams.addListener(self._events.listener())
         self._progress.said(f"ready after {time.monotonic() - began:.1f} s; {self._what_runs()}")
         with committing(self._pipeline.group_id, self._options.bootstrap_servers, self._lines.put) as group:
@@ -221,7 +253,7 @@ class PipelineRun:
             rows_out=self._rows_out,
             rows_dropped_by_watermark=self._rows_dropped,
             lag=lag,
-            duration_ms=round((time.monotonic() - began) * 1000),
+            duration_ms=_milliseconds_since(began),
             warnings=tuple(self._warnings),
         )
 
@@ -236,12 +268,19 @@ class PipelineRun:
     def _read_table(self, source: Source, frame: DataFrame) -> None:
         began = time.monotonic()
         self._progress.said(f"reading topic {source.topic} as a table ...")
-        try:
-            rows = frame.count()
-        except Exception as error:
-            failure = failure_of(self._pipeline, source.name, str(error), self._log_path)
-            raise self._error(failure) from error
-        self._progress.said(f"table {source.name}: {rows:,} rows after {time.monotonic() - began:.1f} s")
+        counting = _Counting(frame)
+        while not counting.is_done(_POLL_SECONDS):
+            self._refuse_to_go_on()
+        self._refuse_to_go_on()
+        if counting.error is not None:
+            failure = failure_of(self._pipeline, source.name, str(counting.error), self._log_path)
+            raise self._error(failure) from counting.error
+        self._progress.said(f"table {source.name}: {counting.rows:,} rows after {time.monotonic() - began:.1f} s")
+
+    def _refuse_to_go_on(self) -> None:
+        """Raises RunStopped, before the first batch, when the run was told to stop."""
+        if self._stop.is_set():
+            raise RunStopped
 
     def _start(self, running: _RunningQuery) -> None:
         view = running.query.from_view
@@ -346,7 +385,11 @@ class PipelineRun:
         for running in self._queries.values():
             if running.is_done or not running.handle.isActive:
                 continue
-            if not running.handle.status["isTriggerActive"] or time.monotonic() > self._stop_at:
+            if time.monotonic() > self._stop_at:
+                with contextlib.suppress(Exception):  # Spark's process ends soon, and the query with it
+                    running.handle.stop()
+                running.is_done = True
+            elif not running.handle.status["isTriggerActive"]:
                 running.handle.stop()
 
     def _tell_lines(self) -> None:

@@ -7,6 +7,7 @@ with spark_session(SparkOptions(find_java(), jars, log_directory, "delays")) as 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/mem
 _TASK_ATTEMPTS_MAX = 3
 # Spark asks the brokers so often for new records when a query has no trigger; its default is 10 ms.
 _POLLING_DELAY_MS = 100
+_STOP_TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,17 @@ class SparkOptions:
 
 
 @contextlib.contextmanager
-def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
+def spark_session(options: SparkOptions, stop: threading.Event | None = None) -> Iterator[SparkSession]:
     """A session that lives as long as the block, in a Java process of its own, which is gone afterwards.
 
-    One at a time in a process. Signals keep the handlers they had. Raises PipelineError when Spark does not start.
+    One at a time in a process. Signals keep the handlers they had. Raises PipelineError when Spark does not start,
+    RunStopped when `stop` is set before its process is there.
     """
     pyspark_version()
     jvm = JvmOptions(options.java, options.jars, options.log_directory, driver_memory_bytes())
     try:
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
-        with running_jvm(jvm) as (port, secret), _environment(port, secret):
+        with running_jvm(jvm, stop) as (port, secret), _environment(port, secret):
             session = _started(options, jvm)
             try:
                 yield session
@@ -85,7 +88,8 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         "spark.sql.streaming.pollingDelay": f"{_POLLING_DELAY_MS}ms",
-        "spark.sql.streaming.stopTimeout": "60s",
+        # A batch that is cut short is interrupted first; what does not heed that ends with the process.
+        "spark.sql.streaming.stopTimeout": f"{_STOP_TIMEOUT_SECONDS}s",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
 
@@ -124,9 +128,11 @@ def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
 
 
 def _quieten_pyspark() -> None:
-    """Keeps pyspark from printing each error of analysis as a page of JSON, besides raising it."""
+    """Keeps pyspark and py4j from printing each error as a page of JSON, or of Python, besides raising it."""
     from pyspark.logger import PySparkLogger
 
+    # Without a handler Python prints what is logged, such as that a call was cut short by Ctrl-C.
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, RunStopped, TopicSink
 from barnabas.pipelines.plan import BATCH_COLUMN
 from barnabas.pipelines.sources import KafkaOptions
-from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.state_directory import StateDirectory, spark_path, write_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MARKER = "_barnabas.json"
 """Says, in a Parquet table's directory, which state of a pipeline it belongs to. Readers of Parquet skip its name."""
 
+_BATCH_PREFIX = f"{BATCH_COLUMN}="
 _JSON_OPTIONS = {"ignoreNullFields": "false"}
 
 
@@ -76,7 +77,7 @@ class BatchWriter:
 
 def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:
     """Writes a batch beside the table, under a name that readers of Parquet skip; returns where."""
-    being_written = directory / f".{BATCH_COLUMN}={batch_id}.being-written"
+    being_written = directory / f".{_BATCH_PREFIX}{batch_id}.being-written"
     frame.write.mode("overwrite").parquet(spark_path(being_written))
     return being_written
 
@@ -86,8 +87,8 @@ def publish(being_written: Path, directory: Path, batch_id: int) -> None:
 
     A batch without rows gets no place.
     """
-    target = directory / f"{BATCH_COLUMN}={batch_id}"
-    replaced = directory / f".{BATCH_COLUMN}={batch_id}.replaced"
+    target = directory / f"{_BATCH_PREFIX}{batch_id}"
+    replaced = directory / f".{_BATCH_PREFIX}{batch_id}.replaced"
     if target.exists():
         shutil.rmtree(replaced, ignore_errors=True)
         target.rename(replaced)
@@ -104,39 +105,50 @@ def _has_rows(batch: Path) -> bool:
     return any(parquet.read_metadata(part).num_rows > 0 for part in batch.glob("*.parquet"))
 
 
-def prepare_tables(pipeline: Pipeline, run_id: str, *, has_state: bool) -> None:
+def check_tables(pipeline: Pipeline, state: StateDirectory, state_id: str | None) -> None:
+    """Sees that the pipeline's Parquet tables hold what was written from the state of this id, and changes nothing.
+
+    Raises PipelineError when a directory holds anything else: batches of two counts in a table would make a wrong one.
+    """
+    for sink in pipeline.sinks:
+        if isinstance(sink, ParquetSink):
+            _check_table(pipeline, sink, state, state_id)
+
+
+def prepare_tables(pipeline: Pipeline, state: StateDirectory, state_id: str) -> None:
     """Makes the directories of the pipeline's Parquet tables, and removes what a killed run was writing into them.
 
-    `run_id` names the state that the batches are counted in. Raises PipelineError when a directory holds anything else
-    than what was written from that state: batches of two counts in one table would make a wrong one.
+    Raises PipelineError as `check_tables` does, and when a directory cannot be used.
     """
     for sink in pipeline.sinks:
         if isinstance(sink, ParquetSink):
             try:
-                _prepare_table(pipeline, sink, run_id, has_state=has_state)
+                _check_table(pipeline, sink, state, state_id)
+                _prepare_table(pipeline, sink, state_id)
             except OSError as error:
                 message = f"the Parquet directory {sink.directory} cannot be used: {error.strerror or error}"
                 raise pipeline.error(f"{message}; name another, or mend that", sink.line) from error
 
 
-def _prepare_table(pipeline: Pipeline, sink: ParquetSink, run_id: str, *, has_state: bool) -> None:
-    marker = sink.directory / MARKER
-    sink.directory.mkdir(parents=True, exist_ok=True)
-    content = [entry for entry in sink.directory.iterdir() if not entry.name.startswith((".", "_"))]
-    owner = _owner(marker)
-    if owner is None and content:
+def _check_table(pipeline: Pipeline, sink: ParquetSink, state: StateDirectory, state_id: str | None) -> None:
+    names = [entry.name for entry in sink.directory.iterdir()] if sink.directory.exists() else []
+    content = sorted(name for name in names if not name.startswith((".", "_")))
+    batches = [name.removeprefix(_BATCH_PREFIX) for name in content if name.startswith(_BATCH_PREFIX)]
+    owner = _owner(sink.directory / MARKER)
+    if content and (owner is None or len(batches) < len(content)):
+        foreign = next((name for name in content if not name.startswith(_BATCH_PREFIX)), content[0])
         raise pipeline.error(
-            f"{sink.directory} holds what no pipeline has written ({content[0].name}): give the table a directory "
-            "of its own",
+            f"{sink.directory} holds what no pipeline has written ({foreign}): give the table a directory of its own",
             sink.line,
         )
+    has_state = state.has_batches()
     if owner is None and has_state:
         raise pipeline.error(
             f"{sink.directory} has not the batches any more that {pipeline.state_directory} says were written: bring "
             "it back, or remove that too to compute everything anew",
             sink.line,
         )
-    if owner is not None and owner.get("run_id") != run_id and content:
+    if owner is not None and content and (owner.get("state_id") != state_id or not has_state):
         whose = f"pipeline {owner.get('pipeline')}" if owner.get("pipeline") != pipeline.name else "an earlier state"
         what = "goes on from another" if has_state else "begins anew"
         raise pipeline.error(
@@ -144,9 +156,23 @@ def _prepare_table(pipeline: Pipeline, sink: ParquetSink, run_id: str, *, has_st
             "or give the table another directory",
             sink.line,
         )
-    marker.write_text(json.dumps({"pipeline": pipeline.name, "run_id": run_id}) + "\n", encoding="utf-8")
+    newest = max((int(batch) for batch in batches if batch.isdecimal()), default=-1)
+    begun = state.last_batch_id(sink.from_view)
+    if newest > begun:
+        raise pipeline.error(
+            f"{sink.directory} has batch {newest}, and {state.directory} knows of none after {begun}, as when it is an "
+            "older copy: bring back both from the same time, or remove both to compute everything anew",
+            sink.line,
+        )
+
+
+def _prepare_table(pipeline: Pipeline, sink: ParquetSink, state_id: str) -> None:
+    sink.directory.mkdir(parents=True, exist_ok=True)
+    wanted = {"pipeline": pipeline.name, "state_id": state_id}
+    if _owner(sink.directory / MARKER) != wanted:
+        write_json(sink.directory / MARKER, wanted)
     for entry in sink.directory.iterdir():
-        if entry.name.startswith(f".{BATCH_COLUMN}="):
+        if entry.name.startswith(f".{_BATCH_PREFIX}"):
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -125,44 +125,54 @@ class StateDirectory:
         except (TypeError, ValueError):
             return None
 
-    def check_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
+    def check_definition(self, pipeline: Pipeline) -> tuple[str | None, tuple[str, ...]]:
         """Sees that the checkpoints, if any, were made from the same definition; the id of the state, and warnings.
 
         What has no part in the rows (triggers, the size of batches) may change, and a schema may, with a warning: a
-        record that stopped a run may be the reason. Raises PipelineError, with the first change and what to do.
+        record that stopped a run may be the reason. Changes nothing; the id is None where there is no state yet. Raises
+        PipelineError, with the first change and what to do.
         """
-        now = definition_of(pipeline)
         before = _read_json(self._definition_path)
-        has_batches = any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
-        if before is not None and has_batches:
-            changed = _first_change(pipeline, before.get("definition", {}), now)
-            if changed is not None:
-                what, line = changed
-                outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
-                raise pipeline.error(
-                    f"{what} since the runs that {self.directory} is the state of: undo that, or remove "
-                    f"{' and '.join([str(self.directory), *outputs])} to compute everything anew, or give the changed "
-                    "pipeline another `state` and other sinks",
-                    line,
-                )
-            warnings = _changed_schemas(pipeline, before.get("definition", {}), now)
-            _write_json(self._definition_path, {**before, "definition": now})
-            return str(before.get("id")), warnings
-        if has_batches:
+        if not self.has_batches():
+            return None if before is None else str(before.get("id")), ()
+        if before is None:
             raise pipeline.error(
                 f"{self.directory} has checkpoints without a readable definition.json, so it cannot be told whether "
                 "they are of this pipeline: remove it to compute everything anew, or set another `state`",
                 pipeline.state_line,
             )
-        # Nothing was ever computed from it, so that it counts for nothing.
-        shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
-        state_id = uuid.uuid4().hex if before is None else str(before.get("id"))
-        _write_json(self._definition_path, {"id": state_id, "pipeline": pipeline.name, "definition": now})
-        return state_id, ()
+        now = definition_of(pipeline)
+        changed = _first_change(pipeline, before.get("definition", {}), now)
+        if changed is not None:
+            what, line = changed
+            outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
+            raise pipeline.error(
+                f"{what} since the runs that {self.directory} is the state of: undo that, or remove "
+                f"{' and '.join([str(self.directory), *outputs])} to compute everything anew, or give the changed "
+                "pipeline another `state` and other sinks",
+                line,
+            )
+        return str(before.get("id")), _changed_schemas(pipeline, before.get("definition", {}), now)
+
+    def take_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
+        """As `check_definition`, and notes the definition for the runs to come; makes an id where there is none."""
+        state_id, warnings = self.check_definition(pipeline)
+        if not self.has_batches():
+            # Nothing was ever computed from it, so that it counts for nothing.
+            shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
+        state_id = state_id or uuid.uuid4().hex
+        content = {"id": state_id, "pipeline": pipeline.name, "definition": definition_of(pipeline)}
+        write_json(self._definition_path, content)
+        return state_id, warnings
 
     def has_batches(self) -> bool:
         """Whether any batch was ever begun from this state."""
         return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
+
+    def last_batch_id(self, view: str) -> int:
+        """The last batch of the view's query that was begun; -1 where none was."""
+        begun = (entry.name for entry in self.checkpoint(view).glob("offsets/*"))
+        return max((int(name) for name in begun if name.isdecimal()), default=-1)
 
     def finished_offsets(self, view: str) -> dict[str, dict[int, int]]:
         """The next offset of each partition, by topic, after the last batch of the view's query that is finished.
@@ -199,7 +209,7 @@ class StateDirectory:
         return newest
 
     def _write_run(self, run: RunRecord) -> None:
-        _write_json(self._run_path, {**asdict(run), "end": None if run.end is None else run.end.value})
+        write_json(self._run_path, {**asdict(run), "end": None if run.end is None else run.end.value})
 
 
 def spark_path(path: Path) -> str:
@@ -301,7 +311,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replaces a file whole, so that a kill leaves the old one or the new one."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from barnabas.pipelines import jvm, session
-from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.spark_extra import pyspark_directory
+from tests.support.waiting import wait_until
 
 
 def options(directory: Path, script: str) -> jvm.JvmOptions:
@@ -51,6 +53,26 @@ def test_a_java_that_never_answers_is_given_up_and_killed(tmp_path: Path, monkey
         pass
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "process").read_text()), 0)
+
+
+def test_a_java_that_is_not_up_yet_is_killed_when_the_run_is_told_to_stop(tmp_path: Path) -> None:
+    slow = options(
+        tmp_path, f"echo $$ > {tmp_path}/started && mv {tmp_path}/started {tmp_path}/process; exec sleep 600"
+    )
+    stop = threading.Event()
+
+    def stop_when_it_runs() -> None:
+        wait_until((tmp_path / "process").exists, "Java runs")
+        stop.set()
+
+    stopping = threading.Thread(target=stop_when_it_runs)
+    stopping.start()
+    with pytest.raises(RunStopped), jvm.running_jvm(slow, stop):
+        pass
+    stopping.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "process").read_text()), 0)
+    assert not slow.scratch_directory.exists()
 
 
 def test_the_process_has_a_clean_environment_and_ends_with_its_input(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.machine_check import check_directories
+from barnabas.pipelines.sinks import prepare_tables
+from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.pipeline_files import read_flights
 
 
@@ -33,13 +36,34 @@ def test_makes_nothing_where_nothing_is(pipeline: Pipeline, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["delays.yaml"]
 
 
+def leave_a_run(pipeline: Pipeline, root: Path) -> None:
+    """What a run of one batch leaves, and one that was killed in the next."""
+    make(root / ".barnabas/delays/lock")
+    state = StateDirectory(pipeline.state_directory)
+    state_id, _ = state.take_definition(pipeline)
+    prepare_tables(pipeline, state, state_id)
+    make(root / ".barnabas/delays/checkpoints/by_hour/offsets/0")
+    make(root / "out/delays/batch_id=0/part-0.parquet")
+    make(root / "out/delays/.batch_id=1.being-written/part-0.parquet")
+
+
 def test_takes_directories_that_a_run_has_left(pipeline: Pipeline, tmp_path: Path) -> None:
-    make(tmp_path / ".barnabas/delays/checkpoints/by_hour/offsets/0")
-    make(tmp_path / ".barnabas/delays/lock")
-    make(tmp_path / "out/delays/batch_id=0/part-0.parquet")
-    make(tmp_path / "out/delays/_barnabas.json")
-    make(tmp_path / "out/delays/.batch_id=1.being-written/part-0.parquet")
+    leave_a_run(pipeline, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
     check_directories(pipeline)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_refuses_a_pipeline_that_was_changed_since(pipeline: Pipeline, tmp_path: Path) -> None:
+    leave_a_run(pipeline, tmp_path)
+    changed = read_flights(tmp_path, ("avg(delay)", "max(delay)"))
+    assert refusal(changed).startswith("17: step by_hour was changed (sql) since the runs that ")
+
+
+def test_refuses_a_state_whose_table_is_gone(pipeline: Pipeline, tmp_path: Path) -> None:
+    leave_a_run(pipeline, tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    assert refusal(pipeline).startswith(f"26: {tmp_path}/out/delays has not the batches any more that ")
 
 
 def test_refuses_files_in_the_place_of_directories(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -71,7 +95,8 @@ def test_refuses_what_this_user_cannot_write(
 def test_refuses_directories_with_other_things_in_them(pipeline: Pipeline, tmp_path: Path) -> None:
     make(tmp_path / "out/delays/thesis.txt")
     assert refusal(pipeline) == (
-        f"26: the Parquet directory {tmp_path}/out/delays holds other things (thesis.txt): name one of its own"
+        f"26: {tmp_path}/out/delays holds what no pipeline has written (thesis.txt): give the table a directory of its "
+        "own"
     )
     make(tmp_path / ".barnabas/delays/letters")
     assert refusal(pipeline) == (
@@ -80,9 +105,9 @@ def test_refuses_directories_with_other_things_in_them(pipeline: Pipeline, tmp_p
 
 
 def test_refuses_a_table_whose_state_is_gone(pipeline: Pipeline, tmp_path: Path) -> None:
-    make(tmp_path / "out/delays/batch_id=0/part-0.parquet")
-    make(tmp_path / ".barnabas/delays/run.json")
+    leave_a_run(pipeline, tmp_path)
+    shutil.rmtree(tmp_path / ".barnabas/delays/checkpoints")
     assert refusal(pipeline) == (
-        f"26: {tmp_path}/out/delays has batches of an earlier run, and {tmp_path}/.barnabas/delays has no state of it: "
-        "remove the table, or bring the state back"
+        f"26: {tmp_path}/out/delays holds a table written from an earlier state, and this run begins anew: remove "
+        f"{tmp_path}/out/delays, or give the table another directory"
     )

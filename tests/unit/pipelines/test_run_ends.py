@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines import runner
-from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import RunOptions, run_pipeline
 from barnabas.pipelines.status import PipelineState, read_status
@@ -46,6 +46,18 @@ def test_a_run_that_ended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     status = read_status(pipeline)
     assert (status.state, status.reason) == (PipelineState.STOPPED, None)
     assert progress.summaries == [summary(was_stopped=was_stopped)]
+
+
+def test_a_run_that_is_stopped_before_spark_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told_to_stop(*_: object) -> None:
+        raise RunStopped
+
+    monkeypatch.setattr(runner, "resolve_connector", told_to_stop)
+    pipeline, progress = made_pipeline(tmp_path), Silence()
+    ended = run_pipeline(pipeline, OPTIONS, progress, threading.Event())
+    assert (ended.was_stopped, ended.batches, ended.rows_in) == (True, 0, 0)
+    assert read_status(pipeline).state is PipelineState.STOPPED
+    assert progress.summaries == [ended]
 
 
 @pytest.mark.parametrize(

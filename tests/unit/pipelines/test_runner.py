@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import threading
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines import runner
-from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
+from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode, RunStopped, TopicSink
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions
@@ -261,6 +262,80 @@ def test_stop_lets_a_batch_end_and_no_other_begin(tmp_path: Path, committed: lis
     assert summary.was_stopped
     assert [batch.batch_id for batch in told.batches] == [0]
     assert summary.warnings == ()
+
+
+def test_a_batch_that_does_not_end_is_left_when_its_time_is_over(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "STOP_SECONDS_MAX", 0.0)
+    stop = threading.Event()
+
+    def refuse() -> None:
+        raise TimeoutError("the query did not stop in time")
+
+    def hang(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.status = {"isTriggerActive": True}
+        query.__dict__["stop"] = refuse
+        stop.set()
+
+    summary = run(made_pipeline(tmp_path), FakeSpark(hang), Told(), once=False, stop=stop)
+    assert summary.was_stopped
+
+
+class SlowTable:
+    """The frame of a table that is never read to its end, unless it fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.is_being_read = threading.Event()
+        self.released = threading.Event()
+        self._error = error
+
+    def persist(self) -> SlowTable:
+        return self
+
+    def count(self) -> int:
+        self.is_being_read.set()
+        if self._error is not None:
+            raise self._error
+        assert self.released.wait(60)
+        return 0
+
+
+def pipeline_of_a_table(directory: Path, table: SlowTable, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    pipeline = made_pipeline(directory)
+    sources = tuple(dataclasses.replace(source, read=ReadMode.TABLE) for source in pipeline.sources[:1])
+    monkeypatch.setattr(runner, "table_frame", lambda *_: table)
+    monkeypatch.setattr(runner, "create_views", lambda pipeline, _, frame_of: [*map(frame_of, pipeline.sources)])
+    return dataclasses.replace(pipeline, sources=sources)
+
+
+def test_stop_does_not_wait_for_a_table_that_is_being_read(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, table, spark = threading.Event(), SlowTable(), FakeSpark()
+    pipeline = pipeline_of_a_table(tmp_path, table, monkeypatch)
+
+    def stop_when_it_is_read() -> None:
+        table.is_being_read.wait(60)
+        stop.set()
+
+    stopping = threading.Thread(target=stop_when_it_is_read)
+    stopping.start()
+    try:
+        with pytest.raises(RunStopped):
+            run(pipeline, spark, Told(), stop=stop)
+    finally:
+        table.released.set()
+        stopping.join()
+    assert spark.started == []
+
+
+def test_a_table_that_cannot_be_read_ends_the_run(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = SlowTable(RuntimeError("org.apache.kafka.common.errors.TimeoutException: no answer"))
+    with pytest.raises(PipelineError, match="did not answer flights in time"):
+        run(pipeline_of_a_table(tmp_path, table, monkeypatch), FakeSpark(), Told())
 
 
 def test_a_query_that_ended_without_a_word_is_found_out(

@@ -81,12 +81,12 @@ def test_a_state_directory_that_cannot_be_made_is_told_at_its_line(tmp_path: Pat
 
 
 def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state: StateDirectory) -> None:
-    first, _ = state.check_definition(pipeline)
+    first, _ = state.take_definition(pipeline)
     put_batch(state, 0)
     moved = replace(pipeline, sources=(flights(max_records_per_batch=7, allow_data_loss=True), pipeline.sources[1]))
-    assert state.check_definition(replace(moved, trigger_ms=5_000)) == (first, ())
+    assert state.take_definition(replace(moved, trigger_ms=5_000)) == (first, ())
     spaced = timed("SELECT *\n  FROM flights JOIN airlines USING (carrier)")
-    assert state.check_definition(replace(pipeline, steps=(spaced, by_day()))) == (first, ())
+    assert state.take_definition(replace(pipeline, steps=(spaced, by_day()))) == (first, ())
 
 
 @pytest.mark.parametrize(
@@ -102,42 +102,57 @@ def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state:
 def test_a_changed_definition_is_refused_over_its_old_state(
     pipeline: Pipeline, state: StateDirectory, change: dict[str, object], told: str
 ) -> None:
-    state.check_definition(pipeline)
+    state.take_definition(pipeline)
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=told) as error:
-        state.check_definition(replace(pipeline, **change))  # type: ignore[arg-type]  # the parametrization's
+        state.take_definition(replace(pipeline, **change))  # type: ignore[arg-type]  # the parametrization's
     assert f"remove {pipeline.state_directory}" in str(error.value)
 
 
 def test_an_added_sink_is_refused_too_since_it_would_lack_the_past(pipeline: Pipeline, state: StateDirectory) -> None:
-    state.check_definition(replace(pipeline, sinks=pipeline.sinks[:1]))
+    state.take_definition(replace(pipeline, sinks=pipeline.sinks[:1]))
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=r"delays.yaml:33: sink parquet .* was added"):
-        state.check_definition(pipeline)
+        state.take_definition(pipeline)
 
 
 def test_a_changed_schema_is_a_warning_once(pipeline: Pipeline, state: StateDirectory) -> None:
-    state_id, _ = state.check_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline)
     put_batch(state, 0)
     wider = replace(pipeline, sources=(flights(schema="carrier STRING, time STRING"), pipeline.sources[1]))
-    same_id, warnings = state.check_definition(wider)
+    same_id, warnings = state.take_definition(wider)
     assert same_id == state_id
     assert len(warnings) == 1
     assert "source flights" in warnings[0]
-    assert state.check_definition(wider) == (state_id, ())
+    assert state.take_definition(wider) == (state_id, ())
 
 
 def test_a_definition_may_change_before_anything_was_computed(pipeline: Pipeline, state: StateDirectory) -> None:
-    state_id, _ = state.check_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline)
     state.checkpoint("by_day").mkdir(parents=True)
-    assert state.check_definition(replace(pipeline, steps=(by_day(),))) == (state_id, ())
+    assert state.take_definition(replace(pipeline, steps=(by_day(),))) == (state_id, ())
     assert not state.checkpoint("by_day").exists()
+
+
+def test_a_check_finds_the_same_and_changes_nothing(pipeline: Pipeline, state: StateDirectory) -> None:
+    assert state.check_definition(pipeline) == (None, ())
+    assert list(state.directory.iterdir()) == []
+    state_id, _ = state.take_definition(pipeline)
+    put_batch(state, 0)
+    noted = (state.directory / "definition.json").read_text()
+    wider = replace(pipeline, sources=(flights(schema="carrier STRING, time STRING"), pipeline.sources[1]))
+    for _ in range(2):
+        found, warnings = state.check_definition(wider)
+        assert (found, len(warnings)) == (state_id, 1)
+    with pytest.raises(PipelineError, match="step timed was removed"):
+        state.check_definition(replace(pipeline, steps=(by_day(),)))
+    assert (state.directory / "definition.json").read_text() == noted
 
 
 def test_checkpoints_of_nobody_are_refused(pipeline: Pipeline, state: StateDirectory) -> None:
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=r"without a readable definition.json.*remove it"):
-        state.check_definition(pipeline)
+        state.take_definition(pipeline)
 
 
 def test_offsets_of_the_last_finished_batch(state: StateDirectory) -> None:
@@ -147,6 +162,14 @@ def test_offsets_of_the_last_finished_batch(state: StateDirectory) -> None:
     # Begun, and not finished.
     (state.checkpoint("by_day") / "offsets" / "11").write_text('v1\n{}\n{"flights":{"0":99,"1":99}}')
     assert state.finished_offsets("by_day") == {"flights": {0: 12, 1: 16}, "other": {0: 1}}
+
+
+def test_the_last_batch_is_the_one_that_was_begun(state: StateDirectory) -> None:
+    assert state.last_batch_id("by_day") == -1
+    put_batch(state, 9)
+    put_batch(state, 10)
+    (state.checkpoint("by_day") / "offsets" / ".11.crc").touch()
+    assert state.last_batch_id("by_day") == 10
 
 
 def test_offsets_that_cannot_be_read_are_none(state: StateDirectory) -> None:
