@@ -202,13 +202,14 @@ async def connect(
     is_control: bool = False,
 ) -> ClientConnection:
     """Connects to a broker, without asking anything of it. Raises OSError, and TimeoutError after `timeout_ms`."""
-    making = asyncio.ensure_future(
-        context.loop.create_connection(lambda: ClientConnection(context, client_id, in_flight_max), address, port)
-    )
+    connection = ClientConnection(context, client_id, in_flight_max)
+    making = asyncio.ensure_future(context.loop.create_connection(lambda: connection, address, port))
     timer = context.timers.call_after(timeout_ms, making.cancel)
     try:
-        _, connection = await making
+        await making
     except asyncio.CancelledError:
+        # It may have been made in the very turn in which nobody wanted it any more.
+        connection.abort()
         if not timer.active:
             raise TimeoutError(f"no connection with {address}:{port} within {timeout_ms:g} ms") from None
         raise

@@ -297,7 +297,7 @@ class Outgoing:
         try:
             connection.start(request.encode, request.decode, timeout_ms, deliver, request.on_failure)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the message is its sender's to hear
-            request.on_failure(error)
+            self._report(request, error)
 
     def _pump(self) -> None:
         """Sends what waits, as far as there are places."""
@@ -311,7 +311,9 @@ class Outgoing:
     def _expire(self, request: _Request, timeout_ms: float) -> None:
         self._waiting.remove(request)
         reason = "it is busy with earlier requests" if self.is_connected else "there was no connection"
-        request.on_failure(RequestTimeoutError(f"nothing was sent to {self.peer} within {timeout_ms:g} ms: {reason}"))
+        self._report(
+            request, RequestTimeoutError(f"nothing was sent to {self.peer} within {timeout_ms:g} ms: {reason}")
+        )
 
     def _withdraw(self, request: _Request) -> None:
         if request.timer is not None and request.timer.cancel():
@@ -321,7 +323,13 @@ class Outgoing:
         failed, self._waiting = self._waiting, deque()
         for request in failed:
             if request.timer is not None and request.timer.cancel():
-                request.on_failure(error)
+                self._report(request, error)
+
+    def _report(self, request: _Request, error: Exception) -> None:
+        try:
+            request.on_failure(error)
+        except Exception:  # the other requests must hear of it too
+            self._context.logger.exception("Reporting the failure of a request to %s failed", self.peer)
 
     # The connection.
 

@@ -68,6 +68,49 @@ def scenario(run: Run, answer: Answer, body: Callable[[ClientConnection], Corout
     run(main())
 
 
+class CancellingLoop:
+    """A loop on which whoever connects is cancelled in the turn in which the connection is made."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.connecting: asyncio.Task[ClientConnection] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, *arguments: Any) -> Any:
+        made = await self._loop.create_connection(*arguments)
+        assert self.connecting is not None
+        self.connecting.cancel()
+        return made
+
+
+def test_a_connection_that_nobody_wants_any_more_when_it_is_made_is_closed(run: Run) -> None:
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            ended.set()
+
+        loop: Any = CancellingLoop(asyncio.get_running_loop())
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        timers = Timers(loop)
+        context = LinkContext.of(loop, timers, LinkLimits(), logging.getLogger("link"))
+        loop.connecting = asyncio.ensure_future(connect(context, "127.0.0.1", server.sockets[0].getsockname()[1]))
+        with pytest.raises(asyncio.CancelledError):
+            await loop.connecting
+        async with asyncio.timeout(10):
+            await ended.wait()
+        server.close()
+        assert len(timers) == 0
+        timers.close()
+
+    run(main())
+
+
 def test_responses_reach_their_requests(run: Run) -> None:
     async def body(connection: ClientConnection) -> None:
         futures = [connection.request(HeartbeatRequest(group_id="g"), 4, 5_000) for _ in range(3)]
