@@ -7,7 +7,6 @@ broker does not answer; its session, whose end closes the channel, bounds that.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -172,8 +171,8 @@ class _Channel:
         self._disconnect()
 
     async def ended(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        # Not awaited itself: its cancellation could not be told from that of whoever waits for it.
+        await asyncio.wait([self._task])
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+import pytest
+
 from barnabas.controller.channels import BrokerChannels
 from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
@@ -176,6 +178,21 @@ def test_a_closed_channel_drops_what_waits_and_a_new_one_begins_empty(run: Run) 
         fixture.made[1].answer()
         await fixture.until(lambda: fixture.answered == [4])
         await fixture.channels.close_all()
+
+    run(scenario())
+
+
+def test_who_is_cancelled_while_a_channel_ends_hears_of_it(run: Run) -> None:
+    async def scenario() -> None:
+        fixture = Fixture()
+        fixture.channels.open(broker())
+        fixture.send(1)
+        await fixture.until(lambda: bool(fixture.made) and bool(fixture.made[0].waiting))
+        closing = asyncio.ensure_future(fixture.channels.close([2]))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
 
     run(scenario())
 
