@@ -91,3 +91,37 @@ def test_every_request_ends_once_whatever_happens_to_the_broker(seed: int) -> No
         assert set(outcomes) == {"answered", "ConnectionLostError", "RequestTimeoutError"}
         assert outcomes.count("answered") > 300
         assert len(outcomes) < 10_000, "the pauses pace those who ask again and again"
+
+
+def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_connection_that_worked() -> None:
+    settings = OutgoingSettings(reconnect_backoff_ms=50, reconnect_backoff_ms_max=200)
+    with Simulation(1) as simulation:
+        broker = simulation.machine("broker")
+
+        async def ask(host: Host) -> None:
+            context = LinkContext.of(host.loop, Timers(host.loop), LinkLimits(), logging.getLogger("outgoing"))
+            outgoing = Outgoing(context, host.random, "broker", PORT, settings=settings)
+
+            async def pauses_ms(failures: int) -> list[float]:
+                found = []
+                for _ in range(failures):
+                    with pytest.raises(ConnectionLostError):
+                        await outgoing.send(HEARTBEAT, 4, 5_000)
+                    found.append(outgoing.backs_off_ms)
+                return found
+
+            for pause, most in zip(await pauses_ms(5), (50, 100, 200, 200, 200), strict=True):
+                assert 0.8 * most - 1 < pause <= 1.2 * most
+            broker.start(serve)
+            await outgoing.send(HEARTBEAT, 4, 5_000)
+            broker.crash()
+            while outgoing.is_connected:
+                await context.timers.sleep(1)
+            lost = outgoing.backs_off_ms
+            assert 0.8 * 50 - 2 < lost <= 1.2 * 50, "a connection that worked starts the pauses anew"
+            (again,) = await pauses_ms(1)
+            assert 0.8 * 100 - 1 < again <= 1.2 * 100
+            outgoing.close()
+            await outgoing.wait_closed()
+
+        simulation.run_on(simulation.machine("client"), ask)
