@@ -15,10 +15,8 @@ from confluent_kafka import Producer
 from barnabas.pipelines.definition import ParquetSink, Pipeline
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import PipelineRun, RunOptions
-from barnabas.pipelines.sinks import prepare_tables
+from barnabas.pipelines.runner import RunOptions, run_pipeline_in
 from barnabas.pipelines.sources import KafkaOptions
-from barnabas.pipelines.state_directory import RunEnd, StateDirectory
 from benchmarks.brokers.servers import Cluster
 from demo import traffic
 from demo.source import FLIGHTS, SOURCE_TOPICS, SourceRecord, load_tables, records_of
@@ -77,20 +75,9 @@ class Work:
         """Runs the main job's pipeline once over all flights; flights a second, without the start of Spark."""
         self._turns += 1
         pipeline = self._pipeline_in(self._directory / f"run-{self._turns}")
-        state = StateDirectory(pipeline.state_directory)
         options = RunOptions(bootstrap_servers(cluster), once=True)
-        # Views, and what listens to queries, are a session's own.
-        session = self._spark.newSession()
         began = time.monotonic()
-        with state.locked(pipeline):
-            state.begin()
-            state_id, _ = state.take_definition(pipeline)
-            prepare_tables(pipeline, state, state_id)
-            run = PipelineRun(pipeline, options, Warnings(), threading.Event(), state, session)
-            run.prepare()
-            run.work(began)
-            summary = run.summary(began)
-            state.end(RunEnd.DONE)
+        summary = run_pipeline_in(self._spark.newSession(), pipeline, options, Warnings())
         seconds = time.monotonic() - began
         self._spark.catalog.clearCache()
         if (summary.rows_in, summary.rows_dropped_by_watermark) != (FLIGHTS.row_count, 0):

@@ -25,7 +25,7 @@ from tests.spark.pipeline_process import PipelineProcess, java_processes
 from tests.support.supervised_cluster import RunningCluster
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(420)
 
 PARTITIONS = 3
 ROWS = 3_600

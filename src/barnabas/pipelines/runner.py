@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,11 +68,38 @@ def run_pipeline(
     On `stop` the batch under way is finished, for 60 s at most. Killed at any moment, the next run gives the same
     result. Call it on the main thread. Raises PipelineError, and leaves the reason for `status`.
     """
+    stop = stop or threading.Event()
+    return _recorded(pipeline, progress, lambda state: _run(pipeline, options, progress, stop, state))
+
+
+def run_pipeline_in(
+    session: SparkSession,
+    pipeline: Pipeline,
+    options: RunOptions,
+    progress: ProgressSink,
+    stop: threading.Event | None = None,
+) -> RunSummary:
+    """As `run_pipeline`, in a session that is there and has the connector; `options.jars_directory` is not looked at.
+
+    The session's listeners and temporary views are the run's own: give it a `newSession()` each time.
+    """
+    stop = stop or threading.Event()
+
+    def run(state: StateDirectory) -> RunSummary:
+        began = time.monotonic()
+        _take_state(pipeline, progress, state)
+        return _run_in(session, pipeline, options, progress, stop, state, began)
+
+    return _recorded(pipeline, progress, run)
+
+
+def _recorded(pipeline: Pipeline, progress: ProgressSink, run: Callable[[StateDirectory], RunSummary]) -> RunSummary:
+    """Has the run take the state directory, which knows afterwards how it ended."""
     state = StateDirectory(pipeline.state_directory)
     with state.locked(pipeline):
         state.begin()
         try:
-            summary = _run(pipeline, options, progress, stop or threading.Event(), state)
+            summary = run(state)
         except PipelineError as error:
             state.end(RunEnd.FAILED, str(error))
             raise
@@ -90,32 +117,51 @@ def run_pipeline(
 def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     began = time.monotonic()
-    state_id, warnings = state.take_definition(pipeline)
-    for warning in warnings:
-        progress.said(f"warning: {warning}")
-    prepare_tables(pipeline, state, state_id)
+    _take_state(pipeline, progress, state)
     try:
         java = find_java()
         jars = resolve_connector(java, options.jars_directory, progress.said, stop)
         spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
         progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
         with spark_session(spark, stop) as session:
-            run = PipelineRun(pipeline, options, progress, stop, state, session)
-            try:
-                run.prepare()
-                run.work(began)
-            except PySparkException as error:
-                raise PipelineError(f"Spark failed: {spark_message(error)}; {spark.log_path} may say more") from error
-            except (Py4JError, ConnectionError) as error:
-                message = f"Spark's process has ended unasked ({error}); {spark.log_path} may say why"
-                raise PipelineError(message) from error
-            return run.summary(began)
+            return _run_in(session, pipeline, options, progress, stop, state, began)
     except RunStopped:
         return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
+
+
+def _take_state(pipeline: Pipeline, progress: ProgressSink, state: StateDirectory) -> None:
+    """Sees that state and tables are of this pipeline, and makes them ready for the run."""
+    state_id, warnings = state.take_definition(pipeline)
+    for warning in warnings:
+        progress.said(f"warning: {warning}")
+    prepare_tables(pipeline, state, state_id)
+
+
+def _run_in(
+    session: SparkSession,
+    pipeline: Pipeline,
+    options: RunOptions,
+    progress: ProgressSink,
+    stop: threading.Event,
+    state: StateDirectory,
+    began: float,
+) -> RunSummary:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    run = PipelineRun(pipeline, options, progress, stop, state, session)
+    log_path = state.log_directory / LOG_NAME
+    try:
+        run.prepare()
+        run.work(began)
+    except RunStopped:
+        pass  # before its first batch
+    except PySparkException as error:
+        raise PipelineError(f"Spark failed: {spark_message(error)}; {log_path} may say more") from error
+    except (Py4JError, ConnectionError) as error:
+        raise PipelineError(f"Spark's process has ended unasked ({error}); {log_path} may say why") from error
+    return run.summary(began)
 
 
 def _milliseconds_since(began: float) -> int:

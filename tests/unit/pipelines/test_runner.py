@@ -18,8 +18,10 @@ from barnabas.pipelines import runner
 from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode, RunStopped, TopicSink
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
-from barnabas.pipelines.runner import PipelineRun, RunOptions
+from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
+from barnabas.pipelines.sinks import MARKER
 from barnabas.pipelines.state_directory import StateDirectory
+from barnabas.pipelines.status import read_status
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
 Script = Callable[["FakeSpark", "FakeQuery"], None]
@@ -349,3 +351,42 @@ def test_a_query_that_ended_without_a_word_is_found_out(
         query.__dict__["exception"] = lambda: None
 
     assert run(made_pipeline(tmp_path), FakeSpark(vanish), Told()).batches == 0
+
+
+class ToldToTheEnd(Told):
+    """Also the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summaries: list[RunSummary] = []
+
+    def ended(self, summary: RunSummary) -> None:
+        self.summaries.append(summary)
+
+
+def test_a_run_in_a_session_that_is_there_leaves_its_state(tmp_path: Path, committed: list[Any]) -> None:
+    def script(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.end()
+
+    told, pipeline = ToldToTheEnd(), made_pipeline(tmp_path)
+    summary = run_pipeline_in(FakeSpark(script), pipeline, RunOptions("host:1", once=True), told)
+    assert told.summaries == [summary]
+    assert (summary.batches, summary.was_stopped) == (1, False)
+    assert read_status(pipeline).queries[0].totals.rows_in == 10
+    assert (tmp_path / "table" / MARKER).exists()
+    # A state that another pipeline has made is refused here too.
+    begun = StateDirectory(pipeline.state_directory).checkpoint("by_day") / "offsets" / "0"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    with pytest.raises(PipelineError, match="sink topic delays was removed"):
+        run_pipeline_in(
+            FakeSpark(), made_pipeline(tmp_path, sinks=pipeline.sinks[1:]), RunOptions("host:1", once=True), told
+        )
+
+
+def test_a_run_in_a_session_that_is_stopped_at_once_starts_nothing(tmp_path: Path, committed: list[Any]) -> None:
+    stop, spark = threading.Event(), FakeSpark()
+    stop.set()
+    summary = run_pipeline_in(spark, made_pipeline(tmp_path), RunOptions("host:1", once=True), ToldToTheEnd(), stop)
+    assert (summary.was_stopped, summary.batches, spark.started) == (True, 0, [])

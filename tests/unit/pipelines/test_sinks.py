@@ -145,5 +145,7 @@ def test_a_directory_that_cannot_be_made_is_told_at_its_line(
     pipeline: Pipeline, state: StateDirectory, table: Path
 ) -> None:
     table.touch()
-    with pytest.raises(PipelineError, match=r"delays.yaml:33: the Parquet directory .* cannot be used: Not a directory"):
+    with pytest.raises(
+        PipelineError, match=r"delays.yaml:33: the Parquet directory .* cannot be used: Not a directory"
+    ):
         prepare_tables(pipeline, state, "one")
