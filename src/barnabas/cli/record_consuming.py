@@ -144,11 +144,15 @@ class _Reading:
         self.count += len(records)
 
     def _up_to_the_ends(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records that are wanted; what came after the ends stays for the next reader of the group."""
-        wanted = [record for record in records if record.offset < self._ends[record.partition]]
+        """The records that are wanted; what came after the ends stays for the next reader of the group.
+
+        A partition that the topic got only since the start had its end at 0 then.
+        """
+        ends = {record.partition: self._ends.get(record.partition, 0) for record in records}
+        wanted = [record for record in records if record.offset < ends[record.partition]]
         if len(wanted) < len(records):
-            for partition in {record.partition for record in records if record.offset >= self._ends[record.partition]}:
-                self._consumer.seek(partition, self._ends[partition])
+            for partition in {record.partition for record in records if record.offset >= ends[record.partition]}:
+                self._consumer.seek(partition, ends[partition])
                 self._consumer.pause(partition)
         return wanted
 

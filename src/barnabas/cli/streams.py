@@ -48,11 +48,14 @@ async def read_lines(loop: asyncio.AbstractEventLoop, descriptor: int) -> AsyncI
             break
         lines = (rest + data).split(b"\n") if rest else data.split(b"\n")
         rest = lines.pop()
+        too_long = next((number for number, line in enumerate(lines) if len(line) > LINE_BYTES_MAX), None)
+        if too_long is not None:
+            del lines[too_long:]
         count += len(lines)
-        if len(rest) > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines):
-            raise LineTooLongError(count)
         if lines:
             yield lines
+        if too_long is not None or len(rest) > LINE_BYTES_MAX:
+            raise LineTooLongError(count)
     if rest:
         yield [rest]
 

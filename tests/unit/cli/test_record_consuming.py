@@ -118,6 +118,15 @@ def test_stops_at_the_ends_and_leaves_what_came_later(run: Run, pipe: tuple[int,
     assert consumer.done[-2:] == [("seek", ZERO, 10), ("pause", ZERO)]
 
 
+def test_leaves_a_partition_that_the_group_gave_since_the_start(run: Run, pipe: tuple[int, int]) -> None:
+    two = TopicPartition("flights", 2)
+    consumer = ScriptedConsumer([[record(two, 0), record(ZERO, 9)], [record(ONE, 9)]])
+    plan = Plan(topics=("flights",), until_end=True)
+    assert read(run, consumer, plan, pipe) == (True, b"0/9\n1/9\n")
+    assert ("seek", two, 0) in consumer.done
+    assert ("pause", two) in consumer.done
+
+
 def test_stops_after_so_many_records(run: Run, pipe: tuple[int, int]) -> None:
     consumer = ScriptedConsumer([[record(ZERO, 0)], [], [record(ONE, 0), record(ONE, 1)], [record(ONE, 2)]])
     assert read(run, consumer, Plan(topics=("flights",), records_max=3), pipe) == (True, b"0/0\n1/0\n1/1\n")

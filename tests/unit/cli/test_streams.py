@@ -70,12 +70,23 @@ def test_the_loop_goes_on_while_a_pipe_is_empty(run: Run, pipe: tuple[int, int])
     assert run(main()) == [b"a", b"bc", b"d"]
 
 
-def test_a_line_without_an_end_is_refused(run: Run, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("after", [b"", b"\nd\ne\n"], ids=["without an end", "with others behind it"])
+def test_a_line_that_is_too_long_is_refused_after_those_before_it(
+    run: Run, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, after: bytes
+) -> None:
     monkeypatch.setattr(streams, "LINE_BYTES_MAX", 10)
-    os.write(pipe[1], b"a\nb\n" + b"c" * 11)
+    os.write(pipe[1], b"a\nb\n" + b"c" * 11 + after)
+    os.close(pipe[1])
+    read: list[bytes] = []
+
+    async def main() -> None:
+        async for some in read_lines(asyncio.get_running_loop(), pipe[0]):
+            read.extend(some)
+
     with pytest.raises(LineTooLongError) as caught:
-        run(lines_of(pipe[0]))
+        run(main())
     assert caught.value.lines_before == 2
+    assert read == [b"a", b"b"]
 
 
 def test_writing_to_a_full_pipe_waits_for_the_reader_and_not_the_loop(run: Run, pipe: tuple[int, int]) -> None:
