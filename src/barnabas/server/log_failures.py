@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from barnabas.coordination.errors import CoordinationError
 from barnabas.coordination.layout.notifications import LogDirEvent, log_dir_event_path
 from barnabas.coordination.operations import Create
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.timers import Timers
 from barnabas.log.log_directory import LogDirectory
 from barnabas.server.coordination_session import CoordinationSession
+
+_RETRY_MS: Final = 1_000
 
 
 class LogFailures:
     """Announcements of one broker. An announcement names the broker only: the controller asks it for the rest."""
 
     def __init__(
-        self, broker_id: int, session: CoordinationSession, loop: asyncio.AbstractEventLoop, logs: Logs
+        self,
+        broker_id: int,
+        session: CoordinationSession,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        timers: Timers,
+        logs: Logs,
     ) -> None:
         self._payload = LogDirEvent(broker_id).encode()
         self._session = session
         self._loop = loop
+        self._timers = timers
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._announcing: asyncio.Task[None] | None = None
         self._again = False
@@ -48,7 +59,9 @@ class LogFailures:
                     # An announcement too many does no harm.
                     await self._session.until_connected(lambda: self._session.perform(create))
                 except CoordinationError as error:
-                    self._logger.warning("The announcement waits for the next session: %s", error)
+                    self._logger.warning("The announcement failed, and is tried again: %s", error)
+                    # Not every error ends with the session: without the pause one that lasts would take all the time.
+                    await self._timers.sleep(_RETRY_MS)
                     await self._session.connected()
                     self._again = True
         finally:

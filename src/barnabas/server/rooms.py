@@ -124,7 +124,7 @@ class Rooms:
             tick=foundation.tick,
             pool=foundation.pool,
         )
-        self.log_failures = LogFailures(identity.broker_id, session, host.loop, logs)
+        self.log_failures = LogFailures(identity.broker_id, session, host.loop, timers=foundation.timers, logs=logs)
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
