@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.kernel.real_host import RealHost, run
+from barnabas.server import supervisor
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.supervisor import ClusterStartError, Supervisor
 from tests.cluster.test_up import Up, is_running
@@ -51,6 +52,24 @@ def test_one_broker_can_be_killed_stopped_and_started_on_its_port(tmp_path: Path
     assert ended == []
     log = (tmp_path / "broker-1" / "logs" / "server.log").read_text()
     assert "Broker 1 is registered already" in log
+
+
+def test_a_broker_that_does_not_serve_in_time_is_stopped_and_can_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster:
+            await cluster.stop_broker(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(supervisor, "READY_SECONDS_MAX", 0.2)
+                with pytest.raises(ClusterStartError, match="broker-1 did not serve within"):
+                    await cluster.start_broker(1)
+            assert sorted(cluster.processes) == ["coordinator"]
+            await cluster.start_broker(1)
+            assert sorted(cluster.processes) == ["broker-1", "coordinator"]
+
+    run(scenario)
 
 
 def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:

@@ -164,12 +164,13 @@ class Supervisor:
     async def start_broker(self, broker_id: int) -> None:
         """Starts a broker that does not run, on the port that it had, and returns when it serves.
 
-        Raises ClusterStartError.
+        Raises ClusterStartError; a broker that does not serve in time is stopped.
         """
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await self._start_broker(broker_id)
         except TimeoutError:
+            await self.stop_broker(broker_id)
             raise ClusterStartError(f"broker-{broker_id} did not serve within {READY_SECONDS_MAX:.0f} s") from None
 
     async def stop_broker(self, broker_id: int) -> int:
