@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -84,7 +84,8 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
     with _exiting():
         pipeline = _checked_before_spark(path, bootstrap)
         if not no_spark:
-            _check_with_spark(pipeline, jars_directory)
+            with interrupted_by_signals():
+                _check_with_spark(pipeline, jars_directory)
         parts = (
             counted(len(pipeline.sources), "source"),
             counted(len(pipeline.steps), "step"),
@@ -224,6 +225,23 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
         else:
             os._exit(ExitStatus.INTERRUPTED)
 
+    with _handling_signals(handle):
+        yield
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it leaves nothing behind."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handling_signals(handle):
+        yield
+
+
+@contextlib.contextmanager
+def _handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _STOPPING_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -196,6 +197,31 @@ def test_signals_have_their_handlers_back_afterwards(capfd: pytest.CaptureFixtur
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_check_that_is_told_to_stop_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr("barnabas.pipelines.connector.resolve_connector", lambda *_: ())
+    monkeypatch.setattr("barnabas.pipelines.java.find_java", lambda: None)
+
+    @contextlib.contextmanager
+    def session(options: Any) -> Iterator[None]:
+        assert options.log_directory.parent == scratch
+        signal.raise_signal(number)
+        yield
+
+    monkeypatch.setattr("barnabas.pipelines.session.spark_session", session)
+    before = signal.getsignal(number)
+    answer = invoke("check", flights(tmp_path))
+    assert (answer.exit_code, answer.stderr.splitlines()[-1]) == (130, "pipeline check: interrupted")
+    assert list(scratch.iterdir()) == []
+    assert signal.getsignal(number) is before
 
 
 @pytest.fixture
