@@ -159,7 +159,12 @@ def test_an_expired_client_that_takes_nothing_does_not_keep_its_connection(
     run(scenario())
 
 
-def test_a_connection_that_lost_its_session_watches_no_more(run: Run, tmp_path: Path) -> None:
+def test_a_connection_that_lost_its_session_watches_no_more(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody takes what is left to send on that connection.
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS", 0.05)
+
     async def scenario() -> None:
         async with serving(tmp_path) as coordinator:
             first = await Caller.open(HOST, coordinator.port)
@@ -203,6 +208,7 @@ def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS", 0.05)
 
     async def scenario() -> None:
         async with serving(tmp_path) as coordinator:
