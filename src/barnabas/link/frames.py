@@ -102,6 +102,13 @@ class FrameReceiver:
             return 0, count
         pool = self._pool
         buffer = pool.spare
+        if SIZE_BYTES < count <= COPIED_BYTES_MAX and _size_at(buffer)[0] == count - SIZE_BYTES:
+            # The only one, as nearly always: the loop below would do the same.
+            if not take(owner, buffer, SIZE_BYTES, count):
+                return 0, count
+            if pool.poisons:
+                pool.poison(pool.spare_view[:count])
+            return 1, 0
         start = taken = 0
         while count - start > SIZE_BYTES:
             first = start + SIZE_BYTES
