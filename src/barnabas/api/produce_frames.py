@@ -15,12 +15,16 @@ from barnabas.coordination.layout.topics import TopicPartition
 OLDEST_VERSION: Final = 3
 """Before it, a request has message sets and no transactional id."""
 FLEXIBLE_SINCE: Final = 9
+MAGIC_END: Final = 17
+"""In a batch, where its magic ends; the checksum follows."""
+ATTRIBUTES_AT: Final = 22
+"""In a batch, the low byte of its attributes; the high one has no bits yet."""
+TRANSACTIONAL_OR_CONTROL: Final = 0x30
+"""The bits of the attributes that are left to the general way."""
 _RECORD_ERRORS_SINCE: Final = 8
 _LOG_START_SINCE: Final = 5
 _SMALLEST_BATCH_BYTES: Final = 61
 _MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = 22  # the low byte: the high one has no bits yet
-_TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _MAGIC: Final = 2
 
 # Transactional id (null), acks, time-out, one topic, length of its name.
@@ -85,7 +89,7 @@ def find_records(buffer: bytearray | memoryview, size_at: int, end: int) -> int 
         end - start < _SMALLEST_BATCH_BYTES
         or _size_at(buffer, size_at)[0] != end - start
         or buffer[start + _MAGIC_AT] != _MAGIC
-        or buffer[start + _ATTRIBUTES_AT] & _TRANSACTIONAL_OR_CONTROL
+        or buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL_OR_CONTROL
     ):
         return None
     return start
@@ -110,7 +114,7 @@ def find_compact_records(buffer: bytearray | memoryview, size_at: int, end: int)
         or start + size + 3 != end
         or buffer[end - 3] | buffer[end - 2] | buffer[end - 1]
         or buffer[start + _MAGIC_AT] != _MAGIC
-        or buffer[start + _ATTRIBUTES_AT] & _TRANSACTIONAL_OR_CONTROL
+        or buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL_OR_CONTROL
     ):
         return None
     return start

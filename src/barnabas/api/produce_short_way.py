@@ -12,7 +12,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from barnabas.api.produce_frames import FLEXIBLE_SINCE, ResponseForm, find_compact_records, find_records
+from barnabas.api.produce_frames import (
+    ATTRIBUTES_AT,
+    FLEXIBLE_SINCE,
+    MAGIC_END,
+    TRANSACTIONAL_OR_CONTROL,
+    ResponseForm,
+    find_compact_records,
+    find_records,
+)
 from barnabas.log.appending import AlikeResult, AppendResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.partition import ACKS_ALL
@@ -118,10 +126,12 @@ class AppendTarget:
         """The response leaves when the records are synced."""
         self._acknowledgements.when_written(self.partition, log, self._parked(slot, response))
 
-    def park(self, log: PartitionLog, slot: Slot, response: bytearray, required_offset: int, timeout_ms: int) -> None:
-        """The response leaves when the replicas have the records."""
-        parked = self._parked(slot, response)
-        self._acknowledgements.when_replicated(self.partition, log, required_offset, timeout_ms, parked)
+    def park_until_replicated(
+        self, log: PartitionLog, waiting: Sequence[tuple[int, Slot, bytearray]], timeout_ms: int
+    ) -> None:
+        """The responses leave when the replicas have the records, each those below its offset."""
+        answers = [(required_offset, self._parked(slot, response)) for required_offset, slot, response in waiting]
+        self._acknowledgements.when_all_replicated(self.partition, log, answers, timeout_ms)
 
     def _parked(self, slot: Slot, response: bytearray) -> _Parked:
         self._requests.count += 1
@@ -164,11 +174,16 @@ class ProduceWay:
     __slots__ = (
         "_acks",
         "_api_version",
+        "_attributes_at",
         "_collected",
         "_collection",
         "_is_flexible",
         "_key_and_version",
+        "_like",
+        "_like_bytes",
+        "_like_end",
         "_prefix",
+        "_records_at",
         "_size_at",
         "_target",
         "_timeout_ms",
@@ -194,6 +209,13 @@ class ProduceWay:
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._collected: list[_Request] = []
+        # The frame before: its size, its bytes from the client id to the magic of its batch, and places in it. The next
+        # is mostly of the same size, and then comparing these bytes tells all that there is to know of its form.
+        self._like_bytes = 0
+        self._like: Buffer = b""
+        self._like_end = 0
+        self._records_at = 0
+        self._attributes_at = 0
 
     @property
     def partition(self) -> Partition:
@@ -241,19 +263,45 @@ class ProduceWay:
         None if it is of another form.
         """
         key_and_version, correlation_id = _header_at(buffer, start)
-        size_at = start + self._size_at
-        if key_and_version != self._key_and_version or buffer[start + _HEADER_BYTES : size_at] != self._prefix:
+        if key_and_version != self._key_and_version:
             return None
+        records_end = end
         if self._is_flexible:
-            records_start = find_compact_records(buffer, size_at, end)
-            end -= 3
+            records_end -= 3
+        if (
+            end - start == self._like_bytes
+            and buffer[start + _HEADER_BYTES : start + self._like_end] == self._like
+            and not buffer[start + self._attributes_at] & TRANSACTIONAL_OR_CONTROL
+            and (records_end == end or not (buffer[end - 3] | buffer[end - 2] | buffer[end - 1]))
+        ):
+            records_start = start + self._records_at
         else:
-            records_start = find_records(buffer, size_at, end)
+            found = self._find_records(buffer, start, end)
+            if found is None:
+                return None
+            records_start = found
         partition = self._target.partition
-        if records_start is None or partition.log is None or not partition.is_leader:
+        if partition.log is None or not partition.is_leader:
             return None
-        records = memoryview(buffer)[records_start:end]
-        return connection, correlation_id, bytearray(records) if end - records_start <= copied_bytes_max else records
+        if records_end - records_start > copied_bytes_max:
+            return connection, correlation_id, memoryview(buffer)[records_start:records_end]
+        records = buffer[records_start:records_end]
+        return connection, correlation_id, records if type(records) is bytearray else bytearray(records)
+
+    def _find_records(self, buffer: bytearray | memoryview, start: int, end: int) -> int | None:
+        """Where the records of a frame are that is not quite like the one before; None if it is of another form."""
+        size_at = start + self._size_at
+        if buffer[start + _HEADER_BYTES : size_at] != self._prefix:
+            return None
+        find = find_compact_records if self._is_flexible else find_records
+        records_start = find(buffer, size_at, end)
+        if records_start is not None:
+            self._like_bytes = end - start
+            self._records_at = records_start - start
+            self._attributes_at = self._records_at + ATTRIBUTES_AT
+            self._like_end = self._records_at + MAGIC_END
+            self._like = bytes(buffer[start + _HEADER_BYTES : start + self._like_end])
+        return records_start
 
     def finish(self) -> None:
         requests, self._collected = self._collected, []
@@ -353,12 +401,13 @@ class ProduceWay:
         awaits_sync = log.must_sync or log.written.is_syncing
         make_response = target.form.frame
         given: list[bytearray] = []
+        waiting: list[tuple[int, Slot, bytearray]] = []
         for (connection, correlation_id, _), outcome in appended:
             first_offset, last_offset, _, log_append_time_ms, log_start_offset, _, _, _, _, _ = outcome
             response = make_response(correlation_id, first_offset, log_append_time_ms, log_start_offset)
             code = partition.is_replicated(last_offset + 1) if code_of_all is None else code_of_all
             if code is None:
-                target.park(log, connection.park(), response, last_offset + 1, self._timeout_ms)
+                waiting.append((last_offset + 1, connection.park(), response))
                 connection.answer_collected(None)
                 continue
             if code:
@@ -372,6 +421,8 @@ class ProduceWay:
             connection.answer_collected([response])
         if given:
             target.give(log, given)
+        if waiting:
+            target.park_until_replicated(log, waiting, self._timeout_ms)
 
     def _refuse(self, request: _Request, error: Exception) -> None:
         connection, correlation_id, _ = request

@@ -54,18 +54,10 @@ class AlikeResult(NamedTuple):
 
     def each(self) -> list[AppendResult]:
         """What `append_as_leader` gives for each batch."""
+        batch_bytes, log_start_offset = self.batch_bytes, self.log_start_offset
         return [
             AppendResult(
-                first_offset=offset,
-                last_offset=offset,
-                max_timestamp_ms=timestamp_ms,
-                log_append_time_ms=NO_TIMESTAMP,
-                log_start_offset=self.log_start_offset,
-                record_count=1,
-                size_bytes=self.batch_bytes,
-                is_duplicate=False,
-                converted_count=0,
-                uncompressed_bytes=self.batch_bytes,
+                offset, offset, timestamp_ms, NO_TIMESTAMP, log_start_offset, 1, batch_bytes, False, 0, batch_bytes
             )
             for offset, timestamp_ms in enumerate(self.timestamps_ms, self.first_offset)
         ]

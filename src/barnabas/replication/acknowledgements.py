@@ -14,6 +14,8 @@ from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.write_queue import WriteQueue
     from barnabas.replication.partition import Partition
@@ -48,7 +50,15 @@ class Acknowledgements:
 
         Calls for one partition must come with ascending offsets, as appends make them.
         """
-        self._appended_to(partition, log).unreplicated.setdefault(timeout_ms, deque()).append((required_offset, answer))
+        self.when_all_replicated(partition, log, ((required_offset, answer),), timeout_ms)
+
+    def when_all_replicated(
+        self, partition: Partition, log: PartitionLog, waiting: Iterable[tuple[int, Answer]], timeout_ms: int
+    ) -> None:
+        """`when_replicated` for several, each with its required offset; they wait together also where all is written
+        already.
+        """
+        self._appended_to(partition, log).unreplicated.setdefault(timeout_ms, deque()).extend(waiting)
         self._look_at(log)
 
     def _appended_to(self, partition: Partition, log: PartitionLog) -> _Appended:

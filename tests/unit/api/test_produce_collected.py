@@ -328,6 +328,32 @@ def test_acks_all_of_one_tick_are_answered_as_the_followers_come(run: Run, tmp_p
     scenario(run, tmp_path, body)
 
 
+def test_acks_all_of_records_that_are_alike_wait_together(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        callers = [broker.connect() for _ in range(10)]
+        follower = broker.connect()
+        for caller in callers:
+            caller.send(produce_request("flights", batch(b"x"), acks=-1), 9)
+        while not broker.replicas.produce_purgatory.delayed:
+            await asyncio.sleep(0)
+        await follow(follower, "flights", 10)
+        assert [len(await caller.responses(1)) for caller in callers] == [1] * 10
+        for number, caller in enumerate(callers):
+            caller.send(produce_request("flights", batch(b"%d" % number), acks=-1), 9)
+        await turns()
+        assert broker.replicas.produce_purgatory.delayed == 1
+        await follow(follower, "flights", 14)
+        found = [caller.received() for caller in callers]
+        assert [len(responses) for responses in found] == [1] * 4 + [0] * 6
+        await follow(follower, "flights", 20)
+        for number, caller in enumerate(callers):
+            (response,) = found[number] or await caller.responses(1)
+            assert produced(response).base_offset == 10 + number
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.parametrize(
     ("sizes", "acks"),
     [(range(10, 20), 1), (range(3000, 3010), 1), ([10] * 10, 1), ([10] * 10, -1)],
