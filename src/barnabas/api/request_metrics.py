@@ -1,10 +1,13 @@
 """What is counted of every request: `kafka.network:type=RequestMetrics`, under Kafka's names.
 
 Durations are of the loop's clock, which stands still while a request is handled: what is answered at once took 0 ms,
-and costs one addition. There is no queue between network and handlers, so there are no queue times.
+and costs one addition. Those that are answered later are counted by their durations, and go into the histograms in one
+go when one of these is read. There is no queue between network and handlers, so there are no queue times.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from barnabas.kernel.metrics import Histogram, Meter, MetricName, MetricsRegistry, Snapshot
 from barnabas.wire.errors import ErrorCode
@@ -13,8 +16,12 @@ GROUP = "kafka.network"
 TYPE = "RequestMetrics"
 
 
+_DURATIONS_MAX: Final = 64
+"""Different ones that are counted before they go into the histograms."""
+
+
 class RequestTimes(Histogram):
-    """Milliseconds; requests that were answered at once are added in one go when it is read."""
+    """Milliseconds; requests are added in one go when it is read."""
 
     __slots__ = ("_read_at_once", "_requests")
 
@@ -24,6 +31,7 @@ class RequestTimes(Histogram):
         self._read_at_once = 0
 
     def snapshot(self) -> Snapshot:
+        self._requests.add_later_ones()
         at_once = self._requests.answered_at_once
         self.update_many(0, at_once - self._read_at_once)
         self._read_at_once = at_once
@@ -35,6 +43,7 @@ class RequestMetrics:
 
     __slots__ = (
         "_errors",
+        "_later",
         "_meters",
         "_metrics",
         "answered_at_once",
@@ -48,6 +57,7 @@ class RequestMetrics:
         self._metrics = metrics
         self._errors: dict[int, Meter] = {}
         self._meters: dict[int, Meter] = {}
+        self._later: dict[tuple[int, bool], int] = {}
         self.name = name
         self.answered_at_once = 0
         """Requests that were answered in the turn of the loop that brought them."""
@@ -69,9 +79,21 @@ class RequestMetrics:
 
     def answered_later(self, duration_ms: int, *, is_queued: bool) -> None:
         """Counts a request that was parked."""
-        self.total_time.update(duration_ms)
-        self.local_time.update(duration_ms if is_queued else 0)
-        self.remote_time.update(0 if is_queued else duration_ms)
+        later, key = self._later, (duration_ms, is_queued)
+        count = later.get(key)
+        if count is None:
+            if len(later) >= _DURATIONS_MAX:
+                self.add_later_ones()
+            count = 0
+        later[key] = count + 1
+
+    def add_later_ones(self) -> None:
+        """For the histograms: adds what was counted of parked requests."""
+        for (duration_ms, is_queued), count in self._later.items():
+            self.total_time.update_many(duration_ms, count)
+            self.local_time.update_many(duration_ms if is_queued else 0, count)
+            self.remote_time.update_many(0 if is_queued else duration_ms, count)
+        self._later.clear()
 
     def count_error(self, code: int) -> None:
         """Counts an error that was answered; nothing happens for NONE."""
