@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from barnabas.api.request_metrics import RequestMetrics
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.wire.classes import Message
     from barnabas.wire.errors import KafkaError
@@ -26,6 +27,10 @@ class Answers(Protocol):
 
     def run(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
         """Waits for the response in a task, and gives it."""
+        ...
+
+    def metrics_of(self, context: RequestContext) -> tuple[RequestMetrics, ...]:
+        """Where the request is counted: by its API, and by the name that its handler has given it."""
         ...
 
 
@@ -102,8 +107,32 @@ class RequestContext:
         """
         if self._responder is not None:
             raise RuntimeError("this request is parked already")
-        responder = self._responder = Responder(self, self.connection.park(is_queued=is_queued), self._answers)
+        return self.parked_in(self.connection.park(is_queued=is_queued))
+
+    # For short ways.
+
+    @property
+    def metrics(self) -> tuple[RequestMetrics, ...]:
+        """Where the request is counted: by its API, and by `request_name`."""
+        return self._answers.metrics_of(self)
+
+    def of_later_request(self, correlation_id: int, received: float) -> RequestContext:
+        """That of another request of the connection, which is like this one; it has no `request`."""
+        context = RequestContext(
+            *(self._answers, self.connection, self.api_key, self.api_version, correlation_id, self.client_id),
+            *(received, None),
+        )
+        context.request_name = self.request_name
+        return context
+
+    def parked_in(self, slot: Slot) -> Responder:
+        """As `park`, where the place of the response has been taken before."""
+        responder = self._responder = Responder(self, slot, self._answers)
         return responder
+
+    def encode(self, message: Message) -> list[Buffer] | None:
+        """The frame of a response that is given at once, counted; None if there is nothing to send."""
+        return self._answers.encode(self, message)
 
 
 class Responder:

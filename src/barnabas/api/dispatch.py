@@ -136,7 +136,7 @@ class Dispatcher:
     def encode(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
         route = self._route_of(context)
         responder = context.responder
-        metrics = (route.metrics,) if context.request_name is None else (route.metrics, self._more_metrics(context))
+        metrics = self.metrics_of(context)
         for figures in metrics:
             if responder is None:
                 figures.answered_at_once += 1
@@ -174,6 +174,10 @@ class Dispatcher:
         task = self._loop.create_task(self._finish(responder, outcome), name=_shown(responder.context))
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+
+    def metrics_of(self, context: RequestContext) -> tuple[RequestMetrics, ...]:
+        name, metrics = context.request_name, self._route_of(context).metrics
+        return (metrics,) if name is None else (metrics, self._metrics.of(name))
 
     # Inside.
 
@@ -257,9 +261,6 @@ class Dispatcher:
 
     def _route_of(self, context: RequestContext) -> _Route:
         return self._routes[context.api_key << 16 | context.api_version]
-
-    def _more_metrics(self, context: RequestContext) -> RequestMetrics:
-        return self._metrics.of(context.request_name or "")
 
 
 def _shown(context: RequestContext) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
+from barnabas.api.fetch_frames import VERSIONS as SHORT_WAY_VERSIONS
+from barnabas.api.fetch_short_way import Chosen, Collected, FollowerFetches, FollowerWay
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
@@ -52,15 +54,6 @@ _READ_COMMITTED: Final = 1
 _NAME_OF: Final = {True: "FetchFollower", False: "FetchConsumer"}
 
 
-class _Chosen(NamedTuple):
-    """A partition of the response."""
-
-    item: FetchPartition
-    read: PartitionRead
-    code: ErrorCode
-    """Of the read, or why its records cannot be given to this client."""
-
-
 class FetchHandler:
     """Plans in order of arrival; reads at once what is in the page cache, the rest off the loop."""
 
@@ -90,6 +83,7 @@ class FetchHandler:
         self._topic_metrics = topic_metrics
         self._logger = logger
         self._fetch_bytes_max = fetch_bytes_max
+        self._short_ways = FollowerFetches(self, sessions, fetches, host.loop.time)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse] | None:
         parameters = self._parameters(context.api_version, request)
@@ -97,15 +91,23 @@ class FetchHandler:
         scope = self._sessions.scope(self._session_request(context.api_version, request, parameters.follower_id))
         if scope.error:
             return FetchResponse(error_code=scope.error)
+        self._offer_short_way(context, request, parameters.follower_id)
         reads = self._fetches.fetch(parameters, scope)
         if reads is not None:
-            return self._respond(context, parameters, scope, reads)
+            collected = self.collect(context.api_version, parameters, scope, reads)
+            return self.respond(context, parameters, scope, collected)
         responder = context.park()
         parked = self._fetches.park(
             parameters, scope, lambda found: self._respond_later(responder, parameters, scope, found)
         )
         responder.when_lost(parked.give_up)
         return None
+
+    def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
+        """A follower's later requests need not come here, as long as they are as usual."""
+        follower = request.replica_state
+        if follower_id >= 0 and follower is not None and context.api_version in SHORT_WAY_VERSIONS:
+            context.connection.short_way = FollowerWay(self._short_ways, context, follower)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
         response = FetchResponse(error_code=error.code)
@@ -133,6 +135,8 @@ class FetchHandler:
         follower_id = request.replica_id
         if version >= _REPLICA_STATE_SINCE:
             follower_id = request.replica_state.replica_id if request.replica_state is not None else NO_FOLLOWER
+        if follower_id >= 0 and version >= _SOFT_MAX_BYTES_SINCE:
+            return self.follower_parameters(follower_id, request.max_wait_ms, request.min_bytes, request.max_bytes)
         is_follower = follower_id >= 0
         if is_follower:
             isolation = ReadIsolation.LOG_END
@@ -149,6 +153,21 @@ class FetchHandler:
             isolation=isolation,
             leader_only=is_follower or version < _FOLLOWER_READS_SINCE,
             is_max_bytes_hard=version < _SOFT_MAX_BYTES_SINCE,
+        )
+
+    def follower_parameters(
+        self, follower_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> FetchParameters:
+        """What holds for all partitions of a follower's request, of version 3 or above."""
+        max_bytes = min(max_bytes, self._fetch_bytes_max)
+        return FetchParameters(
+            follower_id=follower_id,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min(min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            isolation=ReadIsolation.LOG_END,
+            leader_only=True,
+            is_max_bytes_hard=False,
         )
 
     def _session_request(self, version: int, request: FetchRequest, follower_id: int) -> SessionRequest:
@@ -188,28 +207,42 @@ class FetchHandler:
         self, responder: Responder, parameters: FetchParameters, scope: FetchScope, reads: Reads
     ) -> None:
         try:
-            response = self._respond(responder.context, parameters, scope, reads)
-        except Exception:
-            # Nobody else answers it, and all later responses of the connection wait for this one.
-            self._logger.exception("Answering a fetch that has waited failed")
-            responder.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            collected = self.collect(responder.context.api_version, parameters, scope, reads)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self.fail_later(responder, error)
+            return
+        self.answer_later(responder, parameters, scope, collected)
+
+    def answer_later(
+        self, responder: Responder, parameters: FetchParameters, scope: FetchScope, collected: Collected
+    ) -> None:
+        """Answers a request that has waited."""
+        try:
+            response = self.respond(responder.context, parameters, scope, collected)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self.fail_later(responder, error)
             return
         if isinstance(response, FetchResponse):
             responder.respond(response)
         else:
             responder.finish(response)
 
-    def _respond(
-        self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, reads: Reads
-    ) -> FetchResponse | Awaitable[FetchResponse]:
-        """The response, if all its records are at hand; otherwise a coroutine that brings them first."""
-        version = context.api_version
+    def fail_later(self, responder: Responder, error: Exception) -> None:
+        """Nobody else answers the request, and all later responses of the connection wait for this one."""
+        self._logger.error("Answering a fetch that has waited failed", exc_info=error)
+        responder.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def count_given(self, size_bytes: int) -> None:
+        """Counts what a follower is given."""
+        self._topic_metrics.replication_bytes_out.count += size_bytes
+
+    def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
+        """Chooses what goes into the response, and reads of it what is cached. `scope` says then whether there is an
+        error of the session instead."""
         chosen = [
-            _Chosen(reads[position][0], reads[position][1], _code(version, parameters, reads[position][1]))
+            Chosen(reads[position][0], reads[position][1], _code(api_version, parameters, reads[position][1]))
             for position in scope.select(reads)
         ]
-        if scope.error:
-            return FetchResponse(error_code=scope.error, session_id=scope.session_id)
         records: list[Buffer | None] = []
         is_complete = True
         for position, (item, read, code) in enumerate(chosen):
@@ -218,10 +251,19 @@ class FetchHandler:
                 try:
                     data = self._reader.read_cached(read.plan)
                 except OSError as error:
-                    chosen[position] = _Chosen(item, read, self._unreadable(read.plan, error))
+                    chosen[position] = Chosen(item, read, self._unreadable(read.plan, error))
                 is_complete = is_complete and data is not None
             records.append(data)
-        if is_complete and version > _MAGIC_1_UNTIL:
+        return Collected(chosen, records, is_complete)
+
+    def respond(
+        self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, collected: Collected
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        """The response, if all its records are at hand; otherwise a coroutine that brings them first."""
+        if scope.error:
+            return FetchResponse(error_code=scope.error, session_id=scope.session_id)
+        chosen, records, is_complete = collected
+        if is_complete and context.api_version > _MAGIC_1_UNTIL:
             return self._response(context, parameters, scope.session_id, chosen, records)
         for (_, read, _), data in zip(chosen, records, strict=True):
             if data is None and read.plan is not None:
@@ -234,7 +276,7 @@ class FetchHandler:
         context: RequestContext,
         parameters: FetchParameters,
         session_id: int,
-        chosen: list[_Chosen],
+        chosen: list[Chosen],
         records: list[Buffer | None],
     ) -> FetchResponse:
         """Reads what is not cached, one plan after another, and converts for old clients."""
@@ -245,7 +287,7 @@ class FetchHandler:
             if context.api_version <= _MAGIC_1_UNTIL and data:
                 data, code = await self._convert(context.api_version, item, read, data)
             records[position] = data
-            chosen[position] = _Chosen(item, read, code)
+            chosen[position] = Chosen(item, read, code)
         return self._response(context, parameters, session_id, chosen, records)
 
     async def _read_cold(self, plan: ReadPlan, code: ErrorCode) -> tuple[Buffer, ErrorCode]:
@@ -285,7 +327,7 @@ class FetchHandler:
         context: RequestContext,
         parameters: FetchParameters,
         session_id: int,
-        chosen: Sequence[_Chosen],
+        chosen: Sequence[Chosen],
         records: Sequence[Buffer | None],
     ) -> FetchResponse:
         response = FetchResponse(session_id=session_id)
@@ -306,7 +348,7 @@ class FetchHandler:
             self._add_leaders(context, response, chosen)
         return response
 
-    def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[_Chosen]) -> None:
+    def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[Chosen]) -> None:
         """Names the leaders to a reader that has come to the wrong broker, or in a former epoch."""
         data = (partition for topic in response.responses for partition in topic.partitions)
         nodes: dict[int, CurrentLeader] = {}

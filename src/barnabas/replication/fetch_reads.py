@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from barnabas.log.indexes import AbortedTransaction
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.segment import ReadPlan
-    from barnabas.replication.follower_replica import FetchClock
     from barnabas.replication.partition import Partition
 
 NO_FOLLOWER: Final = -1
+_LOG_END: Final = ReadIsolation.LOG_END
 _EXPECTED: Final = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -108,8 +108,10 @@ class FetchReader:
         limit = parameters.max_bytes
         has_minimum = not parameters.is_max_bytes_hard
         image = self._metadata.image
+        session = scope.session
+        is_from_follower = parameters.is_from_follower
         now = self._now()
-        clock = scope.session.clock if scope.session is not None and parameters.is_from_follower else None
+        clock = session.clock if session is not None and is_from_follower else None
         for item in scope.items():
             if not item.is_resolved:
                 name = image.topic_name(item.topic_id)
@@ -123,13 +125,20 @@ class FetchReader:
             self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
             try:
                 partition = self._partition(item)
-                if scope.session is not None:
-                    scope.session.watch(item, partition)
+                if session is not None:
+                    session.watch(item, partition)
                 log = self.log(parameters, item, partition)
                 leader_end_offset = log.log_end_offset
                 read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
-                if updates_followers and parameters.is_from_follower and read.diverging is None:
-                    self._update_follower(parameters, item, partition, leader_end_offset, now, clock)
+                if updates_followers and is_from_follower and read.diverging is None:
+                    partition.update_follower(
+                        parameters.follower_id,
+                        fetch_offset=item.fetch_offset,
+                        log_start_offset=item.log_start_offset,
+                        leader_end_offset=leader_end_offset,
+                        now=now,
+                        clock=clock,
+                    )
                     if log.high_watermark != read.high_watermark:
                         # This very fetch has moved it; the follower need not wait for the next to learn so.
                         read = read._replace(
@@ -210,6 +219,17 @@ class FetchReader:
                     diverging=diverging,
                     partition=partition,
                 )
+        is_readable = not (log.is_offline or log.is_closed)
+        if item.fetch_offset == log.log_end_offset and parameters.isolation is _LOG_END and is_readable:
+            # A follower that has everything, as it nearly always has when its request comes: there is nothing to plan.
+            return PartitionRead(
+                ErrorCode.NONE,
+                log.high_watermark,
+                log.last_stable_offset,
+                log.log_start_offset,
+                partition=partition,
+                has_more=False,
+            )
         found = log.read(item.fetch_offset, min(item.max_bytes, limit), parameters.isolation, has_minimum=has_minimum)
         plan = found.plan
         if plan is not None and plan.is_first_batch_incomplete and not parameters.is_max_bytes_hard:
@@ -224,24 +244,6 @@ class FetchReader:
             found.aborted,
             partition=partition,
             has_more=item.fetch_offset < visible_end(log, parameters.isolation),
-        )
-
-    def _update_follower(
-        self,
-        parameters: FetchParameters,
-        item: FetchPartition,
-        partition: Partition,
-        leader_end_offset: int,
-        now: float,
-        clock: FetchClock | None,
-    ) -> None:
-        partition.update_follower(
-            parameters.follower_id,
-            fetch_offset=item.fetch_offset,
-            log_start_offset=item.log_start_offset,
-            leader_end_offset=leader_end_offset,
-            now=now,
-            clock=clock,
         )
 
     def _refused(self, item: FetchPartition, error: Exception) -> PartitionRead:

@@ -36,6 +36,17 @@ SessionKey = tuple[str | Uuid, int]
 """How a session knows a partition: topic, or topic id where it uses ids, and number."""
 
 
+class NamedPartition(NamedTuple):
+    """What a request says of a partition that its session has."""
+
+    key: SessionKey
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
 class FetchPartition:
     """One partition as it is fetched, by one request or within a session."""
 
@@ -92,7 +103,7 @@ class FetchPartition:
     def key(self, *, uses_topic_ids: bool) -> SessionKey:
         return (self.topic_id if uses_topic_ids else self.topic_partition.topic, self.topic_partition.partition)
 
-    def update(self, asked: FetchPartition) -> None:
+    def update(self, asked: FetchPartition | NamedPartition) -> None:
         """Takes over what a later request says."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.max_bytes
@@ -186,6 +197,19 @@ class FetchSession:
             if gone is not None:
                 candidates.pop(gone, None)
                 self._unwatch(gone)
+
+    def update_known(self, named: Sequence[NamedPartition]) -> bool:
+        """As `update`, where the session has all that is named; False, and nothing done, where it has not."""
+        items = self._items
+        try:
+            known = [items[each.key] for each in named]
+        except KeyError:
+            return False
+        candidates = self._candidates
+        for item, each in zip(known, named, strict=True):
+            item.update(each)
+            candidates[item] = None
+        return True
 
     def watch(self, item: FetchPartition, partition: Partition) -> None:
         """The partition of an item was found; it tells its changes from now on."""
@@ -375,9 +399,23 @@ class FetchSessionCache:
         if not len(session):
             self._remove(session)
             return FetchScope(self, request)
-        session.advance(self._now())
-        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
-        return FetchScope(self, request, session=session)
+        return self._go_on(session, request)
+
+    def scope_of_known(
+        self, session_id: int, session_epoch: int, follower_id: int, named: Sequence[NamedPartition]
+    ) -> FetchScope | None:
+        """As `scope`, for an incremental request with topic ids that names only what its session has, and forgets
+        nothing; None for any other, and then nothing has been taken over."""
+        session = self._sessions.get(session_id)
+        if (
+            session is None
+            or session.epoch != session_epoch
+            or not session.uses_topic_ids
+            or not len(session)
+            or not session.update_known(named)
+        ):
+            return None
+        return self._go_on(session, SessionRequest(session_id, session_epoch, follower_id, True, ()))
 
     def call_followers(self, broker_ids: Container[int]) -> None:
         """Has what these followers have parked answered: this broker leads partitions now that they are to fetch too,
@@ -397,6 +435,12 @@ class FetchSessionCache:
         )
         self._sessions[session.session_id] = session
         return session
+
+    def _go_on(self, session: FetchSession, request: SessionRequest) -> FetchScope:
+        """A request of the session's present epoch has come, and what it names was taken over."""
+        session.advance(self._now())
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        return FetchScope(self, request, session=session)
 
     def _evict(self, size: int, now: float, *, is_privileged: bool) -> bool:
         oldest = next(iter(self._sessions.values()), None)

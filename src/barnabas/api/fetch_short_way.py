@@ -1,0 +1,232 @@
+"""The short way of a follower's Fetch requests: from the frame to its session, and from what was read to the frame of
+the response.
+
+What a request does is done by the same sessions, reads and parked fetches as on the general way. What is spared is to
+make objects of its frame, and the frame of the response of objects; whatever has no place in such frames is answered by
+the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from barnabas.api.fetch_frames import COUNT_MAX, FollowerRequest, RequestForm, response_frame
+from barnabas.wire.messages import FetchResponse
+
+if TYPE_CHECKING:
+    from barnabas.api.context import RequestContext, Responder
+    from barnabas.network.connection import ServerConnection, Slot
+    from barnabas.replication.fetch import Fetches
+    from barnabas.replication.fetch_reads import FetchParameters, PartitionRead, Reads
+    from barnabas.replication.fetch_sessions import FetchPartition, FetchScope, FetchSessionCache
+    from barnabas.wire.errors import ErrorCode
+    from barnabas.wire.messages import FetchRequest
+    from barnabas.wire.primitives import Buffer
+
+_FAILED: Final = "handling a follower's fetch request failed"
+
+
+class Chosen(NamedTuple):
+    """A partition of the response."""
+
+    item: FetchPartition
+    read: PartitionRead
+    code: ErrorCode
+    """Of the read, or why its records cannot be given to this client."""
+
+
+class Collected(NamedTuple):
+    """What goes into a response."""
+
+    chosen: list[Chosen]
+    records: list[Buffer | None]
+    """Of each; None where they are not in the page cache."""
+    is_complete: bool
+    """All of them are here."""
+
+
+class GeneralWay(Protocol):
+    """The handler of Fetch requests."""
+
+    def follower_parameters(
+        self, follower_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> FetchParameters: ...
+    def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected: ...
+    def respond(
+        self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, collected: Collected
+    ) -> FetchResponse | Awaitable[FetchResponse]: ...
+    def answer_later(
+        self, responder: Responder, parameters: FetchParameters, scope: FetchScope, collected: Collected
+    ) -> None: ...
+    def fail_later(self, responder: Responder, error: Exception) -> None: ...
+    def count_given(self, size_bytes: int) -> None: ...
+
+
+class FollowerFetches(NamedTuple):
+    """What the ways of all connections share."""
+
+    general: GeneralWay
+    sessions: FetchSessionCache
+    fetches: Fetches
+    now: Callable[[], float]
+
+
+class FollowerWay:
+    """For the requests that come by the connection of one fetcher and go on with an incremental session.
+
+    Invariant: it takes a request only while no other one of the connection waits for its answer; so neither their order
+    nor their number is its concern.
+    """
+
+    __slots__ = ("_asked", "_context", "_follower_id", "_form", "_metrics", "_parameters", "_requests", "_shared")
+
+    def __init__(self, shared: FollowerFetches, context: RequestContext, follower: FetchRequest.ReplicaState) -> None:
+        """`context` is that of the general request from which the way is learnt, and `follower` what that one says."""
+        self._shared = shared
+        self._context = context.of_later_request(context.correlation_id, context.received)
+        self._follower_id = follower.replica_id
+        self._form = RequestForm(context.api_version, context.client_id, follower.replica_id, follower.replica_epoch)
+        self._metrics = context.metrics
+        self._requests = self._metrics[0].meter(context.api_version)
+        # What was asked for last, besides partitions, and what follows from it; it rarely changes.
+        self._asked = (-1, -1, -1)
+        self._parameters: FetchParameters | None = None
+
+    def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        if connection.unanswered or not connection.is_open:
+            return False
+        request = self._form.read(buffer, start, end)
+        if request is None:
+            return False
+        scope = self._shared.sessions.scope_of_known(
+            request.session_id, request.session_epoch, self._follower_id, request.named
+        )
+        if scope is None:
+            return False
+        connection.collected += 1
+        try:
+            connection.answer_collected(self._handle(connection, request, scope))
+        except Exception:
+            connection.fail(_FAILED)
+            raise
+        return True
+
+    def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        return self.take(connection, buffer, start, end)
+
+    def finish(self) -> None:
+        """Nothing is collected."""
+
+    def _handle(self, connection: ServerConnection, request: FollowerRequest, scope: FetchScope) -> list[Buffer] | None:
+        """The response, if there is one now; None where the request is parked."""
+        self._requests.count += 1
+        parameters = self._parameters_of(request)
+        fetches, now = self._shared.fetches, self._shared.now
+        reads = fetches.fetch(parameters, scope)
+        if reads is not None:
+            return self._answer_now(request.correlation_id, parameters, scope, reads)
+        slot = connection.park()
+        waiting = _Waiting(self, request.correlation_id, parameters, scope, now(), slot)
+        slot.when_lost = fetches.park(parameters, scope, waiting.answer).give_up
+        return None
+
+    def _parameters_of(self, request: FollowerRequest) -> FetchParameters:
+        _, max_wait_ms, min_bytes, max_bytes, _, _, _ = request
+        asked = max_wait_ms, min_bytes, max_bytes
+        parameters = self._parameters
+        if parameters is None or asked != self._asked:
+            parameters = self._shared.general.follower_parameters(self._follower_id, *asked)
+            self._asked, self._parameters = asked, parameters
+        return parameters
+
+    def _answer_now(
+        self, correlation_id: int, parameters: FetchParameters, scope: FetchScope, reads: Reads
+    ) -> list[Buffer] | None:
+        collected = self.collect(parameters, scope, reads)
+        frame = self.frame(correlation_id, scope, collected)
+        if frame is not None:
+            for metrics in self._metrics:
+                metrics.answered_at_once += 1
+            return frame
+        context = self.context(correlation_id, self._shared.now())
+        response = self._shared.general.respond(context, parameters, scope, collected)
+        if isinstance(response, FetchResponse):
+            return context.encode(response)
+        context.park(is_queued=True).finish(response)
+        return None
+
+    # For requests that have waited.
+
+    @property
+    def general(self) -> GeneralWay:
+        return self._shared.general
+
+    def context(self, correlation_id: int, received: float) -> RequestContext:
+        """That of a request, for the general way."""
+        return self._context.of_later_request(correlation_id, received)
+
+    def collect(self, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
+        """What goes into the response."""
+        return self._shared.general.collect(self._context.api_version, parameters, scope, reads)
+
+    def frame(self, correlation_id: int, scope: FetchScope, collected: Collected) -> list[Buffer] | None:
+        """The response, counted but for its duration; None for one that only the general way can give."""
+        chosen, found, is_complete = collected
+        if scope.error or not is_complete or len(chosen) > COUNT_MAX:
+            return None
+        records: list[Buffer] = []
+        size_bytes = 0
+        for (_, read, code), data in zip(chosen, found, strict=True):
+            if code or read.diverging is not None or read.aborted is not None or data is None:
+                return None
+            size_bytes += len(data)
+            records.append(data)
+        self._shared.general.count_given(size_bytes)
+        return response_frame(correlation_id, scope.session_id, chosen, records)
+
+    def count_waited(self, received: float) -> None:
+        """Counts a request that is answered now and came at that time."""
+        duration_ms = int((self._shared.now() - received) * 1000)
+        for metrics in self._metrics:
+            metrics.answered_later(duration_ms, is_queued=False)
+
+
+class _Waiting:
+    """A request that waits for bytes."""
+
+    __slots__ = ("_correlation_id", "_parameters", "_received", "_scope", "_slot", "_way")
+
+    def __init__(
+        self,
+        way: FollowerWay,
+        correlation_id: int,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        received: float,
+        slot: Slot,
+    ) -> None:
+        self._way = way
+        self._correlation_id = correlation_id
+        self._parameters = parameters
+        self._scope = scope
+        self._received = received
+        self._slot = slot
+
+    def answer(self, reads: Reads) -> None:
+        """Answers with what there is."""
+        way, scope = self._way, self._scope
+        try:
+            collected = way.collect(self._parameters, scope, reads)
+            frame = way.frame(self._correlation_id, scope, collected)
+        except Exception as error:  # noqa: BLE001 - logged there
+            way.general.fail_later(self._responder(), error)
+            return
+        if frame is None:
+            way.general.answer_later(self._responder(), self._parameters, scope, collected)
+            return
+        way.count_waited(self._received)
+        self._slot.complete(frame)
+
+    def _responder(self) -> Responder:
+        return self._way.context(self._correlation_id, self._received).parked_in(self._slot)
