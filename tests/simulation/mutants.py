@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
+from barnabas.controller import effects, partition_znodes
 from barnabas.controller.alter_partition import IsrChanges, Proposal
+from barnabas.controller.context import ControllerContext
 from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
+from barnabas.coordination.operations import Check, SetData
+from barnabas.coordination.protocol import ANY_VERSION
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication import replica_manager
 from barnabas.replication.acknowledgements import Acknowledgements, Answer
 from barnabas.replication.leader_and_isr import Judgement, ToldPartition, Verdict
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.stop_replica import StoppedPartition
 from barnabas.replication.wake_ups import WakeUps
-from barnabas.testing.cluster_simulation import KEEPING, POWER, Plan
+from barnabas.testing.cluster_simulation import KEEPING, LATE, POWER, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,6 @@ class Mutant:
     name: str
     plan: Plan
     plant: Callable[[pytest.MonkeyPatch], None]
-    first_seed: int = 1
-    """Where the search begins; later than 1 for a fault that seed after seed has nothing to show for."""
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +77,14 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_no_epochs(patch: pytest.MonkeyPatch) -> None:
-    """Brokers follow every controller, and serve everybody whatever epoch he names."""
+    """Brokers follow every controller, and serve everybody whatever epoch he names; a controller takes every leader
+    for the present one, and writes whoever has been elected since.
+    """
+    _fence_no_brokers(patch)
+    _fence_no_controllers(patch)
+
+
+def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
     readable_log = Partition.readable_log
     become_leader = Partition.become_leader
     become_follower = Partition.become_follower
@@ -99,10 +109,32 @@ def fence_no_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "become_leader", lead)
     patch.setattr(Partition, "become_follower", follow)
     patch.setattr(replica_manager, "judge", judge)
+    patch.setattr(StoppedPartition, "is_fenced_by", lambda _self, _leader_epoch: False)
     # A controller's epoch counts for nothing: it is never known.
     patch.setattr(
         ReplicaManager, "controller_epoch", property(lambda _self: -1, lambda _self, _epoch: None), raising=False
     )
+
+
+def _fence_no_controllers(patch: pytest.MonkeyPatch) -> None:
+    decide = IsrChanges._decide
+    decode = partition_znodes._decode
+
+    def decide_in_any_epoch(self: IsrChanges, partition: Any, proposal: Proposal, version: int) -> Any:
+        known = self._context.leadership(partition)
+        if known is not None:
+            proposal = dataclasses.replace(
+                proposal, leader_epoch=known.leader_epoch, partition_epoch=known.partition_epoch
+            )
+        return decide(self, partition, proposal, version)
+
+    def decode_of_any_controller(_context: Any, *znode: Any) -> Any:
+        return decode(ControllerContext(epoch=2**31 - 1), *znode)
+
+    patch.setattr(IsrChanges, "_decide", decide_in_any_epoch)
+    patch.setattr(partition_znodes, "_decode", decode_of_any_controller)
+    patch.setattr(partition_znodes, "SetData", lambda path, data, _version: SetData(path, data))
+    patch.setattr(effects, "Check", lambda path, _version: Check(path, ANY_VERSION))
 
 
 def lose_wake_ups(patch: pytest.MonkeyPatch) -> None:
@@ -121,6 +153,6 @@ MUTANTS = (
     Mutant("acks before replication", KEEPING, acknowledge_before_replication),
     Mutant("ISR change without version check", POWER, change_isr_without_version),
     Mutant("truncation to the high watermark", POWER, truncate_to_high_watermark),
-    Mutant("no epoch fencing", POWER, fence_no_epochs, first_seed=70),
+    Mutant("no epoch fencing", LATE, fence_no_epochs),
     Mutant("lost purgatory wake-up", KEEPING, lose_wake_ups),
 )

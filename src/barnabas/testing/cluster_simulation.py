@@ -11,6 +11,7 @@ and the cluster has to come to rest. One seed of one plan is one run, bit for bi
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from barnabas.testing.cluster_load import Load, Users
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, LOOKING_SECONDS, Observer
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ COORDINATOR_PORT: Final = 2181
 DIRECTORIES: Final = ("/data/one", "/data/two")
 FORMING_SECONDS_MAX: Final = 30.0
 SETTLING_SECONDS_MAX: Final = 40.0
+AFTERMATH_SECONDS: Final = 3 * LATE_SECONDS[1]
+"""In so long the last requests of controllers have come, once more too, and who fetches no longer is in no ISR."""
 PROBE_SECONDS_MAX: Final = 3.0
 """In a cluster at rest, an acknowledgement takes milliseconds."""
 COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "expiries", "fenced requests", "retries")
@@ -88,6 +92,8 @@ class Plan:
     lasting_seconds: tuple[float, float] = (0.3, 9.0)
     faults_seconds: float = 60.0
     load: Load = field(default_factory=Load)
+    late_copies: float = 0.0
+    """How probable it is for a LeaderAndIsr request that it arrives once more, late (see `late_requests`)."""
 
 
 _MISCHIEF: Final = {
@@ -102,6 +108,8 @@ POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAG
 """Power fails whenever it likes, of all machines at once too: what that may take is computed."""
 KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
 """One member of every ISR is kept: nothing may be lost."""
+LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
+"""As `KEEPING`, and what controllers have said comes again when it is not true any more: epochs tell."""
 PLANS: Final[Mapping[str, Plan]] = {plan.name: plan for plan in (POWER, KEEPING)}
 
 
@@ -147,6 +155,9 @@ class ClusterSimulation:
         """Runs to the end, and judges. Raises SimulationFailedError where production code fails."""
         with ExitStack() as stack:
             stack.enter_context(self.observer.probes())
+            if self.plan.late_copies:
+                source = self.simulation.world.random("late copies")
+                stack.enter_context(late_copies(self.plan.late_copies, source))
             stack.enter_context(self.simulation)
             self._start()
             self._look()
@@ -186,6 +197,9 @@ class ClusterSimulation:
         self._nemesis.start()
         self.simulation.run_for(self.plan.faults_seconds)
         self._nemesis.stop()
+        if self.plan.late_copies:
+            # Nothing is broken any more but what the last copies break, and what the users show of it.
+            self.simulation.run_for(AFTERMATH_SECONDS)
 
     def _settle(self, users: list[SimulatedProcess]) -> None:
         """Nothing breaks any more: everything has to come to rest, and then to work at once."""
