@@ -49,7 +49,7 @@ COORDINATOR_PORT: Final = 2181
 DIRECTORIES: Final = ("/data/one", "/data/two")
 FORMING_SECONDS_MAX: Final = 30.0
 SETTLING_SECONDS_MAX: Final = 40.0
-AFTERMATH_SECONDS: Final = 3 * LATE_SECONDS[1]
+AFTERMATH_SECONDS: Final = LATE_SECONDS[1] + 10.0
 """In so long the last requests of controllers have come, once more too, and who fetches no longer is in no ISR."""
 PROBE_SECONDS_MAX: Final = 3.0
 """In a cluster at rest, an acknowledgement takes milliseconds."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from barnabas.testing.profile import Range
     from barnabas.wire.messages import LeaderAndIsrRequest
 
-LATE_SECONDS: Final[Range] = (0.05, 6.0)
-"""How much later: longer than a controller waits for an answer, and than it takes to replace one."""
+LATE_SECONDS: Final[Range] = (0.05, 30.0)
+"""How much later: TCP repeats what is lost for longer than a term of a controller may last."""
 
 
 @contextlib.contextmanager
