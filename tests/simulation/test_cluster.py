@@ -42,7 +42,7 @@ def test_a_cluster_keeps_its_promises_whatever_breaks(seed: int) -> None:
     assert seconds >= SECONDS
 
 
-@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("seed", SEEDS[::25])
 def test_what_a_controller_has_said_does_no_harm_when_it_comes_again_late(seed: int) -> None:
     assert simulate(seed, LATE).findings == ()
 

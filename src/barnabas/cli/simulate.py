@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs, each with the next seed.")
 @click.option(
     "--plan",
-    type=click.Choice(["power", "keeping", "all"]),
+    type=click.Choice(["power", "keeping", "late", "all"]),
     default="all",
     show_default=True,
-    help="What may break: `power` fails anywhere, or one member of every ISR is kept and nothing may be lost.",
+    help="What may break: `power` fails anywhere; or one member of every ISR is kept and nothing may be lost, and with"
+    " `late` requests of controllers come twice.",
 )
 @click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
 def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:

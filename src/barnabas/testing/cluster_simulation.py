@@ -110,7 +110,7 @@ KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_
 """One member of every ISR is kept: nothing may be lost."""
 LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
 """As `KEEPING`, and what controllers have said comes again when it is not true any more: epochs tell."""
-PLANS: Final[Mapping[str, Plan]] = {plan.name: plan for plan in (POWER, KEEPING)}
+PLANS: Final[Mapping[str, Plan]] = {plan.name: plan for plan in (POWER, KEEPING, LATE)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,9 @@ def test_findings_and_failures_end_with_1_after_all_runs(runs: list[tuple[int, s
 def test_all_plans_with_a_log_file_for_each_broker(runs: list[tuple[int, str]], tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["--logs", str(tmp_path / "logs")])
     assert result.exit_code == 0
-    assert runs == [(1, "power"), (1, "keeping")]
+    assert runs == [(1, "power"), (1, "keeping"), (1, "late")]
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
         "keeping-1-broker-1.log",
+        "late-1-broker-1.log",
         "power-1-broker-1.log",
     ]
