@@ -199,7 +199,15 @@ def test_signals_have_their_handlers_back_afterwards(capfd: pytest.CaptureFixtur
     assert {number: signal.getsignal(number) for number in before} == before
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.fixture
+def hang_up_heard() -> Iterator[None]:
+    """Also where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("cluster", "hang_up_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_check_that_is_told_to_stop_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
