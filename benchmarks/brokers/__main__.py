@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import functools
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -184,6 +185,8 @@ class Bench:
             for name, measure in wanted.items():
                 for number in range(self._rounds + 1):
                     for kind in KINDS if number % 2 else KINDS[::-1]:
+                        # What another has left to write would hold back the writes of this one.
+                        os.sync()
                         figure = measure(running[kind], min(3, broker_count))
                         if number:
                             self._record(name, kind, figure)
