@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
-from barnabas.api.fetch_frames import VERSIONS as SHORT_WAY_VERSIONS
-from barnabas.api.fetch_short_way import Chosen, Collected, FollowerFetches, FollowerWay
+from barnabas.api.fetch_frames import form_of
+from barnabas.api.fetch_short_way import Asked, Chosen, Collected, FetchWay, SharedFetches
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
@@ -23,6 +23,7 @@ from barnabas.replication.fetch_sessions import (
     FetchPartition,
     FetchScope,
     FetchSessionCache,
+    NamedPartition,
     SessionKey,
     SessionRequest,
 )
@@ -31,7 +32,7 @@ from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
-from barnabas.wire.primitives import Buffer
+from barnabas.wire.primitives import ZERO_UUID, Buffer
 from barnabas.wire.record_conversion import down_convert
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.records import LOG_OVERHEAD_BYTES
@@ -83,15 +84,17 @@ class FetchHandler:
         self._topic_metrics = topic_metrics
         self._logger = logger
         self._fetch_bytes_max = fetch_bytes_max
-        self._short_ways = FollowerFetches(self, sessions, fetches, host.loop.time)
+        self._shared = SharedFetches(self, sessions, fetches, host.loop.time)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse] | None:
-        parameters = self._parameters(context.api_version, request)
+        follower_id = _follower_id(context.api_version, request)
+        asked = Asked(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
+        parameters = self.parameters(context.api_version, follower_id, asked)
         context.request_name = _NAME_OF[parameters.is_from_follower]
-        scope = self._sessions.scope(self._session_request(context.api_version, request, parameters.follower_id))
+        scope = self._sessions.scope(self._session_request(context.api_version, request, follower_id))
         if scope.error:
             return FetchResponse(error_code=scope.error)
-        self._offer_short_way(context, request, parameters.follower_id)
+        self._offer_short_way(context, request, follower_id)
         reads = self._fetches.fetch(parameters, scope)
         if reads is not None:
             collected = self.collect(context.api_version, parameters, scope, reads)
@@ -104,10 +107,15 @@ class FetchHandler:
         return None
 
     def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
-        """A follower's later requests need not come here, as long as they are as usual."""
-        follower = request.replica_state
-        if follower_id >= 0 and follower is not None and context.api_version in SHORT_WAY_VERSIONS:
-            context.connection.short_way = FollowerWay(self._short_ways, context, follower)
+        """Later requests of the connection need not come here, as long as they are as usual."""
+        connection = context.connection
+        if connection.short_way is not None:
+            return  # its requests are of other forms, or it produces, and gains more from the way for that
+        state = request.replica_state
+        follower = None if follower_id < 0 or state is None else (state.replica_id, state.replica_epoch)
+        form = form_of(context.api_version, context.client_id, follower)
+        if form is not None:
+            connection.short_way = FetchWay(self._shared, context, form, follower_id)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
         response = FetchResponse(error_code=error.code)
@@ -131,69 +139,65 @@ class FetchHandler:
 
     # What is asked.
 
-    def _parameters(self, version: int, request: FetchRequest) -> FetchParameters:
-        follower_id = request.replica_id
-        if version >= _REPLICA_STATE_SINCE:
-            follower_id = request.replica_state.replica_id if request.replica_state is not None else NO_FOLLOWER
-        if follower_id >= 0 and version >= _SOFT_MAX_BYTES_SINCE:
-            return self.follower_parameters(follower_id, request.max_wait_ms, request.min_bytes, request.max_bytes)
+    def parameters(self, api_version: int, follower_id: int, asked: Asked) -> FetchParameters:
+        """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
         if is_follower:
             isolation = ReadIsolation.LOG_END
-        elif request.isolation_level == _READ_COMMITTED:
+        elif asked.isolation_level == _READ_COMMITTED:
             isolation = ReadIsolation.COMMITTED
         else:
             isolation = ReadIsolation.HIGH_WATERMARK
-        max_bytes = min(request.max_bytes, self._fetch_bytes_max)
+        max_bytes = min(asked.max_bytes, self._fetch_bytes_max)
         return FetchParameters(
             follower_id=follower_id,
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=min(request.min_bytes, max_bytes),
+            max_wait_ms=asked.max_wait_ms,
+            min_bytes=min(asked.min_bytes, max_bytes),
             max_bytes=max_bytes,
             isolation=isolation,
-            leader_only=is_follower or version < _FOLLOWER_READS_SINCE,
-            is_max_bytes_hard=version < _SOFT_MAX_BYTES_SINCE,
+            leader_only=is_follower or api_version < _FOLLOWER_READS_SINCE,
+            is_max_bytes_hard=api_version < _SOFT_MAX_BYTES_SINCE,
         )
 
-    def follower_parameters(
-        self, follower_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int
-    ) -> FetchParameters:
-        """What holds for all partitions of a follower's request, of version 3 or above."""
-        max_bytes = min(max_bytes, self._fetch_bytes_max)
-        return FetchParameters(
-            follower_id=follower_id,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min(min_bytes, max_bytes),
-            max_bytes=max_bytes,
-            isolation=ReadIsolation.LOG_END,
-            leader_only=True,
-            is_max_bytes_hard=False,
-        )
+    def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:
+        """The partitions that a request names, each once."""
+        names = self._metadata.image.names_by_id
+        found: dict[SessionKey, FetchPartition] = {}
+        for each in named:
+            topic, number = each.key
+            name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else (names.get(topic), topic)
+            found[each.key] = FetchPartition(
+                name,
+                topic_id,
+                number,
+                fetch_offset=each.fetch_offset,
+                max_bytes=each.max_bytes,
+                leader_epoch=each.leader_epoch,
+                last_fetched_epoch=each.last_fetched_epoch,
+                log_start_offset=each.log_start_offset,
+            )
+        return list(found.values())
 
     def _session_request(self, version: int, request: FetchRequest, follower_id: int) -> SessionRequest:
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
-        asked: dict[SessionKey, FetchPartition] = {}
-        names = self._metadata.image.names_by_id
-        for topic in request.topics:
-            name = names.get(topic.topic_id) if uses_topic_ids else topic.topic
-            for partition in topic.partitions:
-                item = FetchPartition(
-                    name,
-                    topic.topic_id,
-                    partition.partition,
-                    fetch_offset=partition.fetch_offset,
-                    max_bytes=partition.partition_max_bytes,
-                    leader_epoch=partition.current_leader_epoch,
-                    last_fetched_epoch=partition.last_fetched_epoch,
-                    log_start_offset=partition.log_start_offset,
-                )
-                asked[item.key(uses_topic_ids=uses_topic_ids)] = item
+        named = [
+            NamedPartition(
+                (topic.topic_id if uses_topic_ids else topic.topic, partition.partition),
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+                partition.log_start_offset,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
         return SessionRequest(
             session_id=request.session_id,
             session_epoch=request.session_epoch,
             follower_id=follower_id,
             uses_topic_ids=uses_topic_ids,
-            asked=list(asked.values()),
+            asked=self.asked(named),
             forgotten=[
                 (topic.topic_id if uses_topic_ids else topic.topic, partition)
                 for topic in request.forgotten_topics_data
@@ -232,9 +236,12 @@ class FetchHandler:
         self._logger.error("Answering a fetch that has waited failed", exc_info=error)
         responder.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def count_given(self, size_bytes: int) -> None:
-        """Counts what a follower is given."""
-        self._topic_metrics.replication_bytes_out.count += size_bytes
+    def count_given(self, item: FetchPartition, size_bytes: int, *, is_from_follower: bool) -> None:
+        """Counts what is given of a partition."""
+        if is_from_follower:
+            self._topic_metrics.replication_bytes_out.count += size_bytes
+        else:
+            self._topic_metrics.of(item.topic_partition.topic).bytes_out.count += size_bytes
 
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
         """Chooses what goes into the response, and reads of it what is cached. `scope` says then whether there is an
@@ -340,10 +347,7 @@ class FetchHandler:
                 topics.append(last)
             last.partitions.append(_partition_data(item, read, code, data or b""))
             if data:
-                if parameters.is_from_follower:
-                    self._topic_metrics.replication_bytes_out.count += len(data)
-                else:
-                    self._topic_metrics.of(topic).bytes_out.count += len(data)
+                self.count_given(item, len(data), is_from_follower=parameters.is_from_follower)
         if context.api_version >= _LEADER_SINCE:
             self._add_leaders(context, response, chosen)
         return response
@@ -368,6 +372,13 @@ class FetchHandler:
             for leader in nodes.values()
             if leader.node is not None
         ]
+
+
+def _follower_id(api_version: int, request: FetchRequest) -> int:
+    """Negative for a client."""
+    if api_version < _REPLICA_STATE_SINCE:
+        return request.replica_id
+    return NO_FOLLOWER if request.replica_state is None else request.replica_state.replica_id
 
 
 def _partition_data(

@@ -1,26 +1,29 @@
-"""The frames of a follower's Fetch requests as nearly all are: of an incremental session, naming few partitions and
-forgetting none; and of their responses without errors.
+"""The frames of Fetch requests as nearly all are, naming few partitions and forgetting none; and of their responses
+without errors.
 
-Versions 15 to 17, which have the same bytes for these. Measured, the general codec's objects cost more than what the
-request does. Whatever is not exactly of this form is left to it.
+Versions 15 to 17, which have the same bytes for these, and version 11, which many clients have stayed with. Measured,
+the general codec's objects cost more than what the request does. Whatever is not exactly of these forms is left to it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from barnabas.replication.fetch_reads import PartitionRead
+from barnabas.replication.fetch_reads import NO_FOLLOWER, PartitionRead
 from barnabas.replication.fetch_sessions import FetchPartition, NamedPartition
 from barnabas.wire import headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Buffer, Uuid
 
-VERSIONS: Final = range(15, 18)
+ID_VERSIONS: Final = range(15, 18)
+"""They name topics by id."""
+NAME_VERSION: Final = 11
+"""It names topics by name."""
 COUNT_MAX: Final = 126
-"""Of topics, or of the partitions of one: the counts are varints of one byte."""
+"""Of topics, or of the partitions of one: the counts are varints of one byte, where they are varints."""
 _ONE_BYTE_MAX: Final = 0x7F
 _JOINED_BYTES_MAX: Final = 1024
 """Records up to this size are copied between what is ahead of them and what is behind."""
@@ -33,8 +36,9 @@ _BODY: Final = "iiibiiB"
 _TOPIC: Final = struct.Struct(">16sB")
 # Number, leader epoch, fetch offset, last fetched epoch, log start offset, bytes at most, tags.
 _PARTITION: Final = struct.Struct(">iiqiqiB")
-# No forgotten topics, no rack, one tagged field: tag 1 of 13 bytes, which are the follower's id and epoch, and no tags.
-_END: Final = struct.Struct(">BBBBBiqB")
+# No forgotten topics, no rack, and, of a follower, one tagged field: tag 1 of 13 bytes, its id and epoch, and no tags.
+_CLIENT_END: Final = bytes((1, 1, 0))
+_FOLLOWER_END: Final = struct.Struct(">BBBBBiqB")
 _FOLLOWER_BYTES: Final = 13
 
 # Size, correlation id, tags of the header; throttle time, error, session id, count of topics.
@@ -42,41 +46,93 @@ _RESPONSE: Final = struct.Struct(">iiBihiB")
 # Number, error, high watermark, last stable offset, log start offset, no aborted transactions, no other replica.
 _RESPONSE_PARTITION: Final = struct.Struct(">ihqqqBi")
 
+# Of version 11. Replica id, and as above, with int32 for counts.
+_NAME_KEY_AND_VERSION: Final = int(ApiKey.FETCH) << 16 | NAME_VERSION
+_NAME_BODY: Final = "iiiibiii"
+_LENGTH: Final = struct.Struct(">h")
+_COUNT: Final = struct.Struct(">i")
+# Number, leader epoch, fetch offset, log start offset, bytes at most.
+_NAME_PARTITION: Final = struct.Struct(">iiqqi")
+# No forgotten topics, no rack.
+_NAME_END: Final = bytes(6)
+# Size, correlation id; throttle time, error, session id, count of topics.
+_NAME_RESPONSE: Final = struct.Struct(">iiihii")
+# Number, error, high watermark, last stable offset, log start offset, aborted transactions, no other replica, records.
+_NAME_RESPONSE_PARTITION: Final = struct.Struct(">ihqqqiii")
 
-class FollowerRequest(NamedTuple):
+
+class ShortRequest(NamedTuple):
     """What such a request says."""
 
     correlation_id: int
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    isolation_level: int
     session_id: int
     session_epoch: int
     named: list[NamedPartition]
 
 
-class RequestForm:
-    """The requests of one follower, of one version and with one client id."""
+Chosen = Sequence[tuple[FetchPartition, PartitionRead, ErrorCode]]
+"""What was read of at most `COUNT_MAX` partitions, without divergence or aborted transactions."""
+
+
+class Form(Protocol):
+    """The form of the requests of one client, of one version and with one client id; and of their responses."""
+
+    uses_topic_ids: bool
+
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
+        """Reads the frame in `buffer[start:end]`, header first; None if it is of another form, or broken."""
+        ...
+
+    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+        """The response that has no error, with the records of each chosen partition. They are among the buffers
+        uncopied where they are large.
+        """
+        ...
+
+
+def form_of(api_version: int, client_id: str | None, follower: tuple[int, int] | None) -> Form | None:
+    """The form for such requests, if there is one. `follower` is the id and the epoch of a broker."""
+    if api_version in ID_VERSIONS:
+        return IdForm(api_version, client_id, follower)
+    return NameForm(client_id) if api_version == NAME_VERSION and follower is None else None
+
+
+class IdForm:
+    """Versions 15 to 17."""
 
     __slots__ = ("_end", "_key_and_version", "_prefix", "_size_bytes", "_unpack_from")
 
-    def __init__(self, api_version: int, client_id: str | None, follower_id: int, follower_epoch: int) -> None:
+    uses_topic_ids = True
+
+    def __init__(self, api_version: int, client_id: str | None, follower: tuple[int, int] | None) -> None:
         prefix = headers.request_header(ApiKey.FETCH, api_version, client_id)[_START_BYTES:]
         start = struct.Struct(f">ii{len(prefix)}s{_BODY}")
         self._key_and_version = int(ApiKey.FETCH) << 16 | api_version
         self._prefix = prefix
         self._size_bytes = start.size
         self._unpack_from = start.unpack_from
-        self._end = _END.pack(1, 1, 1, 1, _FOLLOWER_BYTES, follower_id, follower_epoch, 0)
+        self._end = _CLIENT_END if follower is None else _FOLLOWER_END.pack(1, 1, 1, 1, _FOLLOWER_BYTES, *follower, 0)
 
-    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> FollowerRequest | None:
-        """Reads the frame in `buffer[start:end]`, header first; None if it is of another form, or broken."""
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
         position = start + self._size_bytes
         if position >= end:
             return None
-        key_and_version, correlation_id, prefix, max_wait_ms, min_bytes, max_bytes, _, session_id, epoch, topics = (
-            self._unpack_from(buffer, start)
-        )
+        (
+            key_and_version,
+            correlation_id,
+            prefix,
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation,
+            session_id,
+            epoch,
+            topics,
+        ) = self._unpack_from(buffer, start)
         if key_and_version != self._key_and_version or prefix != self._prefix or not 0 < topics <= _ONE_BYTE_MAX:
             return None
         named: list[NamedPartition] = []
@@ -88,7 +144,72 @@ class RequestForm:
         # What was read beyond the end of the frame does not matter: it does not end with this then.
         if bytes(buffer[position:end]) != self._end:
             return None
-        return FollowerRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, session_id, epoch, named)
+        return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
+
+    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+        return _id_response(correlation_id, session_id, chosen, records)
+
+
+class NameForm:
+    """Version 11."""
+
+    __slots__ = ("_prefix", "_size_bytes", "_unpack_from")
+
+    uses_topic_ids = False
+
+    def __init__(self, client_id: str | None) -> None:
+        prefix = headers.request_header(ApiKey.FETCH, NAME_VERSION, client_id)[_START_BYTES:]
+        start = struct.Struct(f">ii{len(prefix)}s{_NAME_BODY}")
+        self._prefix = prefix
+        self._size_bytes = start.size
+        self._unpack_from = start.unpack_from
+
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
+        position = start + self._size_bytes
+        if position >= end:
+            return None
+        key_and_version, correlation_id, prefix, replica_id, max_wait_ms, min_bytes, max_bytes, isolation, *rest = (
+            self._unpack_from(buffer, start)
+        )
+        if key_and_version != _NAME_KEY_AND_VERSION or prefix != self._prefix or replica_id != NO_FOLLOWER:
+            return None
+        session_id, epoch, count = rest
+        named: list[NamedPartition] = []
+        try:
+            for _ in range(_checked(count)):
+                position = _read_named_topic(buffer, position, named)
+        except (struct.error, ValueError):
+            return None
+        if bytes(buffer[position:end]) != _NAME_END:
+            return None
+        return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
+
+    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+        return _name_response(correlation_id, session_id, chosen, records)
+
+
+def _checked(count: int) -> int:
+    """Raises ValueError for a count that is not allowed here."""
+    if not 0 <= count <= COUNT_MAX:
+        raise ValueError(f"{count} is not between 0 and {COUNT_MAX}")
+    return count
+
+
+def _read_named_topic(buffer: bytearray | memoryview, position: int, named: list[NamedPartition]) -> int:
+    """As `_read_topic`, of version 11. Raises UnicodeDecodeError, which is a ValueError."""
+    (length,) = _LENGTH.unpack_from(buffer, position)
+    position += _LENGTH.size
+    if length < 0:
+        raise ValueError("a topic has no name")
+    topic = str(buffer[position : position + length], "utf-8")
+    position += length
+    (count,) = _COUNT.unpack_from(buffer, position)
+    position += _COUNT.size
+    for _ in range(_checked(count)):
+        number, leader_epoch, fetch_offset, log_start_offset, max_bytes = _NAME_PARTITION.unpack_from(buffer, position)
+        position += _NAME_PARTITION.size
+        named.append(NamedPartition((topic, number), fetch_offset, max_bytes, leader_epoch, -1, log_start_offset))
+    return position
 
 
 def _read_topic(buffer: bytearray | memoryview, position: int, named: list[NamedPartition]) -> int:
@@ -111,15 +232,7 @@ def _read_topic(buffer: bytearray | memoryview, position: int, named: list[Named
     return position + 1
 
 
-def response_frame(
-    correlation_id: int,
-    session_id: int,
-    chosen: Sequence[tuple[FetchPartition, PartitionRead, ErrorCode]],
-    records: Sequence[Buffer],
-) -> list[Buffer]:
-    """The response that has no error, to a request of any of the versions: what was read of at most `COUNT_MAX`
-    partitions, without divergence, and the records of each. They are among the buffers uncopied where they are large.
-    """
+def _id_response(correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
     # Grown in place, and begun anew behind records that are not copied.
     part = bytearray(_RESPONSE.size)
     found: list[Buffer] = [part]
@@ -145,7 +258,7 @@ def response_frame(
             read.high_watermark,
             read.last_stable_offset,
             read.log_start_offset,
-            0,
+            0 if read.aborted is None else 1,
             -1,
         )
         length = len(data) + 1
@@ -166,4 +279,47 @@ def response_frame(
     first = found[0]
     size = sum(map(len, found)) - headers.SIZE_BYTES
     _RESPONSE.pack_into(first, 0, size, correlation_id, 0, 0, 0, session_id, topics + 1)
+    return found
+
+
+def _name_response(correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+    part = bytearray(_NAME_RESPONSE.size)
+    found: list[Buffer] = [part]
+    topics = partitions = 0
+    topic: str | None = None
+    counted_in, count_at = part, 0  # as above
+    for (item, read, _), data in zip(chosen, records, strict=True):
+        if topic != item.topic_partition.topic:
+            if topics:
+                _COUNT.pack_into(counted_in, count_at, partitions)
+            topic = item.topic_partition.topic
+            name = topic.encode()
+            topics += 1
+            partitions = 0
+            part += _LENGTH.pack(len(name))
+            part += name
+            counted_in, count_at = part, len(part)
+            part += bytes(_COUNT.size)
+        partitions += 1
+        part += _NAME_RESPONSE_PARTITION.pack(
+            item.topic_partition.partition,
+            0,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            -1 if read.aborted is None else 0,
+            -1,
+            len(data),
+        )
+        if len(data) <= _JOINED_BYTES_MAX:
+            part += data
+        else:
+            part = bytearray()
+            found += (data, part)
+    if topics:
+        _COUNT.pack_into(counted_in, count_at, partitions)
+    if not part:
+        found.pop()
+    size = sum(map(len, found)) - headers.SIZE_BYTES
+    _NAME_RESPONSE.pack_into(found[0], 0, size, correlation_id, 0, 0, session_id, topics)
     return found

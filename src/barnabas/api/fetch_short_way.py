@@ -1,17 +1,19 @@
-"""The short way of a follower's Fetch requests: from the frame to its session, and from what was read to the frame of
-the response.
+"""The short way of Fetch requests: from the frame to what is to be read, and from what was read to the frame of the
+response.
 
-What a request does is done by the same sessions, reads and parked fetches as on the general way. What is spared is to
+It is for a follower's requests of an incremental session, and for a client's with such a session or without any. What a
+request does is done by the same sessions, reads and parked fetches as on the general way. What is spared is to
 make objects of its frame, and the frame of the response of objects; whatever has no place in such frames is answered by
 the general way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.api.fetch_frames import COUNT_MAX, FollowerRequest, RequestForm, response_frame
+from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
+from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
 from barnabas.wire.messages import FetchResponse
 
 if TYPE_CHECKING:
@@ -19,12 +21,11 @@ if TYPE_CHECKING:
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.replication.fetch import Fetches
     from barnabas.replication.fetch_reads import FetchParameters, PartitionRead, Reads
-    from barnabas.replication.fetch_sessions import FetchPartition, FetchScope, FetchSessionCache
+    from barnabas.replication.fetch_sessions import FetchPartition, FetchScope, FetchSessionCache, NamedPartition
     from barnabas.wire.errors import ErrorCode
-    from barnabas.wire.messages import FetchRequest
     from barnabas.wire.primitives import Buffer
 
-_FAILED: Final = "handling a follower's fetch request failed"
+_FAILED: Final = "handling a fetch request failed"
 
 
 class Chosen(NamedTuple):
@@ -46,12 +47,20 @@ class Collected(NamedTuple):
     """All of them are here."""
 
 
+class Asked(NamedTuple):
+    """What a request asks for, besides partitions."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+
+
 class GeneralWay(Protocol):
     """The handler of Fetch requests."""
 
-    def follower_parameters(
-        self, follower_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int
-    ) -> FetchParameters: ...
+    def parameters(self, api_version: int, follower_id: int, asked: Asked) -> FetchParameters: ...
+    def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected: ...
     def respond(
         self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, collected: Collected
@@ -60,10 +69,10 @@ class GeneralWay(Protocol):
         self, responder: Responder, parameters: FetchParameters, scope: FetchScope, collected: Collected
     ) -> None: ...
     def fail_later(self, responder: Responder, error: Exception) -> None: ...
-    def count_given(self, size_bytes: int) -> None: ...
+    def count_given(self, item: FetchPartition, size_bytes: int, *, is_from_follower: bool) -> None: ...
 
 
-class FollowerFetches(NamedTuple):
+class SharedFetches(NamedTuple):
     """What the ways of all connections share."""
 
     general: GeneralWay
@@ -72,36 +81,45 @@ class FollowerFetches(NamedTuple):
     now: Callable[[], float]
 
 
-class FollowerWay:
-    """For the requests that come by the connection of one fetcher and go on with an incremental session.
+class FetchWay:
+    """For the requests that come by one connection and are like the one from which it was learnt.
 
     Invariant: it takes a request only while no other one of the connection waits for its answer; so neither their order
-    nor their number is its concern.
+    nor their number is its concern. Nor does it take one while much waits to be sent: the general way stops then.
     """
 
-    __slots__ = ("_asked", "_context", "_follower_id", "_form", "_metrics", "_parameters", "_requests", "_shared")
+    __slots__ = (
+        "_asked",
+        "_context",
+        "_follower_id",
+        "_form",
+        "_is_from_follower",
+        "_metrics",
+        "_parameters",
+        "_requests",
+        "_shared",
+    )
 
-    def __init__(self, shared: FollowerFetches, context: RequestContext, follower: FetchRequest.ReplicaState) -> None:
-        """`context` is that of the general request from which the way is learnt, and `follower` what that one says."""
+    def __init__(self, shared: SharedFetches, context: RequestContext, form: Form, follower_id: int) -> None:
+        """`context` is that of the general request from which the way is learnt; `follower_id` is -1 for a client."""
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
-        self._follower_id = follower.replica_id
-        self._form = RequestForm(context.api_version, context.client_id, follower.replica_id, follower.replica_epoch)
+        self._follower_id = follower_id
+        self._is_from_follower = follower_id >= 0
+        self._form = form
         self._metrics = context.metrics
         self._requests = self._metrics[0].meter(context.api_version)
         # What was asked for last, besides partitions, and what follows from it; it rarely changes.
-        self._asked = (-1, -1, -1)
+        self._asked: Asked | None = None
         self._parameters: FetchParameters | None = None
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
-        if connection.unanswered or not connection.is_open:
+        if connection.unanswered or connection.is_sending_much or not connection.is_open:
             return False
         request = self._form.read(buffer, start, end)
         if request is None:
             return False
-        scope = self._shared.sessions.scope_of_known(
-            request.session_id, request.session_epoch, self._follower_id, request.named
-        )
+        scope = self._scope_of(request)
         if scope is None:
             return False
         connection.collected += 1
@@ -118,7 +136,17 @@ class FollowerWay:
     def finish(self) -> None:
         """Nothing is collected."""
 
-    def _handle(self, connection: ServerConnection, request: FollowerRequest, scope: FetchScope) -> list[Buffer] | None:
+    def _scope_of(self, request: ShortRequest) -> FetchScope | None:
+        """What the request fetches; None where only the general way can tell, and then nothing has changed."""
+        shared, uses_topic_ids = self._shared, self._form.uses_topic_ids
+        session_id, epoch, named = request.session_id, request.session_epoch, request.named
+        if epoch == FINAL_EPOCH and not self._is_from_follower:
+            asked = shared.general.asked(named)
+            return shared.sessions.scope(SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, asked))
+        known = SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, ())
+        return shared.sessions.scope_of_known(known, named)
+
+    def _handle(self, connection: ServerConnection, request: ShortRequest, scope: FetchScope) -> list[Buffer] | None:
         """The response, if there is one now; None where the request is parked."""
         self._requests.count += 1
         parameters = self._parameters_of(request)
@@ -131,12 +159,12 @@ class FollowerWay:
         slot.when_lost = fetches.park(parameters, scope, waiting.answer).give_up
         return None
 
-    def _parameters_of(self, request: FollowerRequest) -> FetchParameters:
-        _, max_wait_ms, min_bytes, max_bytes, _, _, _ = request
-        asked = max_wait_ms, min_bytes, max_bytes
+    def _parameters_of(self, request: ShortRequest) -> FetchParameters:
+        _, max_wait_ms, min_bytes, max_bytes, isolation_level, _, _, _ = request
+        asked = Asked(max_wait_ms, min_bytes, max_bytes, isolation_level)
         parameters = self._parameters
         if parameters is None or asked != self._asked:
-            parameters = self._shared.general.follower_parameters(self._follower_id, *asked)
+            parameters = self._shared.general.parameters(self._context.api_version, self._follower_id, asked)
             self._asked, self._parameters = asked, parameters
         return parameters
 
@@ -176,14 +204,15 @@ class FollowerWay:
         if scope.error or not is_complete or len(chosen) > COUNT_MAX:
             return None
         records: list[Buffer] = []
-        size_bytes = 0
         for (_, read, code), data in zip(chosen, found, strict=True):
-            if code or read.diverging is not None or read.aborted is not None or data is None:
+            if code or read.diverging is not None or read.aborted or data is None:
                 return None
-            size_bytes += len(data)
             records.append(data)
-        self._shared.general.count_given(size_bytes)
-        return response_frame(correlation_id, scope.session_id, chosen, records)
+        count_given = self._shared.general.count_given
+        for (item, _, _), data in zip(chosen, records, strict=True):
+            if data:
+                count_given(item, len(data), is_from_follower=self._is_from_follower)
+        return self._form.response(correlation_id, scope.session_id, chosen, records)
 
     def count_waited(self, received: float) -> None:
         """Counts a request that is answered now and came at that time."""
@@ -199,7 +228,7 @@ class _Waiting:
 
     def __init__(
         self,
-        way: FollowerWay,
+        way: FetchWay,
         correlation_id: int,
         parameters: FetchParameters,
         scope: FetchScope,

@@ -187,6 +187,12 @@ class Connection(asyncio.BufferedProtocol):
             self._context.logger.info("Closed the connection with %s: it was idle", self.peer)
             self.abort()
 
+    @property
+    def is_sending_much(self) -> bool:
+        """No more responses should be made before those of this tick have been sent: only then does the transport tell
+        whether the peer reads."""
+        return self._output_bytes > self._context.limits.output_bytes_high
+
     # The transport's calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -307,13 +313,10 @@ class Connection(asyncio.BufferedProtocol):
         """The rest of the frames must wait."""
         return self._pauses != 0 or self.phase is not _OPEN or (self._tick.held and not self.is_control)
 
-    def _is_sending_much(self, response: Sequence[Buffer]) -> bool:
-        """Counts a response that was given to `send`: True if no more should be made before these have been sent.
-
-        Only then does the transport tell whether the peer reads.
-        """
+    def _note_output(self, response: Sequence[Buffer]) -> bool:
+        """Counts a response that was given to `send`, and returns `is_sending_much`."""
         self._output_bytes += sum(map(len, response))
-        return self._output_bytes > self._context.limits.output_bytes_high
+        return self.is_sending_much
 
     def _write(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
         if len(buffers) == 1:

@@ -282,7 +282,7 @@ class ServerConnection(Connection):
     def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         self._owner.requests_received += 1
         response = self._handle(self, buffer, start, end)
-        if response is not None and self._respond(response):
+        if self.is_sending_much if response is None else self._respond(response):
             return False
         return not self._pauses and self.phase is _OPEN and (self.is_control or not self._tick.held)
 
@@ -294,7 +294,7 @@ class ServerConnection(Connection):
             self._hold_back(slots[-1], response)
             return False
         # Counted before it is given away: the list is the connection's then, and grows.
-        much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._is_sending_much(response)
+        much = (len(response) > 1 or len(response[0]) > JOINED_BYTES_MAX) and self._note_output(response)
         if self._output is not None:
             self._output += response
         elif self.phase is _OPEN:  # as `send` has it

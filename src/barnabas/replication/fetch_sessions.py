@@ -401,21 +401,19 @@ class FetchSessionCache:
             return FetchScope(self, request)
         return self._go_on(session, request)
 
-    def scope_of_known(
-        self, session_id: int, session_epoch: int, follower_id: int, named: Sequence[NamedPartition]
-    ) -> FetchScope | None:
-        """As `scope`, for an incremental request with topic ids that names only what its session has, and forgets
-        nothing; None for any other, and then nothing has been taken over."""
-        session = self._sessions.get(session_id)
+    def scope_of_known(self, request: SessionRequest, named: Sequence[NamedPartition]) -> FetchScope | None:
+        """As `scope`, for an incremental request that names (`named`, and not in `request`) only what its session has,
+        and forgets nothing; None for any other, and then nothing has been taken over."""
+        session = self._sessions.get(request.session_id)
         if (
             session is None
-            or session.epoch != session_epoch
-            or not session.uses_topic_ids
+            or session.epoch != request.session_epoch
+            or session.uses_topic_ids != request.uses_topic_ids
             or not len(session)
             or not session.update_known(named)
         ):
             return None
-        return self._go_on(session, SessionRequest(session_id, session_epoch, follower_id, True, ()))
+        return self._go_on(session, request)
 
     def call_followers(self, broker_ids: Container[int]) -> None:
         """Has what these followers have parked answered: this broker leads partitions now that they are to fetch too,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.api.fetch_short_way import FollowerWay
+from barnabas.api.fetch_short_way import FetchWay
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
@@ -22,12 +22,12 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, topic_id
-from tests.unit.api.fetching import Run, Session, asked, scenario, settled, values
+from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, settled, values
 
 _TOPICS = ("flights", "trains")
 _PARTITIONS = tuple((topic, number) for topic in _TOPICS for number in range(3))
 _FOLLOWERS = (2, 3)
-_STEPS = 250
+_STEPS = 300
 _LONG_MS = 600_000
 _SETTLED_SECONDS = 0.2
 """Of virtual time: whatever is on its way has come then."""
@@ -39,14 +39,14 @@ class Taken:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_short: bool) -> None:
         self.count = 0
-        take = FollowerWay.take
+        take = FetchWay.take
 
-        def counted(way: FollowerWay, *arguments: Any) -> bool:
+        def counted(way: FetchWay, *arguments: Any) -> bool:
             taken = is_short and take(way, *arguments)
             self.count += taken
             return taken
 
-        monkeypatch.setattr(FollowerWay, "take", counted)
+        monkeypatch.setattr(FetchWay, "take", counted)
 
 
 class Follower:
@@ -198,6 +198,89 @@ def end_of(records: bytes) -> tuple[int, int] | None:
     return found
 
 
+class Client:
+    """A consumer without session, or with one by ids, that asks for the next, or for something odd. It may have asked
+    for more when its first answer comes."""
+
+    def __init__(self, broker: DataBroker, version: int, chance: random.Random) -> None:
+        self.broker = broker
+        self.version = version
+        self._chance = chance
+        self._correlation_ids = itertools.count(1)
+        self._offsets: dict[tuple[str, int], int] = dict.fromkeys(_PARTITIONS, 0)
+        self.frames: list[bytes] = []
+        self._client_id = f"consumer-{version}"
+        self.caller = broker.connect(self._client_id)
+        self.session_id = 0
+        self.epoch = -1
+        self.waiting = 0
+        """Requests without an answer."""
+
+    def fetch(self) -> None:
+        chance = self._chance
+        oddity = chance.random()
+        named = chance.sample(_PARTITIONS, chance.choice((1, 1, 2, 4)))
+        if self.epoch <= 0:
+            self.epoch = chance.choice((-1, -1, -1, 0))
+        request = FetchRequest(
+            max_wait_ms=chance.choice((0, 0, 100, _LONG_MS)),
+            min_bytes=chance.choice((1, 1, 1, 300)),
+            max_bytes=chance.choice((1, 10_000, 10 << 20)),
+            isolation_level=chance.choice((0, 1)),
+            session_id=self.session_id + (1 if oddity < 0.02 else 0),
+            session_epoch=self.epoch + (1 if 0.02 < oddity < 0.04 else 0),
+            topics=self._topics([*named, named[0]] if 0.04 < oddity < 0.08 else sorted(named)),
+            rack_id="rack" if 0.08 < oddity < 0.1 else "",
+        )
+        encode = codec.request_encoder(ApiKey.FETCH, self.version, self._client_id)
+        self.waiting += 1
+        self.caller.send_bytes(b"".join(encode(next(self._correlation_ids), request)))
+
+    def _topics(self, named: list[tuple[str, int]]) -> list[FetchRequest.FetchTopic]:
+        topics = []
+        for topic, group in itertools.groupby(named, lambda partition: partition[0]):
+            odd = self._chance.random()
+            entry = FetchRequest.FetchTopic()
+            if self.version >= 13:
+                entry.topic_id = topic_id("nobody" if odd < 0.02 else topic)
+            else:
+                entry.topic = "nobody" if odd < 0.02 else topic
+            for _, number in group:
+                odd = self._chance.random()
+                partition = self.broker.replicas.find_partition(TopicPartition(topic, number))
+                epoch = partition.leader_epoch if partition and odd < 0.3 else -1
+                entry.partitions.append(
+                    FetchRequest.FetchPartition(
+                        partition=number + (7 if odd > 0.99 else 0),
+                        current_leader_epoch=epoch + (1 if 0.97 < odd < 0.99 else 0),
+                        fetch_offset=self._offsets[topic, number] + (3 if 0.94 < odd < 0.97 else 0),
+                        partition_max_bytes=self._chance.choice((100, 5_000, 1 << 20)),
+                    )
+                )
+            topics.append(entry)
+        return topics
+
+    def take(self) -> None:
+        """Looks at what has come."""
+        data = bytes(self.caller.transport.written)
+        self.caller.transport.written.clear()
+        while data:
+            size = int.from_bytes(data[:4], "big")
+            frame, data = data[4 : 4 + size], data[4 + size :]
+            self.frames.append(frame)
+            response, _ = codec.response_decoder(ApiKey.FETCH, self.version)(frame, 0, len(frame))
+            self.waiting -= 1
+            self.session_id = response.session_id
+            self.epoch = self.epoch + 1 if response.session_id and not response.error_code else -1
+            names = {topic_id(topic): topic for topic in _TOPICS}
+            for topic in response.responses:
+                for each in topic.partitions:
+                    partition = topic.topic or names.get(topic.topic_id), each.partition_index
+                    if partition in self._offsets and each.records and self._chance.random() < 0.7:
+                        found = end_of(bytes(each.records))
+                        self._offsets[partition] = found[0] if found is not None else self._offsets[partition]
+
+
 class Story:
     """What happens to a broker, all of it by one seed and by what it answers."""
 
@@ -205,6 +288,7 @@ class Story:
         self.broker = broker
         self.chance = random.Random(seed)
         self.followers = [Follower(broker, follower_id, self.chance) for follower_id in _FOLLOWERS]
+        self.clients = [Client(broker, version, self.chance) for version in (11, 15, 17)]
         self.producers = {acks: broker.connect(f"producer-{acks}") for acks in (1, -1)}
         self.told: list[object] = []
         """All that is seen of it, step by step."""
@@ -216,10 +300,11 @@ class Story:
         for _ in range(_STEPS):
             self._step()
             await asyncio.sleep(_SETTLED_SECONDS)
-            for follower in self.followers:
-                follower.take()
-                self.told.append(list(follower.frames))
-                follower.frames.clear()
+            readers: list[Follower | Client] = [*self.followers, *self.clients]
+            for reader in readers:
+                reader.take()
+                self.told.append(list(reader.frames))
+                reader.frames.clear()
             for producer in self.producers.values():
                 self.told.append(bytes(producer.transport.written))
                 producer.transport.written.clear()
@@ -231,6 +316,10 @@ class Story:
         what = chance.random()
         if what < 0.3:
             self._produce(topic, number)
+        elif what < 0.5:
+            client = chance.choice(self.clients)
+            if not client.waiting or chance.random() < 0.1:
+                client.fetch()
         elif what < 0.95:  # one alone: of those that come in one poll, the short way takes its own first
             follower = chance.choice(self.followers)
             if not follower.is_parked or chance.random() < 0.05:
@@ -387,6 +476,46 @@ def test_leaves_to_the_general_way_what_comes_while_another_waits(run: Run, tmp_
         first, second = await follower.caller.responses(2)
         assert taken.count == before
         assert (first.error_code, second.error_code) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("version", [11, 17])
+def test_a_client_that_asks_for_much_at_once_gets_it_bit_by_bit(
+    run: Run, tmp_path: Path, taken: Taken, version: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        await broker.produce("flights", bytes(900_000))
+        caller = broker.connect()
+        await caller.call(fetch_request(version, "flights", asked()), version)
+        at_once: list[int] = []
+        caller.transport.writelines = lambda buffers: at_once.append(sum(map(len, buffers)))  # type: ignore[method-assign]
+        with caller.kept_back() as kept:
+            for _ in range(40):
+                caller.send(fetch_request(version, "flights", asked(), max_bytes=1 << 20, session_epoch=-1), version)
+        caller.send_bytes(bytes(kept))
+        while sum(at_once) < 40 * 900_000:
+            await asyncio.sleep(0)
+        assert len(at_once) >= 40 / 3
+        assert max(at_once) < 3 << 20
+        assert taken.count >= len(at_once) // 2
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_connection_that_produces_keeps_the_way_for_that(run: Run, tmp_path: Path, taken: Taken) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        for number in range(3):
+            await caller.call(produce_request("flights", batch(b"one")), 9)
+            way = caller.connection.short_way
+            assert way is not None
+            response = await caller.call(fetch_request(17, "flights", asked(0, number)), 17)
+            assert values(only(response)) == [b"one"]
+            assert type(caller.connection.short_way) is type(way)
+        assert not taken.count
 
     scenario(run, tmp_path, body)
 
