@@ -74,7 +74,7 @@ class ShortRequest(NamedTuple):
     named: list[NamedPartition]
 
 
-Chosen = Sequence[tuple[FetchPartition, PartitionRead, ErrorCode]]
+Given = Sequence[tuple[FetchPartition, PartitionRead, ErrorCode]]
 """What was read of at most `COUNT_MAX` partitions, without divergence or aborted transactions."""
 
 
@@ -87,8 +87,8 @@ class Form(Protocol):
         """Reads the frame in `buffer[start:end]`, header first; None if it is of another form, or broken."""
         ...
 
-    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
-        """The response that has no error, with the records of each chosen partition. They are among the buffers
+    def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
+        """The response that has no error, with the records of each of the partitions. They are among the buffers
         uncopied where they are large.
         """
         ...
@@ -146,8 +146,8 @@ class IdForm:
             return None
         return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
 
-    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
-        return _id_response(correlation_id, session_id, chosen, records)
+    def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
+        return _id_response(correlation_id, session_id, given, records)
 
 
 class NameForm:
@@ -184,8 +184,8 @@ class NameForm:
             return None
         return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
 
-    def response(self, correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
-        return _name_response(correlation_id, session_id, chosen, records)
+    def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
+        return _name_response(correlation_id, session_id, given, records)
 
 
 def _checked(count: int) -> int:
@@ -232,7 +232,7 @@ def _read_topic(buffer: bytearray | memoryview, position: int, named: list[Named
     return position + 1
 
 
-def _id_response(correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+def _id_response(correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
     # Grown in place, and begun anew behind records that are not copied.
     part = bytearray(_RESPONSE.size)
     found: list[Buffer] = [part]
@@ -240,7 +240,7 @@ def _id_response(correlation_id: int, session_id: int, chosen: Chosen, records: 
     topic: str | None = None
     topic_id: Uuid = b""
     counted_in, count_at = part, 0  # where the count of the topic's partitions is
-    for (item, read, _), data in zip(chosen, records, strict=True):
+    for (item, read, _), data in zip(given, records, strict=True):
         if topic != item.topic_partition.topic or topic_id != item.topic_id:
             if topics:
                 counted_in[count_at] = partitions + 1
@@ -282,13 +282,13 @@ def _id_response(correlation_id: int, session_id: int, chosen: Chosen, records: 
     return found
 
 
-def _name_response(correlation_id: int, session_id: int, chosen: Chosen, records: Sequence[Buffer]) -> list[Buffer]:
+def _name_response(correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
     part = bytearray(_NAME_RESPONSE.size)
     found: list[Buffer] = [part]
     topics = partitions = 0
     topic: str | None = None
     counted_in, count_at = part, 0  # as above
-    for (item, read, _), data in zip(chosen, records, strict=True):
+    for (item, read, _), data in zip(given, records, strict=True):
         if topic != item.topic_partition.topic:
             if topics:
                 _COUNT.pack_into(counted_in, count_at, partitions)

@@ -93,7 +93,6 @@ class FetchWay:
         "_context",
         "_follower_id",
         "_form",
-        "_is_from_follower",
         "_metrics",
         "_parameters",
         "_requests",
@@ -105,7 +104,6 @@ class FetchWay:
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
         self._follower_id = follower_id
-        self._is_from_follower = follower_id >= 0
         self._form = form
         self._metrics = context.metrics
         self._requests = self._metrics[0].meter(context.api_version)
@@ -140,7 +138,7 @@ class FetchWay:
         """What the request fetches; None where only the general way can tell, and then nothing has changed."""
         shared, uses_topic_ids = self._shared, self._form.uses_topic_ids
         session_id, epoch, named = request.session_id, request.session_epoch, request.named
-        if epoch == FINAL_EPOCH and not self._is_from_follower:
+        if epoch == FINAL_EPOCH and self._follower_id < 0:
             asked = shared.general.asked(named)
             return shared.sessions.scope(SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, asked))
         known = SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, ())
@@ -208,10 +206,10 @@ class FetchWay:
             if code or read.diverging is not None or read.aborted or data is None:
                 return None
             records.append(data)
-        count_given = self._shared.general.count_given
+        count_given, is_from_follower = self._shared.general.count_given, self._follower_id >= 0
         for (item, _, _), data in zip(chosen, records, strict=True):
             if data:
-                count_given(item, len(data), is_from_follower=self._is_from_follower)
+                count_given(item, len(data), is_from_follower=is_from_follower)
         return self._form.response(correlation_id, scope.session_id, chosen, records)
 
     def count_waited(self, received: float) -> None:

@@ -199,8 +199,8 @@ def end_of(records: bytes) -> tuple[int, int] | None:
 
 
 class Client:
-    """A consumer without session, or with one by ids, that asks for the next, or for something odd. It may have asked
-    for more when its first answer comes."""
+    """A consumer, with a session or without, that asks for the next, or for something odd. It may have asked for more
+    when its first answer comes."""
 
     def __init__(self, broker: DataBroker, version: int, chance: random.Random) -> None:
         self.broker = broker
