@@ -70,6 +70,7 @@ class LocalLog:
         self._metadata_is_written = loaded.has_metadata_file
         self._epochs_changed = loaded.epochs_changed
         self._truncations = 0
+        self._coming_truncations = 0
         self._last_flush: asyncio.Task[None] | None = None
         self._complete_end_offset = loaded.complete_end_offset
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -220,8 +221,8 @@ class LocalLog:
         """Makes durable what lies below `up_to` (all of it where that is None), and moves the recovery point there.
 
         Invariants: the recovery point moves only after this sync and those that were begun before it, and not past a
-        truncation that came meanwhile; the epochs that begin below it are in their checkpoint before it moves, since a
-        recovery reads only what is above.
+        truncation that came meanwhile or is about to; the epochs that begin below it are in their checkpoint before it
+        moves, since a recovery reads only what is above.
         Raises KafkaError when the disk fails: a sync that failed is never tried again, the directory is given up.
         """
         self._check_online()
@@ -243,7 +244,7 @@ class LocalLog:
             self._check_online()
         self._services.flush_timing.update(round((self._services.host.loop.time() - started) * 1000))
         self.last_flush_ms = self._time_ms()
-        if truncations == self._truncations and end_offset > self.recovery_point:
+        if truncations == self._truncations and not self._coming_truncations and end_offset > self.recovery_point:
             self.recovery_point = end_offset
 
     def _prepare_flush(self, end_offset: int) -> tuple[FlushWork, list[Segment]]:

@@ -13,6 +13,8 @@ recovery point.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.appending import (
@@ -276,40 +278,71 @@ class PartitionLog(LeaderAppends):
 
     # Truncating.
 
-    async def truncate_to(self, offset: int) -> bool:
+    async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] | None = None) -> bool:
         """Drops everything from `offset` on, in whole batches; True where there was anything.
 
-        Offsets and epochs are right before this suspends for the first time; until it ends, and any other truncation
-        that was begun meanwhile, nothing can be appended, since the producers' state is rebuilt from the log. A caller
-        who is cancelled leaves that going on. Whoever waits for appends to count as written is told that they do not.
+        Where that takes something below the recovery point, the checkpoint of a lower one is waited for first; then
+        `is_still_due` says whether to go on, and nothing is dropped where it is not. Offsets and epochs are right
+        before this suspends again; until it ends, and any other truncation that was begun meanwhile, nothing can be
+        appended, since the producers' state is rebuilt from the log. A caller who is cancelled leaves that going on.
+        Whoever waits for appends to count as written is told that they do not.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR when the directory fails, and CORRUPT_MESSAGE where what is left cannot
         be read; nothing can be appended then until another truncation succeeds.
         """
+        async with self._recovery_point_at_most(offset):
+            if is_still_due is not None and not is_still_due():
+                return False
+            if offset >= self.log_end_offset:
+                # An epoch that began at the log's end and got no record may contradict the leader's.
+                self._epochs_changed |= self.leader_epochs.truncate_from_end(offset)
+                return False
+            completion = self._begin_anew(offset) if offset < self.segments.first.base_offset else self._cut_off(offset)
+        await asyncio.shield(completion)
+        return True
+
+    async def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, is_still_due: Callable[[], bool] | None = None
+    ) -> None:
+        """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`. As `truncate_to`
+        otherwise."""
+        async with self._recovery_point_at_most(min(offset, self.segments.first.base_offset)):
+            if is_still_due is not None and not is_still_due():
+                return
+            completion = self._begin_anew(offset, log_start_offset)
+        await asyncio.shield(completion)
+
+    @asynccontextmanager
+    async def _recovery_point_at_most(self, offset: int) -> AsyncIterator[None]:
+        """Invariant: within this, neither the recovery point nor its checkpoint is above `offset`.
+
+        A recovery trusts what lies below, so nothing there may be removed: a loss of power can undo some of the
+        removals and not others, which leaves holes.
+        """
         self._check_online()
-        if offset >= self.log_end_offset:
-            # An epoch that began at the log's end and got no record may contradict the leader's.
-            self._epochs_changed |= self.leader_epochs.truncate_from_end(offset)
-            return False
-        if offset < self.segments.first.base_offset:
-            await self.truncate_fully_and_start_at(offset)
-            return True
+        self._coming_truncations += 1
+        try:
+            if offset < self.recovery_point or self._coming_truncations > 1:
+                self.recovery_point = min(self.recovery_point, offset)
+                await self._services.checkpoint_recovery_points(self.log_directory)
+                self._check_online()
+            yield
+        finally:
+            self._coming_truncations -= 1
+
+    def _cut_off(self, offset: int) -> asyncio.Task[None]:
         try:
             removed = self.segments.remove_from(offset)
             self._give_up(removed)
-            self.segments.active.truncate_to(offset)
+            active = self.segments.active
+            active.truncate_to(offset)
         except OSError as error:
             raise self._storage_failed(error) from error
-        self.segments.active.config = self._segment_config
-        self._services.logger.info("%r: truncated to offset %d", self, self.segments.active.next_offset)
-        end_offset = self.segments.active.next_offset
-        await self._truncated(end_offset, min(self.high_watermark, end_offset))
-        return True
+        active.config = self._segment_config
+        self._services.logger.info("%r: truncated to offset %d", self, active.next_offset)
+        return self._truncated(active.next_offset, min(self.high_watermark, active.next_offset))
 
-    async def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`. As `truncate_to`
-        otherwise."""
-        self._check_online()
+    def _begin_anew(self, offset: int, log_start_offset: int | None = None) -> asyncio.Task[None]:
         self._services.logger.info("%r: truncate and start at offset %d", self, offset)
         try:
             self._give_up(list(self.segments))
@@ -319,10 +352,13 @@ class PartitionLog(LeaderAppends):
         self._epochs_changed |= self.leader_epochs.clear()
         self.producers.clear(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        await self._truncated(offset, offset)
+        return self._truncated(offset, offset)
 
-    async def _truncated(self, end_offset: int, high_watermark: int) -> None:
-        """Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run."""
+    def _truncated(self, end_offset: int, high_watermark: int) -> asyncio.Task[None]:
+        """Returns what completes it.
+
+        Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
+        """
         self._truncations += 1
         is_below_recovery_point = end_offset < self.recovery_point
         self.log_end_offset = end_offset
@@ -334,7 +370,7 @@ class PartitionLog(LeaderAppends):
         self.is_truncating = True
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.written.finish(self._refused())
-        await asyncio.shield(self._start(self._complete_truncation(end_offset, is_below_recovery_point)))
+        return self._start(self._complete_truncation(end_offset, is_below_recovery_point))
 
     async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
         """Appends are let in again by the last truncation that was begun, and with its producers' state.
@@ -342,7 +378,7 @@ class PartitionLog(LeaderAppends):
         Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
         so that a loss of power does not bring them back beside new records, or between them, each whole by itself; so
         are the epochs that went, of a log that has nothing left to contradict them; and so is a recovery point that
-        went back, since a recovery trusts what lies below the one that is on the disk.
+        went back further than was asked for, to the beginning of a batch.
         """
         number = self._truncations
         try:

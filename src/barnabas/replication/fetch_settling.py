@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
@@ -110,7 +111,7 @@ class Settling:
         """Begins an empty log at an earlier offset. The records come from the request that found it out: fetched again,
         their offset would be below the leader's start."""
         try:
-            await log.truncate_fully_and_start_at(offset)
+            await log.truncate_fully_and_start_at(offset, is_still_due=partial(self._partitions.holds, fetched))
             if not self._partitions.holds(fetched):
                 return
             log.append_as_follower(records, fetched.leader_epoch)
@@ -154,7 +155,7 @@ class Settling:
                 _shown(fetched.leader_end),
             )
         try:
-            await log.truncate_to(found.offset)
+            await log.truncate_to(found.offset, is_still_due=partial(self._partitions.holds, fetched))
         except KafkaError as error:
             self._fail(fetched, f"truncating failed: {error}")
             return
@@ -181,13 +182,14 @@ class Settling:
             if log is None:
                 continue
             end, ours = ends[fetched], log.log_end_offset
+            is_held = partial(self._partitions.holds, fetched)
             try:
                 if end < ours:
                     self._warn_reset(fetched, ours, end, "the leader's log ends there")
-                    await log.truncate_to(end)
+                    await log.truncate_to(end, is_still_due=is_held)
                 elif start > ours:
                     self._warn_reset(fetched, ours, start, "the leader's log starts there")
-                    await log.truncate_fully_and_start_at(start)
+                    await log.truncate_fully_and_start_at(start, is_still_due=is_held)
             except KafkaError as error:
                 self._fail(fetched, f"truncating failed: {error}")
                 continue

@@ -15,6 +15,7 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.appending import AppendError, AppendResult, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
+from barnabas.log.log_directory import LogDirectory
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.segment import Segment
@@ -357,14 +358,92 @@ def test_nothing_is_appended_before_a_truncation_is_durable(
         monkeypatch.setattr(RealFiles, "fdatasync", staticmethod(sync_data))
         monkeypatch.setattr(RealFiles, "fsync_directory", sync_directory)
         truncation = asyncio.ensure_future(log.truncate_to(offset))
-        await asyncio.sleep(0)
-        active = log.segments.active
-        while log.is_truncating:
-            refusal(lambda: send(log, offset))
+        begun = False
+        while not truncation.done():
+            if log.is_truncating:
+                refusal(lambda: send(log, offset))
+                begun = True
             await asyncio.sleep(0)
+        assert begun
+        active = log.segments.active
         assert ("data", os.stat(active.path).st_ino, active.size_bytes) in events
         assert ("directory", log.directory, log.segment_count) in events
         await truncation
+
+    with_broker(main, config=LogConfig(segment_bytes=600))
+
+
+def after(look: Callable[[], object], work: Callable[..., Any]) -> Callable[..., Any]:
+    def both(*arguments: Any) -> Any:
+        look()
+        return work(*arguments)
+
+    return both
+
+
+@pytest.mark.parametrize("cut", [PartitionLog.truncate_to, PartitionLog.truncate_fully_and_start_at])
+def test_what_was_synced_is_cut_off_only_when_the_recovery_point_on_the_disk_has_gone_back(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, cut: Callable[..., Any]
+) -> None:
+    """A recovery trusts what lies below it, and a loss of power may undo some of the removals and not others."""
+    checkpointed: list[int] = []
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+
+        def see() -> None:
+            checkpointed.append(log.log_directory.read_recovery_points()[log.partition])
+
+        for number in range(20):
+            send(log, number)
+        await broker.written(log)
+        await log.flush()
+        await broker.manager.checkpoint_recovery_points()
+        see()
+        assert checkpointed == [20]
+        assert log.segment_count > 2
+        for removal in (Segment.truncate_to, Segment.mark_deleted):
+            monkeypatch.setattr(Segment, removal.__name__, after(see, removal))
+        write_recovery_points = LogDirectory.write_recovery_points
+
+        async def write_twice(directory: LogDirectory, offsets: dict[TopicPartition, int]) -> None:
+            """Neither a sync nor a checkpoint of somebody else may bring it up again meanwhile."""
+            await write_recovery_points(directory, offsets)
+            await log.flush()
+            await write_recovery_points(directory, {log.partition: log.recovery_point})
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LogDirectory, "write_recovery_points", write_twice)
+            await cut(log, 8)
+        assert len(checkpointed) > 2
+        assert max(checkpointed[1:]) <= (8 if cut is PartitionLog.truncate_to else 0)
+        send(log, 8)
+        await log.flush()
+        assert log.recovery_point == log.log_end_offset == 9
+
+    with_broker(main, config=LogConfig(segment_bytes=600))
+
+
+@pytest.mark.parametrize("cut", [PartitionLog.truncate_to, PartitionLog.truncate_fully_and_start_at])
+def test_a_truncation_that_is_not_due_any_more_changes_nothing(
+    with_broker: WithBroker, cut: Callable[..., Any]
+) -> None:
+    """As when the replica has become the leader while the recovery point was being written."""
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(20):
+            send(log, number)
+        await log.flush()
+        is_due = [True]
+        truncation = asyncio.ensure_future(cut(log, 8, is_still_due=lambda: is_due[0]))
+        await asyncio.sleep(0)
+        is_due[0] = False
+        await truncation
+        assert (log.log_start_offset, log.log_end_offset, log.is_truncating) == (0, 20, False)
+        assert send(log, 20).first_offset == 20
+        await log.flush()
+        assert log.recovery_point == 21
 
     with_broker(main, config=LogConfig(segment_bytes=600))
 

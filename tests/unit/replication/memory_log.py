@@ -44,6 +44,8 @@ class MemoryLog:
         self.is_offline = False
         self.check: Callable[[], object] = lambda: None
         """Called before each append of a follower; may raise."""
+        self.wait: Callable[[], object] = lambda: None
+        """Called where a truncation waits for the recovery point."""
 
     @property
     def as_log(self) -> PartitionLog:
@@ -98,18 +100,26 @@ class MemoryLog:
         return True
 
     def cut(self, offset: int) -> None:
-        """What `truncate_to` does before it suspends."""
+        """What `truncate_to` does when it goes on."""
         self.entries = [entry for entry in self.entries if entry.offset < offset]
         self.log_end_offset = min(self.log_end_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.leader_epochs.truncate_from_end(offset)
 
-    async def truncate_to(self, offset: int) -> bool:
+    async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] = lambda: True) -> bool:
+        self.wait()
+        if not is_still_due():
+            return False
         before = self.log_end_offset
         self.cut(offset)
         return self.log_end_offset < before
 
-    async def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+    async def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, is_still_due: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.wait()
+        if not is_still_due():
+            return
         self.entries = []
         self.leader_epochs.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset

@@ -238,6 +238,20 @@ def test_cuts_off_where_the_leader_says_that_the_logs_part() -> None:
     in_setting(test)
 
 
+def test_a_partition_that_is_taken_out_while_its_truncation_waits_for_the_disk_keeps_its_records() -> None:
+    async def test(setting: Setting) -> None:
+        log = setting.broker.log
+        setting.follow(Entry(0, 1, "a"), Entry(1, 3, "x"))
+        sent, _ = await setting.fetch_request()
+        log.wait = lambda: setting.fetcher.remove([setting.broker.partition.topic_partition])
+        end = FetchResponse.EpochEndOffset(epoch=1, end_offset=1)
+        sent.on_response(fetched_response(diverging_epoch=end))
+        await asyncio.sleep(0.1)
+        assert log.entries == [Entry(0, 1, "a"), Entry(1, 3, "x")]
+
+    in_setting(test)
+
+
 def test_asks_where_an_epoch_ends_when_the_leader_does_not_tell_by_itself() -> None:
     async def test(setting: Setting) -> None:
         setting.follow(Entry(0, 1, "a"), Entry(1, 3, "x"), Entry(2, 3, "y"), phase=FetchPhase.TRUNCATING)
