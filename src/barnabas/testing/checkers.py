@@ -29,7 +29,8 @@ def check_acknowledged(history: History) -> Iterator[str]:
         if offset is not None and acknowledged.offset in {offset, -1}:
             continue
         lowest = max(acknowledged.offset, 0)
-        if history.may_be_lost(acknowledged.partition, lowest, acknowledged.time):
+        since = history.committed_at(acknowledged.partition, acknowledged.offset, acknowledged.time)
+        if history.may_be_lost(acknowledged.partition, lowest, since):
             continue
         place = "is not in the log" if offset is None else f"is at offset {offset}"
         yield (
@@ -151,8 +152,9 @@ def check_consumed(history: History) -> Iterator[str]:
             continue
         acknowledged = None if consumed.record is None else history.acknowledged.get(consumed.record)
         since = consumed.time - STALE_SECONDS_MAX
-        if acknowledged is not None:
-            since = min(consumed.time, max(since, acknowledged.time))
+        if acknowledged is not None and acknowledged.offset in {consumed.offset, -1}:
+            told_at = min(acknowledged.time, consumed.time)
+            since = max(since, history.committed_at(consumed.partition, consumed.offset, told_at))
         if history.may_be_lost(consumed.partition, consumed.offset, since):
             continue
         yield (

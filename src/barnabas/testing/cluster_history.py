@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
+
+LOOKING_SECONDS: Final = 0.05
+"""How often high watermarks are looked at."""
 
 
 class RecordId(NamedTuple):
@@ -75,6 +79,8 @@ class Forgot:
     partition: TopicPartition
     from_offset: int
     in_isr: bool
+    leader_epoch: int
+    """The partition's, as committed at that moment; -1 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +177,32 @@ class History:
         )
 
     def end_of_epoch(self, partition: TopicPartition, leader_epoch: int) -> float:
-        """When a leader of a later epoch began: what the epoch's own leader has committed, it has before."""
-        return min(
-            (
-                since
-                for (other, epoch), brokers in self.leaders.items()
-                if other == partition and epoch > leader_epoch
-                for since in brokers.values()
-            ),
-            default=math.inf,
+        """When a later epoch is seen first: a leader of it begins, or a broker comes back from a loss of power into
+        it. What the epoch's own leader has committed, such a broker has written before, or it never had.
+        """
+        began = (
+            since
+            for (other, epoch), brokers in self.leaders.items()
+            if other == partition and epoch > leader_epoch
+            for since in brokers.values()
         )
+        forgot = (
+            event.time for event in self.forgot if event.partition == partition and event.leader_epoch > leader_epoch
+        )
+        return min(chain(began, forgot), default=math.inf)
+
+    def committed_at(self, partition: TopicPartition, offset: int, told_at: float) -> float:
+        """When what somebody was told of at `told_at` was committed, at the latest: a leader that is cut off tells
+        for a while what was committed in its epoch, which has ended. Who has told is known by the high watermarks.
+        """
+        epochs = [
+            exposed.leader_epoch
+            for exposed in self.exposed
+            if exposed.partition == partition
+            and exposed.from_offset <= offset < exposed.high_watermark
+            and exposed.time <= told_at + LOOKING_SECONDS
+        ]
+        return min(told_at, self.end_of_epoch(partition, epochs[-1])) if epochs else told_at
 
     def is_superseded(self, read: CommittedRead) -> bool:
         """Whether somebody else coordinated the group already when that broker was asked, which did not know it yet:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_history import History
     from barnabas.testing.simulated_host import SimulatedMachine
 
-LOOKING_SECONDS: Final = 0.05
 COUNTING_SECONDS: Final = 1.0
 _OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
@@ -93,7 +92,8 @@ class Observer:
         for partition, from_offset in self._forgotten.pop(broker_id, {}).items():
             state = self.committed_state(partition)
             in_isr = state is not None and broker_id in state.isr
-            self.history.forgot.append(Forgot(self._now(), broker_id, partition, from_offset, in_isr))
+            epoch = -1 if state is None else state.leader_epoch
+            self.history.forgot.append(Forgot(self._now(), broker_id, partition, from_offset, in_isr, epoch))
 
     def all_partitions(self) -> list[TopicPartition]:
         """The partitions of the users' topic, and those of the groups' offsets as far as they are there."""

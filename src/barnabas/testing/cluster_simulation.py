@@ -26,10 +26,10 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
-from barnabas.testing.cluster_history import Acknowledged, FinalLog, History, RecordId
+from barnabas.testing.cluster_history import LOOKING_SECONDS, Acknowledged, FinalLog, History, RecordId
 from barnabas.testing.cluster_load import Load, Users
 from barnabas.testing.cluster_logs import StoredLog
-from barnabas.testing.cluster_observer import COUNTING_SECONDS, LOOKING_SECONDS, Observer
+from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.simulation import Simulation

@@ -111,11 +111,11 @@ def test_a_partition_without_a_leader_in_the_end_is_found() -> None:
 @pytest.mark.parametrize(
     ("event", "is_excused"),
     [
-        (Forgot(9.0, 2, EVENTS, 5, in_isr=True), True),
-        (Forgot(9.0, 2, EVENTS, 6, in_isr=True), False),  # it had kept the record
-        (Forgot(9.0, 2, EVENTS, 5, in_isr=False), False),  # it had to catch up before it counted
-        (Forgot(5.9, 2, EVENTS, 5, in_isr=True), False),  # before the record was acknowledged
-        (Forgot(9.0, 2, TopicPartition("events", 1), 5, in_isr=True), False),
+        (Forgot(9.0, 2, EVENTS, 5, in_isr=True, leader_epoch=0), True),
+        (Forgot(9.0, 2, EVENTS, 6, in_isr=True, leader_epoch=0), False),  # it had kept the record
+        (Forgot(9.0, 2, EVENTS, 5, in_isr=False, leader_epoch=0), False),  # it had to catch up before it counted
+        (Forgot(5.9, 2, EVENTS, 5, in_isr=True, leader_epoch=0), False),  # before the record was acknowledged
+        (Forgot(9.0, 2, TopicPartition("events", 1), 5, in_isr=True, leader_epoch=0), False),
     ],
 )
 def test_only_a_forgetful_member_of_the_isr_excuses_a_loss(event: Forgot, is_excused: bool) -> None:
@@ -143,9 +143,9 @@ def test_duplicates_disorder_and_strangers_are_found_on_any_replica(records: lis
 def test_what_a_leader_has_forgotten_may_come_in_another_order_but_not_twice() -> None:
     history = good_history()
     history.final_logs[2] = final_log(3, *RECORDS[:2], RECORDS[3], RECORDS[2], *RECORDS[4:])
-    history.forgot = [Forgot(0.5, 2, EVENTS, 3, in_isr=True)]
+    history.forgot = [Forgot(0.5, 2, EVENTS, 3, in_isr=True, leader_epoch=0)]
     assert len(findings(checkers.check_order, history)) == 1, "that was kept"
-    history.forgot = [Forgot(0.5, 2, EVENTS, 2, in_isr=True)]
+    history.forgot = [Forgot(0.5, 2, EVENTS, 2, in_isr=True, leader_epoch=0)]
     assert findings(checkers.check_order, history) == []
     history.final_logs[2] = final_log(3, *RECORDS[:3], RECORDS[2], *RECORDS[4:])
     assert len(findings(checkers.check_order, history)) == 1
@@ -205,7 +205,7 @@ def test_a_change_below_an_exposed_high_watermark_is_found(seen: tuple[StoredBat
     history.exposed[2] = exposed(9.0, 4, *seen, epoch=1)
     (finding,) = findings(checkers.check_committed, history)
     assert "events-0 has at offset 2" in finding
-    history.forgot = [Forgot(8.0, 2, EVENTS, 2, in_isr=True)]
+    history.forgot = [Forgot(8.0, 2, EVENTS, 2, in_isr=True, leader_epoch=0)]
     assert findings(checkers.check_committed, history) == []
 
 
@@ -231,10 +231,28 @@ def test_a_leader_that_was_cut_off_may_tell_what_its_successor_has_lost_and_writ
     (finding,) = findings(checkers.check_committed, history)
     assert "events-0 has at offset 2" in finding
     # The leader of epoch 1 began at 8.0: what was lost before that cannot have been committed later in epoch 0.
-    history.forgot = [Forgot(7.9, 2, EVENTS, 2, in_isr=True)]
+    history.forgot = [Forgot(7.9, 2, EVENTS, 2, in_isr=True, leader_epoch=0)]
     assert len(findings(checkers.check_committed, history)) == 1
-    history.forgot = [Forgot(8.1, 2, EVENTS, 2, in_isr=True)]
+    history.forgot = [Forgot(8.1, 2, EVENTS, 2, in_isr=True, leader_epoch=0)]
     assert findings(checkers.check_committed, history) == []
+    # Whoever was elected for epoch 1 before that one, and has lost it, had it in epoch 0.
+    history.forgot = [Forgot(7.9, 2, EVENTS, 2, in_isr=True, leader_epoch=1)]
+    assert findings(checkers.check_committed, history) == []
+
+
+@pytest.mark.parametrize(("leader_epoch", "is_excused"), [(0, False), (1, True)])
+@pytest.mark.parametrize("checker", [checkers.check_acknowledged, checkers.check_consumed])
+def test_what_a_leader_that_was_cut_off_tells_was_committed_in_its_epoch(
+    checker: checkers.Checker, leader_epoch: int, is_excused: bool
+) -> None:
+    """Its successor was elected, lost its power, and came back before the old one told of the record."""
+    history = good_history()
+    record = RecordId(1, 6)
+    history.acknowledged[record] = Acknowledged(EVENTS, 6, 7.0)
+    history.consumed.append(Consumed(7.1, 2, EVENTS, 6, record))
+    history.exposed.append(exposed(7.04, 7, StoredBatch(6, 6, 0, 107), start=6))
+    history.forgot = [Forgot(6.9, 2, EVENTS, 6, in_isr=True, leader_epoch=leader_epoch)]
+    assert (findings(checker, history) == []) is is_excused
 
 
 def test_replicas_that_disagree_below_both_high_watermarks_are_found() -> None:
@@ -257,23 +275,31 @@ def test_a_record_that_was_read_and_is_not_there_in_the_end_is_found() -> None:
     history.consumed.append(Consumed(9.0, 2, EVENTS, 6, RecordId(1, 6)))
     (finding,) = findings(checkers.check_consumed, history)
     assert "where the log has None in the end" in finding
-    history.forgot = [Forgot(9.5, 2, EVENTS, 6, in_isr=True)]
+    history.forgot = [Forgot(9.5, 2, EVENTS, 6, in_isr=True, leader_epoch=0)]
     assert findings(checkers.check_consumed, history) == []
 
 
 @pytest.mark.parametrize(
-    ("acknowledged_at", "forgot_at", "is_excused"),
-    [(None, 20.0, True), (None, 4.0, False), (18.0, 17.0, False), (18.0, 19.0, True), (30.0, 31.0, True)],
+    ("acknowledged_at", "acknowledged_as", "forgot_at", "is_excused"),
+    [
+        (None, 6, 20.0, True),
+        (None, 6, 4.0, False),
+        (18.0, 6, 17.0, False),
+        (18.0, -1, 17.0, False),
+        (18.0, 4, 17.0, True),  # written anew, after the loss
+        (18.0, 6, 19.0, True),
+        (30.0, 6, 31.0, True),
+    ],
 )
 def test_what_a_consumer_was_given_may_have_been_on_its_way_when_it_was_lost(
-    acknowledged_at: float | None, forgot_at: float, is_excused: bool
+    acknowledged_at: float | None, acknowledged_as: int, forgot_at: float, is_excused: bool
 ) -> None:
     history = good_history()
     record = RecordId(1, 6)
     history.consumed.append(Consumed(25.0, 2, EVENTS, 6, record))
     if acknowledged_at is not None:
-        history.acknowledged[record] = Acknowledged(EVENTS, 6, acknowledged_at)
-    history.forgot = [Forgot(forgot_at, 2, EVENTS, 6, in_isr=True)]
+        history.acknowledged[record] = Acknowledged(EVENTS, acknowledged_as, acknowledged_at)
+    history.forgot = [Forgot(forgot_at, 2, EVENTS, 6, in_isr=True, leader_epoch=0)]
     assert (findings(checkers.check_consumed, history) == []) is is_excused
 
 
@@ -283,7 +309,7 @@ def test_a_group_offset_that_goes_back_is_found(told: int | None) -> None:
     history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, told, 2))
     (finding,) = findings(checkers.check_group_offsets, history)
     assert f"had committed 6 for events-0 at 9.000 s, and was told {told}" in finding
-    history.forgot = [Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True)]
+    history.forgot = [Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0)]
     assert findings(checkers.check_group_offsets, history) == []
 
 
@@ -309,11 +335,14 @@ def test_a_coordinator_that_was_superseded_may_tell_what_it_knew() -> None:
 @pytest.mark.parametrize(
     ("event", "is_excused"),
     [
-        (Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True), True),
-        (Forgot(8.0, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True), False),  # before the commit
-        (Forgot(8.0, 2, EVENTS, 5, in_isr=True), True),  # the consumer had not noticed yet
-        (Forgot(8.0, 2, EVENTS, 6, in_isr=True), False),
-        (Forgot(9.5, 2, EVENTS, 5, in_isr=False), False),
+        (Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0), True),
+        (
+            Forgot(8.0, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0),
+            False,
+        ),  # before the commit
+        (Forgot(8.0, 2, EVENTS, 5, in_isr=True, leader_epoch=0), True),  # the consumer had not noticed yet
+        (Forgot(8.0, 2, EVENTS, 6, in_isr=True, leader_epoch=0), False),
+        (Forgot(9.5, 2, EVENTS, 5, in_isr=False, leader_epoch=0), False),
     ],
 )
 def test_what_excuses_a_group_offset_that_goes_back(event: Forgot, is_excused: bool) -> None:
@@ -328,7 +357,7 @@ def test_what_excuses_a_group_offset_that_goes_back(event: Forgot, is_excused: b
 def test_nothing_is_excused_where_one_member_of_every_isr_was_kept() -> None:
     history = good_history()
     lose_the_last_record(history)
-    history.forgot = [Forgot(9.0, 2, EVENTS, 5, in_isr=True)]
+    history.forgot = [Forgot(9.0, 2, EVENTS, 5, in_isr=True, leader_epoch=0)]
     history.excuses_losses = False
     assert len(findings(checkers.check_acknowledged, history)) == 1
 
