@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
@@ -14,6 +16,7 @@ from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.timers import Timers
 from barnabas.link.tick import Tick
+from barnabas.log.appending import AppendError, AppendResult
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
 from barnabas.log.partition_log import PartitionLog
@@ -146,3 +149,17 @@ def records(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Any
     for number, value in enumerate(values):
         builder.append(timestamp_ms + number, b"key", value)
     return builder.build()
+
+
+def send(log: PartitionLog, sequence: int, *values: bytes, producer_id: int = 7, **fields: Any) -> AppendResult:
+    """As an idempotent producer."""
+    data = records(
+        *(values or (b"value",)), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, **fields
+    )
+    return log.append_as_leader(data, 0)
+
+
+def refusal(append: Callable[[], object]) -> AppendError:
+    with pytest.raises(AppendError) as caught:
+        append()
+    return caught.value

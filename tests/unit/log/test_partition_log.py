@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.kernel.real_files import RealFiles
-from barnabas.log.appending import AppendError, AppendResult, UnexpectedOffsetError
+from barnabas.log.appending import AppendError, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
-from barnabas.log.log_directory import LogDirectory
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.segment import Segment
@@ -24,24 +21,10 @@ from barnabas.wire.control_records import ControlRecordType, EndTransactionMarke
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.record_validation import AppendOrigin
-from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, records, refusal, send
 
 WithBroker = Callable[..., Any]
 START_MS = 1_700_000_000_000
-
-
-def send(log: PartitionLog, sequence: int, *values: bytes, producer_id: int = 7, **fields: Any) -> AppendResult:
-    """As an idempotent producer."""
-    data = records(
-        *(values or (b"value",)), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, **fields
-    )
-    return log.append_as_leader(data, 0)
-
-
-def refusal(append: Callable[[], object]) -> AppendError:
-    with pytest.raises(AppendError) as caught:
-        append()
-    return caught.value
 
 
 def test_what_a_leader_appends_is_read_back_after_a_restart(with_broker: WithBroker) -> None:
@@ -311,203 +294,6 @@ def test_a_compacted_topic_is_kept(with_broker: WithBroker) -> None:
 
     config = LogConfig(segment_bytes=600, retention_ms=1000, retention_bytes=700, cleanup_policy=("compact",))
     with_broker(main, config=config)
-
-
-def test_nothing_is_appended_while_a_truncation_goes_on(with_broker: WithBroker) -> None:
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
-        truncation = asyncio.ensure_future(log.truncate_to(4))
-        await asyncio.sleep(0)
-        assert (log.is_truncating, log.log_end_offset) == (True, 4)
-        assert refusal(lambda: send(log, 4)).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        truncation.cancel()
-        while log.is_truncating:
-            await asyncio.sleep(0.001)
-        assert send(log, 4).first_offset == 4
-        assert send(log, 1).is_duplicate
-        assert not await log.truncate_to(5)
-
-    with_broker(main)
-
-
-@pytest.mark.parametrize("offset", [15, 2])
-def test_nothing_is_appended_before_a_truncation_is_durable(
-    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, offset: int
-) -> None:
-    """A loss of power must not bring back what was cut off, behind or between what came after it."""
-    events: list[tuple[str, object, int]] = []
-    fdatasync, fsync_directory = RealFiles.fdatasync, RealFiles.fsync_directory
-
-    def sync_data(descriptor: int) -> None:
-        status = os.fstat(descriptor)
-        fdatasync(descriptor)
-        events.append(("data", status.st_ino, status.st_size))
-
-    def sync_directory(files: RealFiles, path: str) -> None:
-        fsync_directory(files, path)
-        events.append(("directory", path, len([name for name in os.listdir(path) if name.endswith(".log")])))
-
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(20):
-            send(log, number)
-        await broker.written(log)
-        await log.flush()
-        monkeypatch.setattr(RealFiles, "fdatasync", staticmethod(sync_data))
-        monkeypatch.setattr(RealFiles, "fsync_directory", sync_directory)
-        truncation = asyncio.ensure_future(log.truncate_to(offset))
-        begun = False
-        while not truncation.done():
-            if log.is_truncating:
-                refusal(lambda: send(log, offset))
-                begun = True
-            await asyncio.sleep(0)
-        assert begun
-        active = log.segments.active
-        assert ("data", os.stat(active.path).st_ino, active.size_bytes) in events
-        assert ("directory", log.directory, log.segment_count) in events
-        await truncation
-
-    with_broker(main, config=LogConfig(segment_bytes=600))
-
-
-def after(look: Callable[[], object], work: Callable[..., Any]) -> Callable[..., Any]:
-    def both(*arguments: Any) -> Any:
-        look()
-        return work(*arguments)
-
-    return both
-
-
-@pytest.mark.parametrize("cut", [PartitionLog.truncate_to, PartitionLog.truncate_fully_and_start_at])
-def test_what_was_synced_is_cut_off_only_when_the_recovery_point_on_the_disk_has_gone_back(
-    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, cut: Callable[..., Any]
-) -> None:
-    """A recovery trusts what lies below it, and a loss of power may undo some of the removals and not others."""
-    checkpointed: list[int] = []
-
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-
-        def see() -> None:
-            checkpointed.append(log.log_directory.read_recovery_points()[log.partition])
-
-        for number in range(20):
-            send(log, number)
-        await broker.written(log)
-        await log.flush()
-        await broker.manager.checkpoint_recovery_points()
-        see()
-        assert checkpointed == [20]
-        assert log.segment_count > 2
-        for removal in (Segment.truncate_to, Segment.mark_deleted):
-            monkeypatch.setattr(Segment, removal.__name__, after(see, removal))
-        write_recovery_points = LogDirectory.write_recovery_points
-
-        async def write_twice(directory: LogDirectory, offsets: dict[TopicPartition, int]) -> None:
-            """Neither a sync nor a checkpoint of somebody else may bring it up again meanwhile."""
-            await write_recovery_points(directory, offsets)
-            await log.flush()
-            await write_recovery_points(directory, {log.partition: log.recovery_point})
-
-        with monkeypatch.context() as patch:
-            patch.setattr(LogDirectory, "write_recovery_points", write_twice)
-            await cut(log, 8)
-        assert len(checkpointed) > 2
-        assert max(checkpointed[1:]) <= (8 if cut is PartitionLog.truncate_to else 0)
-        send(log, 8)
-        await log.flush()
-        assert log.recovery_point == log.log_end_offset == 9
-
-    with_broker(main, config=LogConfig(segment_bytes=600))
-
-
-@pytest.mark.parametrize("cut", [PartitionLog.truncate_to, PartitionLog.truncate_fully_and_start_at])
-def test_a_truncation_that_is_not_due_any_more_changes_nothing(
-    with_broker: WithBroker, cut: Callable[..., Any]
-) -> None:
-    """As when the replica has become the leader while the recovery point was being written."""
-
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(20):
-            send(log, number)
-        await log.flush()
-        is_due = [True]
-        truncation = asyncio.ensure_future(cut(log, 8, is_still_due=lambda: is_due[0]))
-        await asyncio.sleep(0)
-        is_due[0] = False
-        await truncation
-        assert (log.log_start_offset, log.log_end_offset, log.is_truncating) == (0, 20, False)
-        assert send(log, 20).first_offset == 20
-        await log.flush()
-        assert log.recovery_point == 21
-
-    with_broker(main, config=LogConfig(segment_bytes=600))
-
-
-def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBroker) -> None:
-    """As when a follower gets a new leader while it cuts its log off for the one before."""
-
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
-        first = asyncio.ensure_future(log.truncate_to(8))
-        await asyncio.sleep(0)
-        second = asyncio.ensure_future(log.truncate_to(4))
-        await asyncio.sleep(0)
-        assert log.log_end_offset == 4
-        while log.is_truncating:
-            assert refusal(lambda: send(log, 4)).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-            await asyncio.sleep(0)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert second.done()
-        await first
-        assert not send(log, 4).is_duplicate
-        await asyncio.sleep(0.01)
-        assert send(log, 5).first_offset == 5
-
-    with_broker(main)
-
-
-def test_a_log_that_begins_anew_has_its_high_watermark_there_at_once(with_broker: WithBroker) -> None:
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
-        log.increase_high_watermark(7)
-        truncation = asyncio.ensure_future(log.truncate_fully_and_start_at(20))
-        await asyncio.sleep(0)
-        assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (20, 20, 20)
-        while log.is_truncating:
-            await asyncio.sleep(0)
-        send(log, 0)
-        await truncation
-        assert (log.high_watermark, log.log_end_offset) == (20, 21), "what was appended meanwhile is not committed"
-
-    with_broker(main)
-
-
-def test_who_waits_for_a_sync_learns_that_the_records_are_cut_off(with_broker: WithBroker) -> None:
-    async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        log.append_as_leader(records(b"kept"), 0)
-        await broker.written(log)
-        log.append_as_leader(records(b"cut off"), 0)
-        waiting = asyncio.ensure_future(broker.written(log))
-        for _ in range(2):
-            await asyncio.sleep(0)
-        assert log.written.is_syncing
-        await log.truncate_to(1)
-        with pytest.raises(KafkaError) as caught:
-            await waiting
-        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    with_broker(main, config=LogConfig(flush_messages=1))
 
 
 def test_a_follower_takes_more_at_once_than_its_segments_hold(with_broker: WithBroker) -> None:
