@@ -177,25 +177,27 @@ class Settling:
         """
         ends = await self._offsets(resetting, LATEST)
         starts = await self._offsets([fetched for fetched in resetting if fetched in ends], EARLIEST)
-        for fetched, start in starts.items():
-            log = self._log_of(fetched)
-            if log is None:
-                continue
-            end, ours = ends[fetched], log.log_end_offset
-            is_held = partial(self._partitions.holds, fetched)
-            try:
-                if end < ours:
-                    self._warn_reset(fetched, ours, end, "the leader's log ends there")
-                    await log.truncate_to(end, is_still_due=is_held)
-                elif start > ours:
-                    self._warn_reset(fetched, ours, start, "the leader's log starts there")
-                    await log.truncate_fully_and_start_at(start, is_still_due=is_held)
-            except KafkaError as error:
-                self._fail(fetched, f"truncating failed: {error}")
-                continue
-            if self._partitions.holds(fetched):
-                self._context.wake_ups.add(fetched.partition)
-                self._go_on(fetched, log)
+        await asyncio.gather(*(self._reset_to(fetched, start, ends[fetched]) for fetched, start in starts.items()))
+
+    async def _reset_to(self, fetched: FetchedPartition, start: int, end: int) -> None:
+        log = self._log_of(fetched)
+        if log is None:
+            return
+        ours = log.log_end_offset
+        is_held = partial(self._partitions.holds, fetched)
+        try:
+            if end < ours:
+                self._warn_reset(fetched, ours, end, "the leader's log ends there")
+                await log.truncate_to(end, is_still_due=is_held)
+            elif start > ours:
+                self._warn_reset(fetched, ours, start, "the leader's log starts there")
+                await log.truncate_fully_and_start_at(start, is_still_due=is_held)
+        except KafkaError as error:
+            self._fail(fetched, f"truncating failed: {error}")
+            return
+        if self._partitions.holds(fetched):
+            self._context.wake_ups.add(fetched.partition)
+            self._go_on(fetched, log)
 
     async def _offsets(self, wanted: Sequence[FetchedPartition], timestamp: int) -> dict[FetchedPartition, int]:
         if not wanted:
