@@ -85,7 +85,7 @@ class LogDumper:
         partitions = [
             name
             for name in names
-            if parse_partition_directory(name) is not None and self._files.status(f"{path}/{name}").is_directory
+            if parse_partition_directory(name) is not None and self._is_directory(f"{path}/{name}")
         ]
         if not own and not partitions:
             raise CommandError(
@@ -96,6 +96,13 @@ class LogDumper:
         for name in own:
             self._dump_file(f"{path}/{name}")
         self._report.partitions([self._partition_facts(f"{path}/{name}", name) for name in partitions])
+
+    def _is_directory(self, path: str) -> bool:
+        """False also for what a running broker has deleted meanwhile."""
+        try:
+            return self._files.status(path).is_directory
+        except FileNotFoundError:
+            return False
 
     def _partition_facts(self, path: str, name: str) -> dict[str, Any]:
         segments = size_bytes = 0

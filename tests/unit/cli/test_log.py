@@ -273,6 +273,24 @@ def test_what_is_deleted_meanwhile_is_left_out(log_directory: Path) -> None:
     assert not report.is_damaged
 
 
+def test_a_partition_that_is_deleted_meanwhile_is_left_out(
+    log_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Deleting(RealFiles):
+        __slots__ = ()
+
+        def list_directory(self, path: str) -> list[str]:
+            names = super().list_directory(path)
+            (log_directory / "flights-3").rename(log_directory / "gone")
+            return names
+
+    report = LogReport(as_json=True)
+    LogDumper(Deleting(), report, shows_records=False, verifies=False).dump(str(log_directory))
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found
+    assert of_type(found, "partition") == []
+
+
 def test_names_play_no_tricks_with_the_terminal(tmp_path: Path) -> None:
     builder = RecordBatchBuilder()
     builder.append(NOW_MS, b"\x1b[2J", "\u202ea".encode())
