@@ -9,6 +9,7 @@ import asyncio
 import struct
 from collections import deque
 from typing import Any, ClassVar, cast
+from weakref import WeakSet
 
 from tests.support.raw_zookeeper import (
     Decoder,
@@ -32,7 +33,8 @@ class Caller(asyncio.Protocol):
     the replies to pings.
     """
 
-    _open: ClassVar[list[Caller]] = []
+    _open: ClassVar[WeakSet[Caller]] = WeakSet()
+    """Those of simulations go with their worlds."""
 
     def __init__(self) -> None:
         self.arrivals: list[Reply | WatchEvent] = []
@@ -73,7 +75,8 @@ class Caller(asyncio.Protocol):
     @classmethod
     async def drop_all(cls) -> None:
         """Ends every connection of this test."""
-        callers, cls._open[:] = list(cls._open), []
+        callers = list(cls._open)
+        cls._open.clear()
         for caller in callers:
             caller.drop()
         for caller in callers:
@@ -81,7 +84,7 @@ class Caller(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self._open.append(self)
+        self._open.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         failure = CallerDisconnectedError("the connection was lost")
