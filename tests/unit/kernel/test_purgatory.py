@@ -7,7 +7,7 @@ import logging
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
@@ -73,6 +73,7 @@ CANCEL = st.tuples(st.just("cancel"), st.sampled_from(KEYS), st.just(0), st.just
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(PARK, PARK, RAISE, RAISE, ADVANCE, CANCEL), max_size=80))
+@example([("advance", "", 6, ""), ("park", "a", 1, ""), ("advance", "", 20, "")])
 def test_completes_each_operation_once_and_keeps_none_that_could_complete(
     steps: list[tuple[str, str, int, str]],
 ) -> None:
@@ -96,7 +97,7 @@ def test_completes_each_operation_once_and_keeps_none_that_could_complete(
             cancelled += purgatory.cancel_for_key(keys)
         else:
             now_ms += amount
-            world.loop.advance(now_ms / 1000 - world.loop.now)
+            world.loop.advance_to(now_ms / 1000)
         parked = [operation for operation in made if not operation.completed and operation not in cancelled]
         assert all(operation.completions == operation.completed for operation in made)
         assert all(operation.expirations <= operation.completions for operation in made)

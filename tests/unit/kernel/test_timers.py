@@ -41,7 +41,7 @@ def test_agrees_with_a_sorted_list(steps: list[tuple[str, int]]) -> None:
             waiting.pop(number, None)
         elif step == "advance":
             now_ms += amount
-            loop.advance(now_ms / 1000 - loop.now)
+            loop.advance_to(now_ms / 1000)
             due = sorted((deadline, number) for number, deadline in waiting.items() if deadline <= now_ms)
             expected += [number for _, number in due]
             for _, number in due:

@@ -80,7 +80,11 @@ class HandDrivenLoop:
 
     def advance(self, seconds: float = 0.0) -> None:
         """Lets time jump and then takes turns for as long as anything is ready or due."""
-        self.now += seconds
+        self.advance_to(self.now + seconds)
+
+    def advance_to(self, now: float) -> None:
+        """As `advance`; times that are given exactly do not drift with each sum."""
+        self.now = now
         while self.take_turn():
             pass
 
