@@ -195,14 +195,17 @@ class History:
         """When what somebody was told of at `told_at` was committed, at the latest: a leader that is cut off tells
         for a while what was committed in its epoch, which has ended. Who has told is known by the high watermarks.
         """
-        epochs = [
-            exposed.leader_epoch
-            for exposed in self.exposed
-            if exposed.partition == partition
-            and exposed.from_offset <= offset < exposed.high_watermark
-            and exposed.time <= told_at + LOOKING_SECONDS
-        ]
-        return min(told_at, self.end_of_epoch(partition, epochs[-1])) if epochs else told_at
+        told = next(
+            (
+                exposed
+                for exposed in reversed(self.exposed)
+                if exposed.partition == partition
+                and exposed.from_offset <= offset < exposed.high_watermark
+                and exposed.time <= told_at + LOOKING_SECONDS
+            ),
+            None,
+        )
+        return told_at if told is None else min(told_at, self.end_of_epoch(partition, told.leader_epoch))
 
     def is_superseded(self, read: CommittedRead) -> bool:
         """Whether somebody else coordinated the group already when that broker was asked, which did not know it yet:

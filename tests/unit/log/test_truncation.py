@@ -21,11 +21,17 @@ from tests.unit.log.log_broker import LogBroker, records, refusal, send
 WithBroker = Callable[..., Any]
 
 
+def filled(broker: LogBroker, count: int) -> PartitionLog:
+    """A log with so many records, each a batch of the same producer."""
+    log = broker.log()
+    for number in range(count):
+        send(log, number)
+    return log
+
+
 def test_nothing_is_appended_while_a_truncation_goes_on(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
+        log = filled(broker, 10)
         truncation = asyncio.ensure_future(log.truncate_to(4))
         await asyncio.sleep(0)
         assert (log.is_truncating, log.log_end_offset) == (True, 4)
@@ -58,9 +64,7 @@ def test_nothing_is_appended_before_a_truncation_is_durable(
         events.append(("directory", path, len([name for name in os.listdir(path) if name.endswith(".log")])))
 
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(20):
-            send(log, number)
+        log = filled(broker, 20)
         await broker.written(log)
         await log.flush()
         monkeypatch.setattr(RealFiles, "fdatasync", staticmethod(sync_data))
@@ -97,13 +101,11 @@ def test_what_was_synced_is_cut_off_only_when_the_recovery_point_on_the_disk_has
     checkpointed: list[int] = []
 
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
+        log = filled(broker, 20)
 
         def see() -> None:
             checkpointed.append(log.log_directory.read_recovery_points()[log.partition])
 
-        for number in range(20):
-            send(log, number)
         await broker.written(log)
         await log.flush()
         await broker.manager.checkpoint_recovery_points()
@@ -139,9 +141,7 @@ def test_a_truncation_that_is_not_due_any_more_changes_nothing(
     """As when the replica has become the leader while the recovery point was being written."""
 
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(20):
-            send(log, number)
+        log = filled(broker, 20)
         await log.flush()
         is_due = [True]
         truncation = asyncio.ensure_future(cut(log, 8, is_still_due=lambda: is_due[0]))
@@ -160,9 +160,7 @@ def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBr
     """As when a follower gets a new leader while it cuts its log off for the one before."""
 
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
+        log = filled(broker, 10)
         first = asyncio.ensure_future(log.truncate_to(8))
         await asyncio.sleep(0)
         second = asyncio.ensure_future(log.truncate_to(4))
@@ -184,9 +182,7 @@ def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBr
 
 def test_a_log_that_begins_anew_has_its_high_watermark_there_at_once(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number)
+        log = filled(broker, 10)
         log.increase_high_watermark(7)
         truncation = asyncio.ensure_future(log.truncate_fully_and_start_at(20))
         await asyncio.sleep(0)

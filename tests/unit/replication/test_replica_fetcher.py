@@ -243,10 +243,17 @@ def test_a_partition_that_is_taken_out_while_its_truncation_waits_for_the_disk_k
         log = setting.broker.log
         setting.follow(Entry(0, 1, "a"), Entry(1, 3, "x"))
         sent, _ = await setting.fetch_request()
-        log.wait = lambda: setting.fetcher.remove([setting.broker.partition.topic_partition])
+        waited: list[bool] = []
+
+        def take_out() -> None:
+            setting.fetcher.remove([setting.broker.partition.topic_partition])
+            waited.append(True)
+
+        log.wait = take_out
         end = FetchResponse.EpochEndOffset(epoch=1, end_offset=1)
         sent.on_response(fetched_response(diverging_epoch=end))
         await asyncio.sleep(0.1)
+        assert waited
         assert log.entries == [Entry(0, 1, "a"), Entry(1, 3, "x")]
 
     in_setting(test)

@@ -336,10 +336,8 @@ def test_a_coordinator_that_was_superseded_may_tell_what_it_knew() -> None:
     ("event", "is_excused"),
     [
         (Forgot(9.5, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0), True),
-        (
-            Forgot(8.0, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0),
-            False,
-        ),  # before the commit
+        # Before the commit.
+        (Forgot(8.0, 2, TopicPartition("__consumer_offsets", 1), 0, in_isr=True, leader_epoch=0), False),
         (Forgot(8.0, 2, EVENTS, 5, in_isr=True, leader_epoch=0), True),  # the consumer had not noticed yet
         (Forgot(8.0, 2, EVENTS, 6, in_isr=True, leader_epoch=0), False),
         (Forgot(9.5, 2, EVENTS, 5, in_isr=False, leader_epoch=0), False),
