@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext, LiveBroker
@@ -14,7 +15,7 @@ from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
-from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -149,6 +150,23 @@ class BrokerChanges:
         if not others and not moves.elected:
             # Nothing that has been sent so far says that the brokers are gone.
             yield from self.send_update_metadata(context.live_or_shutting_down_brokers)
+
+    def ask_for_offline_replicas(self, broker_ids: Iterable[int]) -> Steps[None]:
+        """Sends brokers with a failed log directory LeaderAndIsr of their replicas, in the epochs that they know: they
+        answer KAFKA_STORAGE_ERROR for those that are offline, and refuse the others as no news (KIP-112).
+
+        What is offline already as far as is known stays so until the broker starts anew.
+        """
+        context = self._context
+        present = [broker_id for broker_id in broker_ids if broker_id in context.live_or_shutting_down_brokers]
+        if not present:
+            return
+        self._logger.info("Log directories of brokers %s have failed: asking which replicas are offline", present)
+        for broker_id in present:
+            hosted = iter(context.replicas_on_broker(broker_id))
+            while batch := list(islice(hosted, PARTITIONS_PER_BATCH)):
+                online = [replica for replica in batch if context.replica_state(replica) is ReplicaState.ONLINE]
+                yield from self._replicas.move(online, ReplicaState.ONLINE)
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
         """Moves the leadership off a broker that is about to stop, and takes it out of the ISRs; returns what it leads

@@ -29,6 +29,7 @@ from barnabas.controller.events import (
     Expire,
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
+    LogDirEventNotification,
     PartitionModifications,
     Reelect,
     RegisterBrokerAndReelect,
@@ -533,6 +534,8 @@ def _steps(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
             return term.deletions_changed()
         case IsrChangeNotification():
             return term.isr_changes_announced()
+        case LogDirEventNotification():
+            return term.log_dir_failures_announced()
         case UncleanLeaderElectionEnable():
             return term.try_online()
         case TopicUncleanLeaderElectionEnable():

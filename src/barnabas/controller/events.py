@@ -125,6 +125,13 @@ class IsrChangeNotification(TermEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class LogDirEventNotification(TermEvent):
+    """Children of `/log_dir_event_notification` came or went."""
+
+    state = ControllerState.LOG_DIR_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanLeaderElectionEnable(TermEvent):
     """unclean.leader.election.enable became true for the cluster."""
 

@@ -13,11 +13,11 @@ from barnabas.controller.alter_partition import IsrChanges
 from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.controller_election import Office
-from barnabas.controller.effects import ChangeChannels, StateChange, Steps, operate, read_children
+from barnabas.controller.effects import ChangeChannels, StateChange, Steps, operate
 from barnabas.controller.features import set_up_features
-from barnabas.controller.isr_notifications import read_isr_changes
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
+from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
@@ -28,10 +28,8 @@ from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
 from barnabas.controller.watches import ControllerWatches
-from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.cluster import ProducerIdBlock
-from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
@@ -88,13 +86,9 @@ class ControllerTerm:
         features = yield from set_up_features(version, self._logger)
         self._broker_reader = BrokerReader(self._watches, features, self._logger)
         # What they say is found by loading everything; what comes from here on fires the watch.
-        stale, _ = yield from read_isr_changes(self._watches, self._logger)
-        (events,) = yield from read_children([LOG_DIR_EVENTS_PATH])
-        if isinstance(events, list):
-            stale = [*stale, *(f"{LOG_DIR_EVENTS_PATH}/{name}" for name in sorted(events))]
-        elif not isinstance(events, NoNodeError):
-            raise events
-        yield from delete_znodes(stale, version)
+        isr_changes, _ = yield from read_isr_changes(self._watches, self._logger)
+        log_dir_events, _ = yield from read_log_dir_events(self._watches, self._logger)
+        yield from delete_znodes([*isr_changes, *log_dir_events], version)
         returned = yield from self._load()
         deletions = yield from self._topic_reader.read_deletions()
         yield from self._deletion.load(deletions)
@@ -215,6 +209,15 @@ class ControllerTerm:
         if refreshed:
             yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, refreshed)
         yield from delete_znodes(paths, context.epoch_version)
+
+    def log_dir_failures_announced(self) -> Steps[None]:
+        """Log directories of brokers have failed: they are asked which of their replicas are offline. Their answers
+        take them offline (`leader_and_isr_answered`).
+        """
+        paths, broker_ids = yield from read_log_dir_events(self._watches, self._logger)
+        yield from self._brokers.ask_for_offline_replicas(broker_ids)
+        # After the requests: a controller that takes over between the two asks every broker anyway.
+        yield from delete_znodes(paths, self.context.epoch_version)
 
     # Events of requests.
 

@@ -13,6 +13,7 @@ from barnabas.controller.events import (
     BrokerModifications,
     ControllerEvent,
     IsrChangeNotification,
+    LogDirEventNotification,
     PartitionModifications,
     TopicChange,
     TopicDeletion,
@@ -31,6 +32,7 @@ class ControllerWatches:
         self.topics = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicChange())
         self.topic_deletions = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicDeletion())
         self.isr_changes = self._watcher(EventType.NODE_CHILDREN_CHANGED, IsrChangeNotification())
+        self.log_dir_events = self._watcher(EventType.NODE_CHILDREN_CHANGED, LogDirEventNotification())
         self._brokers: dict[int, Watcher] = {}
         self._topics: dict[str, Watcher] = {}
 

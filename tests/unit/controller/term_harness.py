@@ -14,6 +14,7 @@ from barnabas.controller.events import (
     BrokerModifications,
     ControllerEvent,
     IsrChangeNotification,
+    LogDirEventNotification,
     PartitionModifications,
     TopicChange,
     TopicDeletion,
@@ -220,6 +221,8 @@ class Terms:
                 return self.term.deletions_changed()
             case IsrChangeNotification():
                 return self.term.isr_changes_announced()
+            case LogDirEventNotification():
+                return self.term.log_dir_failures_announced()
         raise TypeError(f"no test needs {event}")
 
     # What has become of it.

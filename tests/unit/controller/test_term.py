@@ -8,6 +8,7 @@ from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ChangeChannels, ControllerMovedError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.brokers import (
     BrokerEndpoint,
@@ -28,6 +29,7 @@ from barnabas.coordination.layout.notifications import (
     LOG_DIR_EVENTS_PATH,
     IsrChange,
     LogDirEvent,
+    log_dir_event_path,
 )
 from barnabas.coordination.layout.topics import (
     NO_LEADER,
@@ -453,3 +455,81 @@ def test_an_answer_from_a_brokers_former_life_changes_nothing() -> None:
     response = leader_and_isr_response(terms, ErrorCode.KAFKA_STORAGE_ERROR)
     terms.run(terms.term.leader_and_isr_answered(1, epoch - 1, response))
     assert known(terms).leader == 1
+
+
+def announce_log_dir_failure(terms: Terms, data: bytes, number: str = "0000000007") -> None:
+    terms.store.put_data(log_dir_event_path(number), data)
+    terms.settle()
+
+
+def asked_of(terms: Terms) -> dict[int, set[TopicPartition]]:
+    """The partitions that brokers were sent LeaderAndIsr for."""
+    asked: dict[int, set[TopicPartition]] = {}
+    for request in terms.sent("LEADER_AND_ISR"):
+        assert isinstance(request.message, LeaderAndIsrRequest)
+        for topic in request.message.topic_states:
+            asked.setdefault(request.broker_id, set()).update(
+                TopicPartition(topic.topic_name, state.partition_index) for state in topic.partition_states
+            )
+    return asked
+
+
+def test_a_broker_whose_log_directory_failed_is_asked_what_is_offline() -> None:
+    terms = with_topic((1, 2, 3), (2, 3), (3, 1))
+    before = [known(terms, number) for number in range(3)]
+    announce_log_dir_failure(terms, LogDirEvent(1).encode())
+    assert asked_of(terms) == {1: {T0, TopicPartition("t", 2)}}
+    assert [known(terms, number) for number in range(3)] == before, "nothing changes before it has answered"
+    assert terms.store.children(LOG_DIR_EVENTS_PATH) == []
+
+
+def test_the_answer_to_a_failed_log_directory_elects_others_and_the_next_failure_is_heard_too() -> None:
+    terms = with_topic((1, 2, 3), (1, 3))
+    epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
+    announce_log_dir_failure(terms, LogDirEvent(1).encode())
+    terms.run(
+        terms.term.leader_and_isr_answered(1, epoch, leader_and_isr_response(terms, ErrorCode.KAFKA_STORAGE_ERROR))
+    )
+    assert (known(terms).leader, known(terms).isr) == (2, (2, 3))
+    assert known(terms, 1).leader == 1
+    terms.shell.requests.clear()
+    terms._answered = 0
+    announce_log_dir_failure(terms, LogDirEvent(1).encode(), "0000000008")
+    assert asked_of(terms) == {1: {TopicPartition("t", 1)}}, "not for what is offline already"
+    assert terms.store.children(LOG_DIR_EVENTS_PATH) == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"version":1}', b'{"version":1,"broker":"x","event":1}', LogDirEvent(9).encode()]
+)
+def test_an_announcement_of_nobody_or_of_nothing_is_removed_and_harms_no_other(data: bytes) -> None:
+    terms = with_topic()
+    terms.store.znodes[log_dir_event_path("0000000001")] = (data, 0)
+    announce_log_dir_failure(terms, LogDirEvent(3).encode(), "0000000002")
+    assert asked_of(terms) == {3: {T0}}
+    assert terms.store.children(LOG_DIR_EVENTS_PATH) == []
+
+
+def test_a_failed_log_directory_of_a_broker_that_is_gone_brings_nothing_back() -> None:
+    terms = with_topic()
+    terms.stop_broker(3)
+    terms.settle()
+    before = known(terms)
+    announce_log_dir_failure(terms, LogDirEvent(3).encode())
+    assert 3 not in asked_of(terms)
+    replica = PartitionReplica(T0, 3)
+    assert terms.term.context.replica_state(replica) is ReplicaState.OFFLINE
+    assert known(terms) == before
+
+
+def test_a_new_controller_hears_of_log_directories_that_fail_after_it_took_over() -> None:
+    terms = with_topic()
+    terms.store.znodes[log_dir_event_path("0000000001")] = (LogDirEvent(2).encode(), 0)
+    terms.elect()
+    terms.settle()
+    assert terms.store.children(LOG_DIR_EVENTS_PATH) == []
+    assert set(asked_of(terms)) == {1, 2, 3}, "who takes over asks all"
+    terms.shell.requests.clear()
+    terms._answered = 0
+    announce_log_dir_failure(terms, LogDirEvent(2).encode())
+    assert asked_of(terms) == {2: {T0}}

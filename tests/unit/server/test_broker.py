@@ -12,7 +12,8 @@ import pytest
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, broker_id_path
 from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
-from barnabas.coordination.operations import Exists, GetChildrenNames
+from barnabas.coordination.operations import Exists, GetChildren, GetChildrenNames
+from barnabas.coordination.protocol import WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Meter, MetricName
@@ -245,8 +246,12 @@ def test_a_failed_directory_is_announced_and_the_last_one_ends_the_broker(seed: 
         manager = broker.rooms.storage.log_manager
         session = session_on(host, Lines())
         await session.connect()
+        announced: list[WatcherEvent] = []
+        await session.perform(GetChildren(LOG_DIR_EVENTS_PATH, announced.append))
         manager.fail_directory(manager.live_directories[0], OSError(5, "Input/output error"))
-        while not await session.perform(GetChildrenNames(LOG_DIR_EVENTS_PATH)):
+        await until(lambda: bool(announced))
+        # The controller has heard of it.
+        while await session.perform(GetChildrenNames(LOG_DIR_EVENTS_PATH)):
             await until(lambda: True)
         assert not broker.failure.done()
         manager.fail_directory(manager.live_directories[0], OSError(5, "Input/output error"))
