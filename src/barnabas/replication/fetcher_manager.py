@@ -70,6 +70,16 @@ class FetcherManager:
                     "Added fetcher %s to broker %d for %d partitions", fetcher.name, leader.broker_id, len(chosen)
                 )
 
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Spreads all partitions over so many fetchers for each leader; each goes on at the offset where it is."""
+        if fetchers_per_leader == self._fetchers_per_leader:
+            return
+        self._fetchers_per_leader = fetchers_per_leader
+        moved: dict[Node, list[FetchedPartition]] = {}
+        for key, fetcher in list(self._fetchers.items()):
+            moved.setdefault(fetcher.leader, []).extend(self._taken_over(key))
+        self.add(moved)
+
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Fetches these no more."""
         for topic_partition in topic_partitions:
@@ -102,14 +112,21 @@ class FetcherManager:
         fetcher = self._fetchers.get(key)
         if fetcher is not None and (fetcher.leader.host, fetcher.leader.port) != (leader.host, leader.port):
             # The leader has moved: its other partitions are told anew with the next epoch, or fetched from here too.
-            moved = tuple(fetcher.partitions)
-            self._end(key)
+            moved = self._taken_over(key)
             fetcher = self._make(leader, fetcher_id)
             fetcher.add(moved)
             for fetched in moved:
                 self._fetcher_of[fetched.topic_partition] = fetcher
             return fetcher
         return fetcher if fetcher is not None else self._make(leader, fetcher_id)
+
+    def _taken_over(self, key: tuple[int, int]) -> list[FetchedPartition]:
+        """Ends a fetcher; its partitions, for another one. What it does with them still must find them gone."""
+        fetcher = self._fetchers[key]
+        found = [fetched.taken_over() for fetched in fetcher.partitions]
+        fetcher.remove([fetched.topic_partition for fetched in found])
+        self._end(key)
+        return found
 
     def _make(self, leader: Node, fetcher_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers[leader.broker_id, fetcher_id] = ReplicaFetcher(

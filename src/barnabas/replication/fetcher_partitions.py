@@ -104,6 +104,14 @@ class FetchedPartition:
     def topic_partition(self) -> TopicPartition:
         return self.partition.topic_partition
 
+    def taken_over(self) -> FetchedPartition:
+        """The same at the same place, for another fetcher: a delay, which only its own fetcher ends, is over."""
+        found = FetchedPartition(
+            self.partition, self.topic_id, self.leader_epoch, self.fetch_offset, self.last_fetched_epoch, self.phase
+        )
+        found.leader_end, found.early_records, found.lag = self.leader_end, self.early_records, self.lag
+        return found
+
     def position(self) -> Position | None:
         """Where to fetch from; None while nothing is to be fetched."""
         log = self.partition.log

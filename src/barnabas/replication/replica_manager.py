@@ -228,6 +228,10 @@ class ReplicaManager:
         await self._write_checkpoints()
         self._metrics.close()
 
+    def resize_fetchers(self, fetchers_per_leader: int) -> None:
+        """Takes another `num.replica.fetchers`."""
+        self._fetchers.resize(fetchers_per_leader)
+
     def begin_controlled_shutdown(self) -> None:
         """No fetcher is started any more for partitions that move away."""
         self._is_stopping = True

@@ -108,6 +108,26 @@ def test_a_delayed_partition_is_not_settled_yet() -> None:
     assert (partitions.has_unsettled, partitions.unsettled()) == (True, [one])
 
 
+def test_another_fetcher_takes_over_where_this_one_is_and_does_not_wait() -> None:
+    former, latter = FetcherPartitions(), FetcherPartitions()
+    waits, parts = fetched(0, epoch=3), fetched(1)
+    former.add(waits)
+    former.add(parts)
+    former.advanced(waits, 7, 2)
+    former.delay(waits, 5.0)
+    former.diverged(parts, EpochEnd(1, 4))
+    for each in (waits, parts):
+        former.remove(each.topic_partition)
+        latter.add(each.taken_over())
+    assert not former.holds(waits)
+    (taken_over,) = latter.unsettled()
+    assert taken_over.leader_end == EpochEnd(1, 4)
+    assert names(latter) == {0: True, 1: False}
+    position = next(iter(latter)).position()
+    assert position is not None
+    assert (position.fetch_offset, position.last_fetched_epoch, position.leader_epoch) == (7, 2, 3)
+
+
 def test_a_new_epoch_takes_the_place_of_the_old_one() -> None:
     partitions = FetcherPartitions()
     old, new = fetched(0, phase=FetchPhase.TRUNCATING), fetched(0, epoch=1)
