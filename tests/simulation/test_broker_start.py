@@ -83,7 +83,9 @@ class Cluster:
 class Requests:
     """Plain requests to brokers by id, from a machine of its own."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+        self._topic = topic
+        self._partitions = partitions
         self._clock = host.clock
         self._timers = Timers(host.loop)
         context = LinkContext.of(host.loop, self._timers, LinkLimits(), logging.getLogger("test"))
@@ -97,7 +99,7 @@ class Requests:
 
     async def metadata(self) -> MetadataResponse:
         """From whichever broker answers."""
-        asked = [MetadataRequest.MetadataRequestTopic(name=TOPIC)]
+        asked = [MetadataRequest.MetadataRequestTopic(name=self._topic)]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         while True:
             for broker_id in BROKERS:
@@ -114,12 +116,14 @@ class Requests:
             found = await self.metadata()
             partitions = found.topics[0].partitions
             leaders = {each.partition_index: each.leader_id for each in partitions if not each.error_code}
-            if len(leaders) == PARTITIONS:
+            if len(leaders) == self._partitions:
                 return leaders
             await self._timers.sleep(20)
 
     async def create_topic(self) -> None:
-        topic = CreateTopicsRequest.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=self._topic, num_partitions=self._partitions, replication_factor=3
+        )
         while True:
             controller = (await self.metadata()).controller_id
             try:
@@ -140,7 +144,7 @@ class Requests:
             request = ProduceRequest(
                 acks=-1,
                 timeout_ms=TIMEOUT_MS,
-                topic_data=[ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])],
+                topic_data=[ProduceRequest.TopicProduceData(name=self._topic, partition_data=[data])],
             )
             try:
                 leader = (await self.leaders())[partition]
@@ -163,7 +167,7 @@ class Requests:
             asked = FetchRequest.FetchPartition(
                 partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1
             )
-            topic = FetchRequest.FetchTopic(topic=TOPIC, partitions=[asked])
+            topic = FetchRequest.FetchTopic(topic=self._topic, partitions=[asked])
             request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic])
             leader = (await self.leaders())[partition]
             response = await self.send(leader, request, 11)

@@ -33,7 +33,7 @@ class BrokerConfigs:
     """The configuration of one broker, which changes while it runs.
 
     `config`, `values` and `layers` are replaced as a whole by every change. Rooms that take new values at run time
-    listen; a room that does not has them from its next start on.
+    follow their keys; a room that does not is made of what holds when the broker starts (`for_rooms`).
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class BrokerConfigs:
         self._layers = BrokerLayers(config.given, known=self._known)
         self._listeners: list[_Listener] = []
         self._said_without_effect: set[str] = set()
+        self._rooms_are_made = False
 
     @property
     def config(self) -> BrokerConfig:
@@ -71,6 +72,20 @@ class BrokerConfigs:
     def add_listener(self, names: Iterable[str], listener: Callable[[Values], None]) -> None:
         """Calls `listener` with the new values after every change of one of these keys."""
         self._listeners.append(_Listener(frozenset(names), listener))
+
+    def follow(self, names: Iterable[str], listener: Callable[[Values], None]) -> None:
+        """Calls `listener` with the present values, and after every change of one of these keys: whoever follows does
+        not depend on whether the dynamic configs were read before or after.
+        """
+        self.add_listener(names, listener)
+        listener(self.values)
+
+    def for_rooms(self) -> BrokerConfig:
+        """What holds now, for the rooms to be made of: from here on a change of a key that nobody follows is too late
+        for this start, and that is said.
+        """
+        self._rooms_are_made = True
+        return self._config
 
     def check(self, texts: Texts, *, of_one_broker: bool) -> None:
         """Whether the broker's dynamic configs, or those of all brokers, may be `texts` and nothing else.
@@ -141,7 +156,7 @@ class BrokerConfigs:
         silent = sorted(changed - heard - self._said_without_effect)
         self._said_without_effect.update(silent)
         never = [name for name in silent if self._known_support(name) is not Support.ACTIVE]
-        later = [name for name in silent if name not in never]
+        later = [name for name in silent if name not in never and self._rooms_are_made]
         if never:
             self._logger.warning("Dynamic configs that are known but without effect: %s", ", ".join(never))
         if later:

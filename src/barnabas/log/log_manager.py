@@ -7,6 +7,7 @@ disk fails goes offline with the logs in it, and the others go on.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -283,6 +284,14 @@ class LogManager:
             self.on_directory_offline(directory)
 
     # Configs.
+
+    def take_settings(self, settings: LogSettings) -> None:
+        """Takes the broker's own configs: those of loading act at the next `load`, of tasks when they are scheduled."""
+        self.settings = settings
+        # Logs have the services that they were made with; of the settings, only loading reads them there.
+        self._services = dataclasses.replace(self._services, settings=settings)
+        for log in self._logs.values():
+            log.producers.expiration_ms = settings.producer_id_expiration_ms
 
     def reconfigure(self, topic: str, config: LogConfig) -> None:
         """Gives the logs of a topic its new configs."""

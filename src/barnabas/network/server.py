@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import socket
@@ -81,6 +82,12 @@ class NetworkServer:
             self._close_servers()
             raise
         return ports
+
+    def limit_connections(self, connections_max: int, connections_per_ip_max: int) -> None:
+        """Takes other bounds for connections that come from now on; those that there are stay."""
+        self._config = dataclasses.replace(
+            self._config, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max
+        )
 
     async def close(self, drain_ms: float) -> bool:
         """Stops listening and reading, lets requests on their way be answered for `drain_ms`, then closes all.

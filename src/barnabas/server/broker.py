@@ -138,10 +138,10 @@ class Broker:
         storage.mark_directories(directories)
         self._advance(BrokerEvent.LOGS_LOADING)
         await storage.load()
-        network = await network_config(self.config, self.host)
-        self._rooms = rooms = Rooms(
-            self._foundation, self.config, identity, self._session, storage, self._payload, network
-        )
+        # With what is set dynamically, as everything that is made from here on.
+        self.config = config = storage.broker_configs.for_rooms()
+        network = await network_config(config, self.host)
+        self._rooms = rooms = Rooms(self._foundation, config, identity, self._session, storage, self._payload, network)
         # Before a client can connect, who would have to wait too.
         await self._again(rooms.registration.vacant)
         await self._listen(rooms)

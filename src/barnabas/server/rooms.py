@@ -9,6 +9,7 @@ from typing import Final
 
 from barnabas.api.dispatch import Dispatcher
 from barnabas.api.internal_log import ReplicatedInternalLog
+from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import zookeeper_connection_timeout_ms
@@ -128,12 +129,7 @@ class Rooms:
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
-        storage.broker_configs.add_listener(
-            ["unclean.leader.election.enable"],
-            lambda values: self.controller.reconfigure(
-                unclean_leader_election_enable=values["unclean.leader.election.enable"]
-            ),
-        )
+        self._follow_configs(storage.broker_configs)
 
     def broker_epoch(self) -> int:
         """Of the present registration; -1 before the first."""
@@ -154,6 +150,23 @@ class Rooms:
         self.session.add_session_listener(self.features)
         self.session.add_session_listener(self.controller)
         self.controller.start(self.session)
+
+    def _follow_configs(self, configs: BrokerConfigs) -> None:
+        """Has the rooms take the configs that change while they run."""
+        configs.follow(
+            ["unclean.leader.election.enable"],
+            lambda values: self.controller.reconfigure(
+                unclean_leader_election_enable=values["unclean.leader.election.enable"]
+            ),
+        )
+        configs.follow(
+            ["num.replica.fetchers"],
+            lambda values: self.replica_manager.resize_fetchers(values["num.replica.fetchers"]),
+        )
+        configs.follow(
+            ["max.connections", "max.connections.per.ip"],
+            lambda values: self.network.limit_connections(values["max.connections"], values["max.connections.per.ip"]),
+        )
 
     def stopping(self, drain_ms: float) -> list[Step]:
         """What is to be stopped before the logs, in order."""

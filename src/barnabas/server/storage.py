@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.config.broker_config import BrokerConfig
-from barnabas.config.settings import take
+from barnabas.config.settings import take, taken_keys
 from barnabas.coordination.ports import Store
 from barnabas.log.log_config import LogSettings
 from barnabas.log.log_directory import LogDirectory
@@ -75,6 +75,10 @@ class Storage:
             broker_id=broker_id,
             own_keys=OWN_KEYS,
             logger=foundation.logs.logger("kafka.server.DynamicBrokerConfig"),
+        )
+        self.broker_configs.follow(
+            [key.name for key in taken_keys(LogSettings)],
+            lambda values: self.log_manager.take_settings(take(LogSettings, values)),
         )
         logger = foundation.logs.logger("kafka.server.ZkConfigManager")
         self.topic_configs = TopicConfigs(self.broker_configs, logger)

@@ -49,6 +49,26 @@ def test_listeners_hear_of_their_keys_alone() -> None:
     assert [values["log.segment.bytes"] for values in heard] == [100, 1073741824]
 
 
+def test_who_follows_has_what_was_set_before_and_what_is_set_after() -> None:
+    made, _ = configs()
+    heard: list[Mapping[str, Any]] = []
+    made.set_broker({"log.segment.bytes": "100"})
+    made.follow(["log.segment.bytes"], heard.append)
+    made.set_broker({"log.segment.bytes": "101"})
+    assert [values["log.segment.bytes"] for values in heard] == [100, 101]
+
+
+def test_what_nobody_follows_waits_for_the_next_start_once_the_rooms_are_made() -> None:
+    made, lines = configs()
+    made.set_cluster_default({"compression.gzip.level": "5"})
+    assert made.for_rooms().values["compression.gzip.level"] == 5
+    assert not any("next start" in line for line in lines)
+    made.set_cluster_default({"compression.gzip.level": "5", "compression.zstd.level": "5"})
+    (said,) = [line for line in lines if "next start" in line]
+    assert "zstd" in said
+    assert "gzip" not in said
+
+
 def test_what_cannot_hold_is_left_out_and_the_rest_holds() -> None:
     made, lines = configs()
     made.set_broker(

@@ -30,6 +30,7 @@ THROUGH_CONFIG = {
     "log.dir": "BrokerConfig.log_dirs",
     "log.dirs": "BrokerConfig.log_dirs",
     "zookeeper.connection.timeout.ms": "config.derived",
+    "max.connections.per.ip.overrides": "config.derived",
     "message.timestamp.difference.max.ms": "config.topic_config",
 }
 """Keys that rooms read in a form which `barnabas.config` makes of them."""
