@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 Value = TypeVar("Value")
@@ -247,7 +248,7 @@ def _write_double(value: float) -> str:
         return text
     # The shortest digits that read back as the value, with the point behind the first.
     digits = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
-    exponent = int(f"{value:.16E}".partition("E")[2])
+    exponent = Decimal(text).adjusted()
     return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{exponent}"
 
 

@@ -144,6 +144,7 @@ def test_what_is_written_reads_back(kind_and_value: tuple[ConfigType, object]) -
         (123456789.25, "1.2345678925E8"),
         (1.7976931348623157e308, "1.7976931348623157E308"),
         (-2.5e-7, "-2.5E-7"),
+        (1e-6, "1.0E-6"),  # the nearest binary number is below it
         (math.inf, "Infinity"),
     ],
 )
