@@ -92,7 +92,10 @@ class FindCoordinatorHandler:
             is_known = context.api_version >= _SHARE_SINCE
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else ErrorCode.INVALID_REQUEST)
         if key_type == _GROUP:
-            partition = TopicPartition(OFFSETS_TOPIC, self._group_coordinator.partition_for(key))
+            try:
+                partition = TopicPartition(OFFSETS_TOPIC, self._group_coordinator.partition_for(key))
+            except KafkaError as error:
+                return _Found(error.code)
         else:
             partition = TopicPartition(TRANSACTION_TOPIC, partition_for(key, self._transaction_partition_count))
         node = image.leader_node(partition, context.listener_name)

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.cluster import PartitionInfo, TopicInfo
 
+INTERNAL_TOPICS = {
+    "__consumer_offsets": "and has what every consumer group has committed",
+    "__transaction_state": "and has the state of every transactional producer",
+}
+"""The topics that brokers keep for themselves, and what is lost with them."""
+_FORCE_ADVICE = "if all of that may go, delete it with --force"
 _PATTERN_CHARACTERS = "*?["
 _BROKERS_DEFAULT = -1
 _TOPIC_CONFIG_SOURCE = 1
@@ -206,10 +212,15 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 @command.command(name="delete")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option("--if-exists", is_flag=True, help="It is no error that a topic is not there.")
+@click.option("--force", is_flag=True, help="Delete internal topics too.")
 @bootstrap_option
 @json_option
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete topics with all their records, and wait until no broker knows them any more."""
+def delete(names: tuple[str, ...], if_exists: bool, force: bool, bootstrap: str, as_json: bool) -> None:
+    """Delete topics with all their records, and wait until no broker knows them any more.
+
+    Internal topics are the brokers' own, and are deleted with --force only: with __consumer_offsets goes what every
+    consumer group has committed.
+    """
 
     async def body(client: Client) -> None:
         from barnabas.client.admin import Admin
@@ -221,6 +232,9 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: boo
         failures: list[Exception] = []
         async with Admin(client) as admin, BrokerViews(client) as views:
             for name in dict.fromkeys(names):
+                if name in INTERNAL_TOPICS and not force:
+                    failures.append(CommandError(f"{name} is internal, {INTERNAL_TOPICS[name]}; {_FORCE_ADVICE}"))
+                    continue
                 try:
                     await admin.delete_topics([name])
                     gone.append(name)

@@ -17,6 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.ports import Buffer, InternalLog
 from barnabas.kernel.host import Host
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.kernel.turns import next_turn
@@ -215,6 +216,8 @@ class ShardRuntime(Generic[Content, Loader]):
         self._shards: dict[int, Shard[Content]] = {}
         self._epochs: dict[int, int] = {}
         """The latest epoch heard of for each partition, elected or not."""
+        self._topic_ids: dict[int, Uuid] = {}
+        """Of the topic whose epochs these are. Epochs begin anew with a topic that has the name of a deleted one."""
 
     @property
     def is_loading(self) -> bool:
@@ -231,8 +234,13 @@ class ShardRuntime(Generic[Content, Loader]):
             raise KafkaError(_NOT_ACTIVE[shard.state])
         return shard
 
-    def elect(self, index: int, leader_epoch: int) -> None:
-        """This broker leads the partition in that epoch: loads its shard, unless it has led it all along."""
+    def elect(self, index: int, leader_epoch: int, topic_id: Uuid = ZERO_UUID) -> None:
+        """This broker leads the partition in that epoch: loads its shard, unless it has led it all along.
+
+        A topic with another id than before is another topic: what is left of the one before it is given up first. The
+        id is zero where the cluster has none.
+        """
+        self._notice(index, topic_id)
         if leader_epoch < self._epochs.get(index, leader_epoch):
             self._logger.info(
                 "Not loading %s-%d in epoch %d since the current epoch is %d",
@@ -252,10 +260,11 @@ class ShardRuntime(Generic[Content, Loader]):
         self._logger.info("Elected as coordinator for %s-%d in epoch %d; loading", self.topic, index, leader_epoch)
         shard.loading = self._loop.create_task(self._load(shard), name=f"load-{self.topic}-{index}")
 
-    def resign(self, index: int, leader_epoch: int | None) -> None:
+    def resign(self, index: int, leader_epoch: int | None, topic_id: Uuid = ZERO_UUID) -> None:
         """This broker leads the partition no more, as of that epoch; None, or what the controller says instead of an
         epoch while it deletes a topic, stands for whatever epoch.
         """
+        self._notice(index, topic_id)
         current = self._epochs.get(index)
         if leader_epoch is not None and leader_epoch >= 0:
             if current is not None and leader_epoch < current:
@@ -273,12 +282,26 @@ class ShardRuntime(Generic[Content, Loader]):
             self._logger.info("Resigned as coordinator for %s-%d in epoch %s", self.topic, index, leader_epoch)
             self._close(shard)
 
+    def forget(self, index: int) -> None:
+        """The partition is deleted: gives its shard up, and takes a new one on in whatever epoch."""
+        self.resign(index, None)
+        self._epochs.pop(index, None)
+        self._topic_ids.pop(index, None)
+
     async def stop(self) -> None:
         """Closes every shard, and waits until none is loading."""
         tasks = [shard.loading for shard in self._shards.values() if shard.loading is not None]
         for index in list(self._shards):
             self.resign(index, None)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _notice(self, index: int, topic_id: Uuid) -> None:
+        known = self._topic_ids.get(index, ZERO_UUID)
+        if topic_id in (ZERO_UUID, known):
+            return
+        if known != ZERO_UUID:
+            self.forget(index)
+        self._topic_ids[index] = topic_id
 
     def _close(self, shard: Shard[Content]) -> None:
         content = shard.content if shard.state is ShardState.ACTIVE else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from barnabas.cluster.metadata_cache import MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
-from barnabas.coordination.errors import NoNodeError
+from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicAssignment, TopicPartition, topic_path
 from barnabas.coordination.operations import GetData
 from barnabas.coordinators.group.coordinator import GroupCoordinator
@@ -16,11 +17,14 @@ from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.coordinators.ports import InternalLog
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.replication.partition import Partition
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.foundation import Foundation
 from barnabas.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+_READ_AGAIN_MS: Final = 1_000
 
 
 class ChannelAllocator:
@@ -52,6 +56,12 @@ class CoordinatorRooms:
     ) -> None:
         self._config = config
         self._session = session
+        self._offsets_topic_id = ZERO_UUID
+        """Of the topic whose partitions were counted."""
+        self._reading: asyncio.Task[None] | None = None
+        self._loop = foundation.host.loop
+        self._timers = foundation.timers
+        self._logger = foundation.logs.logger("kafka.coordinator.group.GroupCoordinator")
         host, logs = foundation.host, foundation.logs
         self.groups = GroupCoordinator(
             broker_id,
@@ -74,13 +84,17 @@ class CoordinatorRooms:
         )
 
     async def read_partition_count(self) -> int:
-        """Of `__consumer_offsets`, or what it will be made with. The placement of groups depends on it, for good."""
+        """Of `__consumer_offsets`, or what it will be made with. The placement of groups depends on it for as long as
+        the topic lives.
+        """
         path = topic_path(OFFSETS_TOPIC)
         try:
             found = await self._session.until_connected(lambda: self._session.perform(GetData(path)))
         except NoNodeError:
             return int(self._config.values["offsets.topic.num.partitions"])
-        return len(TopicAssignment.decode(found.data, path).partitions)
+        assignment = TopicAssignment.decode(found.data, path)
+        self._offsets_topic_id = assignment.topic_id or ZERO_UUID
+        return len(assignment.partitions)
 
     def start(self, partition_count: int) -> None:
         """Takes shards on from now on."""
@@ -92,25 +106,59 @@ class CoordinatorRooms:
 
     async def stop(self) -> None:
         """Answers everything that waits."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
         await asyncio.gather(self.groups.stop(), self.producer_ids.stop())
 
     def metadata_changed(self, change: MetadataChange) -> None:
         """For the metadata cache: offsets of partitions that are gone go too."""
         if change.deleted:
             self.groups.on_partitions_deleted(change.deleted)
+        topic_id = change.image.topic_id(OFFSETS_TOPIC)
+        if topic_id != change.previous.topic_id(OFFSETS_TOPIC):
+            self._notice_offsets_topic(topic_id)
 
     def leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
         """For the replica manager: this broker leads or follows other partitions than before."""
         for partition in became_leader:
             if partition.topic == OFFSETS_TOPIC:
-                self.groups.on_elected(partition.number, partition.leader_epoch)
+                self._notice_offsets_topic(partition.topic_id)
+                self.groups.on_elected(partition.number, partition.leader_epoch, partition.topic_id)
         for partition in became_follower:
             if partition.topic == OFFSETS_TOPIC:
-                self.groups.on_resigned(partition.number, partition.leader_epoch)
+                self.groups.on_resigned(partition.number, partition.leader_epoch, partition.topic_id)
 
     def replicas_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
         """For the replica manager: these partitions are here no more, as of a leader epoch."""
-        for (topic, number), leader_epoch, _deleted in stopped:
-            if topic == OFFSETS_TOPIC:
+        for (topic, number), leader_epoch, is_deleted in stopped:
+            if topic != OFFSETS_TOPIC:
+                continue
+            if is_deleted:
+                self.groups.on_deleted(number)
+            else:
                 # Below 0 are the marks of a deletion, and of a controller that names none: they are above every epoch.
                 self.groups.on_resigned(number, leader_epoch if leader_epoch >= 0 else None)
+
+    def _notice_offsets_topic(self, topic_id: Uuid) -> None:
+        """Reads how many partitions `__consumer_offsets` has, where it is another topic than the one that was read.
+
+        Until that is known no group has a place, so that nothing is written to a partition where nobody will look.
+        """
+        if topic_id in (ZERO_UUID, self._offsets_topic_id):
+            return
+        self._offsets_topic_id = topic_id
+        if self._reading is not None:
+            self._reading.cancel()
+        self.groups.place(None)
+        self._reading = self._loop.create_task(self._place_groups(), name="read-offsets-topic")
+
+    async def _place_groups(self) -> None:
+        while True:
+            try:
+                self.groups.place(await self.read_partition_count())
+            except CoordinationError as error:
+                self._logger.warning("%s cannot be read, and is read again: %s", OFFSETS_TOPIC, error)
+                await self._timers.sleep(_READ_AGAIN_MS)
+            else:
+                return

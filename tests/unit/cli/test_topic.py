@@ -200,7 +200,15 @@ def test_delete_of_what_is_not_there(flights: FakeCluster, barnabas: Barnabas) -
     assert (done.status, done.document) == (0, {"deleted": [], "missing": ["nothing"]})
 
 
+def test_delete_of_an_internal_topic_needs_force(flights: FakeCluster, barnabas: Barnabas) -> None:
+    done = barnabas("topic", "delete", "__consumer_offsets", "__transaction_state", "flights", "--json")
+    assert (done.status, flights.deleted) == (1, ["flights"])
+    assert done.output == '{"deleted":["flights"],"missing":[]}\n'
+    assert "__consumer_offsets is internal, and has what every consumer group has committed" in done.errors
+    assert done.errors.count("delete it with --force") == 2
+
+
 def test_delete_that_is_refused(flights: FakeCluster, barnabas: Barnabas) -> None:
-    done = barnabas("topic", "delete", "__consumer_offsets")
+    done = barnabas("topic", "delete", "__consumer_offsets", "--force")
     assert done.status == 1
     assert done.errors == "barnabas topic delete: __consumer_offsets: it is internal (INVALID_TOPIC_EXCEPTION)\n"

@@ -29,6 +29,11 @@ class MemoryLog:
         self.reading.set()
         self.read_errors: list[Exception] = []
 
+    def delete(self, partition: TopicPartition) -> None:
+        """Its topic is deleted."""
+        for of_partition in (self.batches, self.end_offsets, self.leaders):
+            of_partition.pop(partition, None)
+
     def start_append(
         self,
         partition: TopicPartition,

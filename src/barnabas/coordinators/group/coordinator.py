@@ -29,7 +29,7 @@ from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
 from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings
 from barnabas.kernel.host import Host
-from barnabas.kernel.ids import Uuid
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
@@ -130,11 +130,11 @@ class GroupCoordinator:
         )
         self._placements: dict[str, int] = {}
         self._is_active = False
-        self.partition_count = 0
+        self._partition_count: int | None = None
 
     def start(self, partition_count: int) -> None:
-        """`partition_count` is that of `__consumer_offsets`, or what it will be created with; it must not change."""
-        self.partition_count = partition_count
+        """`partition_count` is that of `__consumer_offsets`, or what it will be created with."""
+        self.place(partition_count)
         self._is_active = True
         self._scheduler.schedule(
             _EXPIRY_TASK, self._deletions.expire_offsets, period_ms=self._settings.retention_check_interval_ms
@@ -150,13 +150,26 @@ class GroupCoordinator:
         await self._runtime.stop()
         self._metrics.remove()
 
+    def place(self, partition_count: int | None) -> None:
+        """`__consumer_offsets` was made anew, with so many partitions; None while that is not known yet.
+
+        The count must not change while the topic lives: it says where the records of each group are.
+        """
+        if partition_count != self._partition_count:
+            self._partition_count = partition_count
+            self._placements.clear()
+
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that has the group."""
+        """The partition of `__consumer_offsets` that has the group. Raises KafkaError COORDINATOR_NOT_AVAILABLE while
+        it is not known how many there are.
+        """
+        if self._partition_count is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         index = self._placements.get(group_id)
         if index is None:
             if len(self._placements) >= _PLACEMENTS_MAX:
                 self._placements.clear()
-            index = self._placements[group_id] = partition_for(group_id, self.partition_count)
+            index = self._placements[group_id] = partition_for(group_id, self._partition_count)
         return index
 
     @property
@@ -171,13 +184,17 @@ class GroupCoordinator:
 
     # Leadership of partitions.
 
-    def on_elected(self, partition_index: int, leader_epoch: int) -> None:
+    def on_elected(self, partition_index: int, leader_epoch: int, topic_id: Uuid = ZERO_UUID) -> None:
         """This broker leads the partition: its groups are loaded."""
-        self._runtime.elect(partition_index, leader_epoch)
+        self._runtime.elect(partition_index, leader_epoch, topic_id)
 
-    def on_resigned(self, partition_index: int, leader_epoch: int | None) -> None:
+    def on_resigned(self, partition_index: int, leader_epoch: int | None, topic_id: Uuid = ZERO_UUID) -> None:
         """This broker leads the partition no more; None for whatever epoch that is as of."""
-        self._runtime.resign(partition_index, leader_epoch)
+        self._runtime.resign(partition_index, leader_epoch, topic_id)
+
+    def on_deleted(self, partition_index: int) -> None:
+        """The partition of `__consumer_offsets` is deleted, with its groups; another may take its place."""
+        self._runtime.forget(partition_index)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Topics are gone: so are the offsets that groups had in them."""
