@@ -8,7 +8,14 @@ import pytest
 
 # Each test of these starts what it needs, so that any process may take any of them.
 INDEPENDENT = frozenset(
-    {"test_broker_failures", "test_controller_move", "test_coordinator_kill", "test_supervisor", "test_up"}
+    {
+        "test_broker_failures",
+        "test_controller_move",
+        "test_coordinator_kill",
+        "test_log_directory_failures",
+        "test_supervisor",
+        "test_up",
+    }
 )
 _DIRECTORY = Path(__file__).parent
 

@@ -116,8 +116,9 @@ class BrokerProcess:
         *,
         overrides: Mapping[str, object] | None = None,
         port: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`overrides` are further lines of its `server.properties`."""
+        """`overrides` are further lines of its `server.properties`, `environment` further variables."""
         self.directory = directory
         self.broker_id = broker_id
         self.port = free_port() if port is None else port
@@ -138,7 +139,7 @@ class BrokerProcess:
             f"broker-{broker_id}",
             [*_COMMAND, file],
             directory / "output.log",
-            environment={"PYTHONPATH": str(_SOURCE_DIRECTORY)},
+            environment={"PYTHONPATH": str(_SOURCE_DIRECTORY), **(environment or {})},
         )
 
     @property
