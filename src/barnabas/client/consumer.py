@@ -1,10 +1,17 @@
-"""Reads records: of partitions that the user assigns, or that a group gives to it."""
+"""Reads records: of partitions that the user assigns, or that a group gives to it.
+
+What counts as processed, and so as fit for an automatic commit: what a poll returned, once the user has come back from
+processing it, by another poll, by leaving the context without an error, or by `close`. What a poll returned and the
+user left with an error is not; nor is it when a rebalance takes the partition away, since none does between two polls.
+What the user commits by hand is what the user says it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RebalanceListener(Protocol):
-    """What a user may do when partitions come and go; called within `poll`."""
+    """What a user may do when partitions come and go; called within `poll`, which returns when it is done."""
 
     async def on_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
         """These are new."""
@@ -75,7 +82,7 @@ class Consumer:
         self._member: GroupMember | None = None
         if self.settings.group_id is not None:
             self._coordinator = GroupCoordinator(client, self._lane, self.settings.group_id)
-            self._member = GroupMember(client, self._join_lane, self._coordinator, self.settings, self)
+            self._member = GroupMember(client, self._join_lane, self._coordinator, self.settings, self, self._news.set)
         self._finder = PositionFinder(
             client, self._positions, self._lookup, self._coordinator, self.settings, self._news.set
         )
@@ -86,7 +93,9 @@ class Consumer:
         self._is_assigned_by_user = False
         self._auto_commit_at = 0.0
         self._committing: asyncio.Task[None] | None = None
+        self._commit_lock = asyncio.Lock()
         self._is_polling = False
+        self._is_telling = False
         self._closed = False
         self._stop_using_all: Callable[[], None] | None = None
         self._stop_listening = client.metadata.add_listener(self._metadata_changed)
@@ -159,8 +168,9 @@ class Consumer:
     async def poll(self, timeout_ms: float, records_max: int | None = None) -> list[ConsumerRecord]:
         """The next records, in order within each partition; none when none came within `timeout_ms`.
 
-        What it returns counts as read: the next automatic commit has it. Raises NoOffsetError, LogTruncationError and
-        KafkaError for what the user has to decide; polling goes on afterwards.
+        The call says that what earlier polls returned is processed: automatic commits have it from now on. While a
+        rebalance is due there are no records, and it takes as long as the listener takes. Raises NoOffsetError,
+        LogTruncationError and KafkaError for what the user has to decide; polling goes on afterwards.
         """
         self._check_open()
         if self._is_polling:
@@ -171,11 +181,13 @@ class Consumer:
             self._member.turn.set()
         timer = self._client.timers.call_after(timeout_ms, self._news.set)
         try:
+            for state in self._positions:
+                state.came_back()
             self._commit_if_due()
             while True:
                 self._news.clear()
                 records = self._step(count)
-                if records or not timer.active:
+                if records or not (timer.active or self._is_telling):
                     return records
                 await self._news.wait()
                 self._check_open()
@@ -196,7 +208,8 @@ class Consumer:
         for errors in (self._finder.errors, self._fetcher.errors):
             if errors:
                 raise errors.pop(0)
-        records = self._fetcher.take(count)
+        is_kept_back = self._has_subscribed and self._member is not None and self._member.keeps_records_back
+        records = [] if is_kept_back else self._fetcher.take(count)
         self._fetcher.fetch()
         return records
 
@@ -263,7 +276,9 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Stores offsets for the group: those given, or how far each partition was read.
+        """Stores offsets for the group: those given, or how far each partition was read, also by the last poll.
+
+        Commits follow each other in the order of the calls, and no automatic one undoes them.
 
         Raises CommitFailedError when the group has moved on, KafkaError (REBALANCE_IN_PROGRESS: poll, and what was
         taken away is gone), ClientTimeoutError.
@@ -271,7 +286,12 @@ class Consumer:
         self._check_open()
         if self._coordinator is None:
             raise ClientError("committing needs a group: set group_id")
-        await self._commit(self._read_positions() if offsets is None else offsets, timeout_ms)
+        offsets = self._read_positions() if offsets is None else dict(offsets)
+        for partition, place in offsets.items():
+            state = self._positions.get(partition)
+            if state is not None:
+                state.processed = Position(place.offset, place.leader_epoch)
+        await self._commit(offsets, timeout_ms)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -281,15 +301,24 @@ class Consumer:
             raise ClientError("committed offsets need a group: set group_id")
         return await self._coordinator.committed(tuple(partitions), timeout_ms)
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
-        """Commits if it does so by itself, leaves the group, and ends."""
+    async def close(self, timeout_ms: float = 30_000, *, has_processed: bool | None = None) -> None:
+        """Commits if it does so by itself, leaves the group, and ends.
+
+        With `has_processed` what the last poll returned is committed too, otherwise only what the user came back for.
+        Where it is not given, it is False while an exception is being handled (`finally: await consumer.close()`).
+        """
         if self._closed:
             return
+        if has_processed is None:
+            has_processed = sys.exception() is None
         self._stop_listening()
         self._use_all_no_more()
+        if self._member is not None:
+            await self._member.stop_joining()
         await self._end_automatic_commit()
         if self.settings.auto_commit and self._coordinator is not None and timeout_ms > 0:
-            await self._commit_quietly(self._read_positions(), timeout_ms)
+            offsets = self._read_positions() if has_processed else self._processed()
+            await self._commit_quietly(offsets, timeout_ms)
         self._closed = True
         self._news.set()
         if self._member is not None:
@@ -305,7 +334,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(has_processed=kind is None)
 
     # For the member of the group (`group_member.Assignee`).
 
@@ -316,34 +345,45 @@ class Consumer:
 
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
-        for partition in partitions:
-            state = self._positions.get(partition)
-            if state is not None:
-                state.is_paused = True  # a poll that goes on meanwhile gives no more of it
         if self.settings.auto_commit:
-            read = self._read_positions()
+            processed = self._processed()
             await self._end_automatic_commit()
             await self._commit_quietly(
-                {partition: place for partition, place in read.items() if partition in partitions},
+                {partition: place for partition, place in processed.items() if partition in partitions},
                 self._client.settings.request_timeout_ms,
             )
         if self._listener is not None:
-            await self._listener.on_revoked(partitions)
+            await self._tell(self._listener.on_revoked, partitions)
         self._drop(partitions)
 
     async def lost(self, partitions: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
         self._drop(partitions)
         if self._listener is not None:
-            await self._listener.on_lost(partitions)
+            await self._tell(self._listener.on_lost, partitions)
 
     async def assigned(self, added: tuple[TopicPartition, ...], owned: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
         self._set_assignment(owned)
         if self._listener is not None:
-            await self._listener.on_assigned(added)
+            await self._tell(self._listener.on_assigned, added)
 
     # Inside.
+
+    async def _tell(
+        self,
+        listener: Callable[[tuple[TopicPartition, ...]], Awaitable[None]],
+        partitions: tuple[TopicPartition, ...],
+    ) -> None:
+        """Calls the user while the user polls: a commit before it may have outlasted the poll in which it began."""
+        if self._member is not None:
+            await self._member.users_turn()
+        self._is_telling = True
+        try:
+            await listener(partitions)
+        finally:
+            self._is_telling = False
+            self._news.set()
 
     @property
     def _has_subscribed(self) -> bool:
@@ -404,10 +444,15 @@ class Consumer:
             self._member.rejoin()
 
     def _read_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What polls have returned, the last one too."""
+        return {state.partition: _committable(state.position) for state in self._positions if state.has_position}
+
+    def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the user has come back for."""
         return {
-            state.partition: OffsetAndMetadata(state.position.offset, state.position.offset_epoch)
+            state.partition: _committable(state.processed)
             for state in self._positions
-            if state.state in (PositionState.FETCHING, PositionState.VALIDATING)
+            if state.has_position and state.processed is not None
         }
 
     async def _commit(
@@ -431,7 +476,16 @@ class Consumer:
                 f"the consumer is no member of group {self.settings.group_id} now, so what it has read may be others' "
                 "already; poll until it is"
             )
-        await self._coordinator.commit(offsets, membership, timeout_ms)
+        retry = self._client.retry(f"committing offsets of group {self.settings.group_id}", timeout_ms)
+        try:
+            async with asyncio.timeout(retry.left_ms / 1_000):
+                await self._commit_lock.acquire()
+        except TimeoutError:
+            raise ClientTimeoutError("an earlier commit of the same consumer has not come to its end") from None
+        try:
+            await self._coordinator.commit(offsets, membership, retry.left_ms)
+        finally:
+            self._commit_lock.release()
         if self._on_committed is not None:
             self._on_committed(offsets)
 
@@ -447,7 +501,7 @@ class Consumer:
         now = self._client.host.loop.time()
         if not self.settings.auto_commit or self._coordinator is None or now < self._auto_commit_at:
             return
-        offsets = self._read_positions()
+        offsets = self._processed()
         if offsets and (self._committing is None or self._committing.done()):
             self._auto_commit_at = now + self.settings.auto_commit_interval_ms / 1_000
             commit = self._commit_quietly(offsets, self._client.settings.request_timeout_ms)
@@ -459,3 +513,7 @@ class Consumer:
             self._committing.cancel()
             await asyncio.wait([self._committing])
             self._committing = None
+
+
+def _committable(position: Position) -> OffsetAndMetadata:
+    return OffsetAndMetadata(position.offset, position.offset_epoch)

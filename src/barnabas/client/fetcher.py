@@ -106,6 +106,8 @@ class Fetcher:
                 continue
             if len(taken) >= count:
                 break
+            if state.processed is None:
+                state.came_back()  # its position was found during this poll, and nothing was read from there yet
             try:
                 taken += fetched.take(count - len(taken))
             except ValueError as error:

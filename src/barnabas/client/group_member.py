@@ -1,14 +1,16 @@
 """A member of a consumer group, by the classic protocol: join, sync, heartbeat, leave (KIP-429, KIP-345).
 
-What belongs to the user's own time (giving partitions up, taking new ones) happens only while the user polls: `turn`
-says when that is.
+What belongs to the user's own time (giving partitions up, taking new ones) begins only while the user polls, and the
+user is given no records before it has happened: whoever polls has come back for what earlier polls returned, and so
+that, and nothing more, counts as processed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.assignors import MemberSubscription
@@ -108,27 +110,37 @@ class GroupMember:
     """One member. `poll` is to be called at least every `poll_interval_ms_max`, and whenever `on_news` was called."""
 
     def __init__(
-        self, client: Client, lane: Lane, coordinator: GroupCoordinator, settings: ConsumerSettings, assignee: Assignee
+        self,
+        client: Client,
+        lane: Lane,
+        coordinator: GroupCoordinator,
+        settings: ConsumerSettings,
+        assignee: Assignee,
+        on_news: Callable[[], object],
     ) -> None:
-        """Joining waits for other members: it has the `lane` for itself, so that nothing waits behind it."""
+        """Joining waits for other members: it has the `lane` for itself, so that nothing waits behind it. `on_news()`
+        is called when records may be given again that were kept back.
+        """
         self.coordinator = coordinator
         self.state = MemberState.UNJOINED
         self.owned: tuple[TopicPartition, ...] = ()
         """What this member may read."""
         self.turn = asyncio.Event()
-        """Set while the user polls."""
+        """Set while the user polls; see `users_turn`."""
         self.rebalances = 0
         """How many rebalances this member has come through."""
         self._client = client
         self._lane = lane
         self._settings = settings
         self._assignee = assignee
+        self._on_news = on_news
         self._assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in settings.assignors}
         self._is_cooperative = settings.assignors[0].is_cooperative
         self._member_id = ""
         self._generation = NO_GENERATION
         self._was_lost = False
         self._must_join = True
+        self._needs_turn = False
         self._may_beat = False
         self._joining: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -147,6 +159,20 @@ class GroupMember:
         """The member has its assignment, and knows of no reason to join again."""
         return self.state is MemberState.STABLE and not self._must_join
 
+    @property
+    def keeps_records_back(self) -> bool:
+        """Partitions are about to be given up, or to come, or are lost: the user gets no records before that is done.
+
+        Invariant: records are given only while this is False, and between such a moment and the next poll nothing is
+        revoked. So what is committed for a revoked partition is never more than the user has come back for.
+        """
+        return self._needs_turn or self._was_lost or (self._must_join and self._joining is None)
+
+    async def users_turn(self) -> None:
+        """Returns while the user polls."""
+        while not self.turn.is_set():
+            await self.turn.wait()  # the poll may be over again before this is resumed
+
     def poll(self) -> None:
         """The user is there: begins to join where that is due. Raises what keeps the member from joining for good."""
         self._polled_at = self._client.host.loop.time()
@@ -155,6 +181,7 @@ class GroupMember:
             self._must_join = True
             raise error
         if self._must_join and self._joining is None and (self._assignee.topics or self._member_id):
+            self._needs_turn = True
             self._joining = self._client.host.loop.create_task(self._join_surely(), name="group member joins")
 
     def rejoin(self) -> None:
@@ -169,12 +196,18 @@ class GroupMember:
 
     async def close(self, timeout_ms: float) -> None:
         """Leaves the group; a static member stays in it until its session expires. The assignee hears nothing."""
-        for task in (self._joining, self._beating):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        await self.stop_joining()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
         await self._leave(timeout_ms, "the consumer was closed")
         self._advance(MemberEvent.LEAVE)
+
+    async def stop_joining(self) -> None:
+        """Gives up a rebalance that is under way, and what it commits."""
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
 
     # Joining.
 
@@ -182,12 +215,10 @@ class GroupMember:
         """Joins, again and again, until there is an assignment."""
         backoff = self._client.backoff()
         try:
-            await self.turn.wait()
             await self._prepare()
             while True:
                 try:
                     if self._was_lost:
-                        await self.turn.wait()
                         await self._prepare()
                     await self._join_once()
                 except Exception as error:
@@ -201,20 +232,33 @@ class GroupMember:
                     return
         except Exception as error:  # noqa: BLE001 - what cannot pass, the user's own callbacks among it
             self._error = error
+            self._on_news()
         finally:
             self._joining = None
 
     async def _prepare(self) -> None:
         """What the user owns is given up first, unless the assignors let members keep it (or it is lost already)."""
-        self._advance(MemberEvent.JOIN)
-        if self._was_lost:
-            self._was_lost = False
-            lost, self.owned = self.owned, ()
-            if lost:
-                await self._assignee.lost(lost)
-        elif not self._is_cooperative and self.owned:
-            await self._assignee.revoked(self.owned)
-            self.owned = ()
+        async with self._before_records():
+            self._advance(MemberEvent.JOIN)
+            if self._was_lost:
+                self._was_lost = False
+                lost, self.owned = self.owned, ()
+                if lost:
+                    await self._assignee.lost(lost)
+            elif not self._is_cooperative and self.owned:
+                await self._assignee.revoked(self.owned)
+                self.owned = ()
+
+    @contextlib.asynccontextmanager
+    async def _before_records(self) -> AsyncIterator[None]:
+        """What begins while the user polls, and is done before any record is given."""
+        self._needs_turn = True
+        try:
+            await self.users_turn()
+            yield
+        finally:
+            self._needs_turn = False
+            self._on_news()
 
     async def _join_once(self) -> None:
         self._must_join = False
@@ -296,20 +340,20 @@ class GroupMember:
 
     async def _take(self, assignment: tuple[TopicPartition, ...]) -> None:
         """The assignment is there: when the user polls, what is no longer ours goes, and what is new comes."""
-        await self.turn.wait()
-        if self._was_lost:
-            # The session ended while the user did something else: what was assigned is void.
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership was lost meanwhile")
-        gone = tuple(partition for partition in self.owned if partition not in assignment)
-        if gone:
-            await self._assignee.revoked(gone)
-        added = tuple(partition for partition in assignment if partition not in self.owned)
-        self.owned = assignment
-        self.rebalances += 1
-        self._advance(MemberEvent.ASSIGNED)
-        if gone:
-            self._must_join = True  # what was given up can be assigned to others now
-        await self._assignee.assigned(added, assignment)
+        async with self._before_records():
+            if self._was_lost:
+                # The session ended while the user did something else: what was assigned is void.
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership was lost meanwhile")
+            gone = tuple(partition for partition in self.owned if partition not in assignment)
+            if gone:
+                await self._assignee.revoked(gone)
+            added = tuple(partition for partition in assignment if partition not in self.owned)
+            self.owned = assignment
+            self.rebalances += 1
+            self._advance(MemberEvent.ASSIGNED)
+            if gone:
+                self._must_join = True  # what was given up can be assigned to others now
+            await self._assignee.assigned(added, assignment)
 
     def _check(self, code: int, what: str) -> None:
         """Raises for the error code of an answer, after whatever it means for the membership."""
@@ -381,9 +425,7 @@ class GroupMember:
             silent_ms,
             self._settings.poll_interval_ms_max,
         )
-        if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.wait([self._joining])
+        await self.stop_joining()
         await self._leave(self._settings.session_timeout_ms, "it was not polled")
         self._forget_membership(has_id=False)
         self._advance(MemberEvent.LOST)

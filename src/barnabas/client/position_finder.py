@@ -179,7 +179,7 @@ class PositionFinder:
                 place.offset,
             )
             leader_epoch = state.position.leader_epoch
-            state.seek(Position(place.offset, place.leader_epoch, leader_epoch))
+            state.truncated(Position(place.offset, place.leader_epoch, leader_epoch))
         if self._settings.offset_reset is OffsetReset.NONE:
             self.errors.append(LogTruncationError(diverging))
 

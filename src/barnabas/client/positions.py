@@ -79,6 +79,7 @@ class PartitionState:
         "is_paused",
         "partition",
         "position",
+        "processed",
         "reset_timestamp_ms",
         "retry_at",
         "state",
@@ -90,6 +91,10 @@ class PartitionState:
         self.state = PositionState.UNKNOWN
         self.position = Position(-1)
         """Means nothing while the state is UNKNOWN or RESETTING."""
+        self.processed: Position | None = None
+        """How far the user has processed it, as far as is known: where the last poll began, or what was committed by
+        hand since. Automatic commits go no further. None while nothing is known that is true of the present log.
+        """
         self.generation = 0
         """Counted up whenever the position is set from outside: answers to what was asked before are void."""
         self.reset_timestamp_ms = LATEST_TIMESTAMP
@@ -104,8 +109,18 @@ class PartitionState:
     def is_fetchable(self) -> bool:
         return self.state is PositionState.FETCHING and not self.is_paused
 
+    @property
+    def has_position(self) -> bool:
+        """`position` is known; one that is being validated is as good for a commit as any."""
+        return self.state in (PositionState.FETCHING, PositionState.VALIDATING)
+
+    def came_back(self) -> None:
+        """The user polls again: what earlier polls returned has been processed."""
+        if self.has_position:
+            self.processed = self.position
+
     def seek(self, position: Position) -> None:
-        """Goes on from there; trusted for no leader epoch yet."""
+        """Goes on from there; trusted for no leader epoch yet. It changes nothing of what was processed before."""
         self._advance(PositionEvent.POSITIONED)
         self.position = position
         self.generation += 1
@@ -116,6 +131,13 @@ class PartitionState:
         self._advance(PositionEvent.RESET)
         self.reset_timestamp_ms = timestamp_ms
         self.generation += 1
+        self.processed = None  # the log may be another one, or begin behind it
+
+    def truncated(self, position: Position) -> None:
+        """The log parts there from what was read: what was processed behind it, others have taken the place of."""
+        self.seek(position)
+        if self.processed is not None and self.processed.offset > position.offset:
+            self.processed = position
 
     def validated(self) -> None:
         """The position is in the leader's log."""
@@ -124,10 +146,7 @@ class PartitionState:
     def follow(self, leader_epoch: int) -> None:
         """The partition has a leader of that epoch. A position without the epoch of its record cannot be checked."""
         position = self.position
-        if (
-            self.state not in (PositionState.FETCHING, PositionState.VALIDATING)
-            or leader_epoch <= position.leader_epoch
-        ):
+        if not self.has_position or leader_epoch <= position.leader_epoch:
             return
         self.position = Position(position.offset, position.offset_epoch, leader_epoch)
         if position.offset_epoch != NO_EPOCH:

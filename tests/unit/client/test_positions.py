@@ -110,3 +110,26 @@ def test_assigning_keeps_the_positions_of_what_stays_and_rotating_their_order_on
     assert positions.partitions == (*others, PARTITION)
     positions.assign(others)
     assert PARTITION not in positions.partitions
+
+
+def told(state: PartitionState) -> Position | None:
+    return state.processed
+
+
+def test_what_was_processed_follows_the_user_and_not_the_log() -> None:
+    _, state = positioned(offset_epoch=3)
+    assert told(state) is None
+    state.came_back()
+    state.consumed(20, 3)
+    assert told(state) == Position(10, 3)
+    state.came_back()
+    state.seek(Position(15, 3))
+    assert told(state) == Position(20, 3), "who goes back has processed it nevertheless"
+    state.truncated(Position(18, 2))
+    assert told(state) == Position(18, 2), "others have taken the place of what came behind"
+    state.truncated(Position(19, 2))
+    assert told(state) == Position(18, 2)
+    state.reset(EARLIEST_TIMESTAMP)
+    assert told(state) is None, "the log may be another one"
+    state.came_back()
+    assert told(state) is None, "there is no position to come back to"
