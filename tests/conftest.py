@@ -11,6 +11,11 @@ import hypothesis
 import pytest
 import uvloop
 
+# Hooks of pytest: what servers under test say of turns of their loops that were too long is shown.
+from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_summary
+
+__all__ = ["pytest_runtest_teardown", "pytest_terminal_summary"]
+
 # Cores are shared in CI: a slow example is no finding. Time is bounded per test by pytest-timeout.
 hypothesis.settings.register_profile("barnabas", deadline=None)
 hypothesis.settings.load_profile("barnabas")

@@ -140,6 +140,7 @@ class BrokerProcess:
             [*_COMMAND, file],
             directory / "output.log",
             environment={"PYTHONPATH": str(_SOURCE_DIRECTORY), **(environment or {})},
+            own_log_paths=[self.log_path],
         )
 
     @property

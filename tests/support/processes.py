@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support import long_turns
+
 LOG_TAIL_LINES = 40
 
 # Ends the process groups that are still alive when the tests are gone, even when they were killed with SIGKILL: its
@@ -62,11 +64,19 @@ class ServerProcess:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log_path: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log_path: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        own_log_paths: Sequence[Path] = (),
     ) -> None:
+        """`own_log_paths` are files that the server itself writes its log to."""
         self.name = name
         self.command = [str(argument) for argument in command]
         self.log_path = log_path
+        self.log_paths = (log_path, *own_log_paths)
         self._environment = None if environment is None else {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -103,6 +113,8 @@ class ServerProcess:
         _reaper.tell("+", self._process.pid)
         if self not in _running:
             _running.append(self)
+        for path in self.log_paths:
+            long_turns.follow(self.name, path)
 
     def kill(self) -> None:
         """SIGKILL to the whole process group, as a crash would; returns when it is gone. No-op when it does not run."""

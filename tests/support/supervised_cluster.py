@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.supervisor import Supervisor
+from tests.support import long_turns
 
 CALL_SECONDS = 90.0
 # A broker that is killed is missed after so long.
@@ -72,6 +73,8 @@ def supervised_cluster(
     `overrides` are configs of all brokers. Raises ClusterStartError when it does not come up, and RuntimeError at the
     end when a process had ended that nobody had asked to.
     """
+    for broker_id in range(1, brokers + 1):
+        long_turns.follow(f"broker-{broker_id}", directory / f"broker-{broker_id}" / "logs" / "server.log")
     plan = ClusterPlan(
         brokers=brokers,
         data_directory=str(directory),

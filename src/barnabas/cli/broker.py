@@ -66,10 +66,11 @@ def command(
 async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_parent: bool) -> int:
     """Serves until a signal or a failure; the exit status."""
     from barnabas.cli.broker_logs import broker_logs
-    from barnabas.kernel.real_host import keep_freed_memory, stop_on_signals
+    from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.kernel.real_turn_watch import TurnWatch
     from barnabas.server.broker import Broker
-    from barnabas.server.errors import BrokerStartError
+    from barnabas.server.turn_names import broker_turn_names
 
     stop = stop_on_signals(host.loop)
     if stop_with_parent:
@@ -80,16 +81,28 @@ async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_
         click.echo(f"barnabas broker: {error}", err=True)
         return 1
     broker = Broker(config, host, logs)
+    watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
+    watch.start()
+    try:
+        return await _serve_until_told(broker, host, stop, as_json)
+    finally:
+        watch.stop()
+
+
+async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event, as_json: bool) -> int:
+    from barnabas.kernel.real_host import keep_freed_memory
+    from barnabas.server.errors import BrokerStartError
+
     try:
         if not await _start(broker, host, stop):
             return 0
     except (BrokerStartError, OSError) as error:
         click.echo(f"barnabas broker: {error}", err=True)
         return 1
-    _say_ready(broker, as_json)
     # What start-up made stays.
     gc.collect()
     gc.freeze()
+    _say_ready(broker, as_json)
     keep_freed_memory(_KEPT_MEMORY_BYTES)
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    import asyncio
+
     from barnabas.coordination.embedded.config import CoordinatorConfig
+    from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.real_host import RealHost
 
 # Znodes live long and hold no cycles: the collector looks at the young objects rarely, and hardly ever at all of them.
@@ -68,28 +71,41 @@ def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: ob
 async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_with_parent: bool) -> int:
     """Serves until a signal or a failure; the exit status."""
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
-    from barnabas.coordination.errors import CoordinationError
+    from barnabas.coordination.embedded.turn_names import coordinator_turn_names
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.kernel.real_turn_watch import TurnWatch
 
     coordinator = EmbeddedCoordinator(host, config)
     stop = stop_on_signals(host.loop)
     if stop_with_parent:
         stop_at_end_of_input(host.loop, stop)
+    watch = TurnWatch(host.loop, coordinator.long_turns.count, coordinator_turn_names())
+    watch.start()
+    try:
+        return await _serve_until_told(coordinator, stop, as_json)
+    finally:
+        watch.stop()
+
+
+async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Event, as_json: bool) -> int:
+    from barnabas.coordination.errors import CoordinationError
+
+    config = coordinator.config
     try:
         await coordinator.start()
     except (CoordinationError, OSError) as error:
         click.echo(f"barnabas coordinator: {error}", err=True)
         return 1
+    # What recovery made stays.
+    gc.collect()
+    gc.freeze()
     if as_json:
         said = {"address": f"{config.host}:{coordinator.port}", "process_id": os.getpid()}
         click.echo(json.dumps(said, separators=(",", ":")))
     else:
         click.echo(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
     sys.stdout.flush()
-    # What recovery made stays.
-    gc.collect()
-    gc.freeze()
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if coordinator.failure.done():

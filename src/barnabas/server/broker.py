@@ -27,6 +27,7 @@ from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistrat
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.long_turns import LongTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.log.directory_files import LogDirectoryLockedError
 from barnabas.log.log_manager import NoLogDirectoryError
@@ -64,6 +65,8 @@ class Broker:
         """What it tells others of its listeners, with real ports."""
         self.metrics_port: int | None = None
         self._foundation = Foundation.on(host, logs)
+        self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
+        """Counts what held the loop too long; whoever runs the broker on a real loop tells it."""
         self._logger = logs.logger("kafka.server.KafkaServer")
         self._session = CoordinationSession(
             host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")

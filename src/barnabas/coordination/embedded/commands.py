@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from barnabas.coordination.embedded.connection import Connection
     from barnabas.coordination.embedded.engine import Engine
     from barnabas.coordination.embedded.watches import WatchTable
+    from barnabas.kernel.long_turns import LongTurns
 
 # The version of ZooKeeper whose behaviour this is; clients read it to know what they may ask.
 VERSION = "3.8.4-barnabas, built on 2026-01-01 00:00 UTC"
@@ -58,6 +59,7 @@ class Inspection:
     port: int
     now: float  # of the loop, in seconds
     directory_bytes: Callable[[str], int]
+    long_turns: LongTurns
 
 
 def answer(word: bytes, inspection: Inspection) -> bytes:
@@ -151,6 +153,8 @@ def _mntr(inspection: Inspection) -> str:
         "uptime": int((inspection.now - statistics.started_at) * 1000),
         "data_dir_size": inspection.directory_bytes("snapshot."),
         "log_dir_size": inspection.directory_bytes("log."),
+        "barnabas_long_turns": inspection.long_turns.total,
+        "barnabas_longest_turn_ms": inspection.long_turns.longest_ms,
     }
     return "".join(f"zk_{key}\t{value}\n" for key, value in values.items())
 

@@ -14,6 +14,7 @@ from barnabas.coordination.embedded.snapshot import SnapshotImage
 from barnabas.coordination.embedded.statistics import ServerStatistics
 from barnabas.coordination.embedded.storage import Storage
 from barnabas.coordination.errors import CoordinationError
+from barnabas.kernel.long_turns import LongTurns
 
 if TYPE_CHECKING:
     from barnabas.coordination.embedded.config import CoordinatorConfig
@@ -41,6 +42,8 @@ class EmbeddedCoordinator:
         self.config = config
         self.logger = logger or logging.getLogger(LOGGER_NAME)
         self.loop = host.loop
+        self.long_turns = LongTurns(host.loop.time, self.logger)
+        """Counts what held the loop too long; whoever runs the coordinator on a real loop tells it."""
         self.failure: asyncio.Future[CoordinatorFailedError] = host.loop.create_future()
         self._host = host
         self._storage = Storage(host, config.data_directory, self.logger, snapshots_retained=config.snapshots_retained)
@@ -192,6 +195,7 @@ class EmbeddedCoordinator:
                 self._port,
                 self.loop.time(),
                 self._storage.size_bytes,
+                self.long_turns,
             ),
         )
 

@@ -1,0 +1,63 @@
+"""`barnabas.kernel.long_turns`: what is counted, and what the log says of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from barnabas.kernel.long_turns import NAMES_MAX, OTHER, LongTurn, LongTurns
+from barnabas.kernel.metrics import Gauge, Meter, MetricName, MetricsRegistry
+from barnabas.kernel.metrics_prometheus import scrape
+
+LOGGER = logging.getLogger("test.loop")
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.metrics = MetricsRegistry(lambda: self.now)
+        self.turns = LongTurns(lambda: self.now, LOGGER, self.metrics)
+
+    def count(self, name: str, duration_ms: int = 60) -> None:
+        self.turns.count(LongTurn(name, duration_ms, duration_ms - 1, 0, "here:1"))
+
+
+def test_counts_by_name_and_keeps_the_longest() -> None:
+    counted = Counted()
+    for name, duration_ms in [("Metadata", 60), ("Metadata", 90), ("Metadata", 70), ("task a", 51)]:
+        counted.count(name, duration_ms)
+    tags = (("what", "Metadata"),)
+    meter = counted.metrics.get(MetricName("barnabas.kernel", "EventLoop", "LongTurnsPerSec", tags))
+    longest = counted.metrics.get(MetricName("barnabas.kernel", "EventLoop", "LongestTurnMs", tags))
+    assert isinstance(meter, Meter)
+    assert meter.count == 3
+    assert isinstance(longest, Gauge)
+    assert longest.read() == 90
+    assert (counted.turns.total, counted.turns.longest_ms) == (4, 90)
+    lines = scrape(counted.metrics).decode().splitlines()
+    assert 'barnabas_kernel_eventloop_longturns_total{what="Metadata"} 3.0' in lines
+    assert 'barnabas_kernel_eventloop_longestturnms{what="task a"} 51.0' in lines
+
+
+def test_names_are_bounded() -> None:
+    counted = Counted()
+    for number in range(2 * NAMES_MAX):
+        counted.count(f"name {number}")
+    assert len(counted.turns.by_name) == NAMES_MAX + 1
+    assert counted.turns.by_name[OTHER].meter.count == NAMES_MAX
+    assert counted.turns.total == 2 * NAMES_MAX
+
+
+def test_says_each_name_once_a_second_and_how_many_it_did_not_say(caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted()
+    for _ in range(5):
+        counted.count("Metadata", 80)
+        counted.count("Fetch")
+        counted.now += 0.1
+    counted.now += 1.0
+    counted.count("Metadata", 81)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert lines[0] == "One turn of the loop took 80 ms (79 ms of processor time): Metadata, in here:1"
+    assert lines[2].endswith("Metadata, in here:1; 4 more since the last such line")
