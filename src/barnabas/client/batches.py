@@ -13,6 +13,9 @@ again is written once, and nothing is written out of order (KIP-98). The rules h
   behind it is refused by the leader. Once nothing uncertain is left, the partition goes on under the next producer
   epoch from sequence 0 (KIP-360), which also fences what may still be on its way. Epochs are counted per partition:
   leaders keep the state of producers per partition, and only transactions need one epoch for all.
+
+Without idempotence a leader takes whatever comes. So one batch of a partition is on its way at a time: what has to be
+sent again may be written twice, but not behind what was sent after it.
 """
 
 from __future__ import annotations
@@ -119,6 +122,8 @@ class PartitionQueue:
         self._builder: RecordBatchBuilder | None = None
         self._queue: deque[ProducerBatch] = deque()
         self._in_flight: list[ProducerBatch] = []
+        # Without sequences nothing keeps the leader from taking what is sent behind a batch that has to be sent again.
+        self._in_flight_max = settings.in_flight_max if settings.idempotent else 1
 
     # Adding.
 
@@ -181,7 +186,7 @@ class PartitionQueue:
 
     def ready_at(self, now: float, *, is_flushing: bool) -> float | None:
         """From when on `take` gives a batch; None while that depends on something else than time."""
-        if not self._queue or self.needs_identity or len(self._in_flight) >= self._settings.in_flight_max:
+        if not self._queue or self.needs_identity or len(self._in_flight) >= self._in_flight_max:
             return None
         batch = self._next()
         if batch is None:

@@ -156,6 +156,7 @@ class Consumer:
         """Returns no records of these until `resume`."""
         for partition in partitions:
             self._state(partition).is_paused = True
+            self._fetcher.detach(partition)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Ends what `pause` began."""

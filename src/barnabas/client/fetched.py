@@ -47,6 +47,8 @@ class FetchedRecords:
         self._checks_crcs = checks_crcs
         self._aborted = None if aborted is None else sorted(aborted, key=lambda transaction: transaction.first_offset)
         self._aborting: set[int] = set()
+        self._batch_begins_at = 0
+        self._is_detached = False
         self._records = self._read()
         self._error: ValueError | None = None
 
@@ -71,11 +73,24 @@ class FetchedRecords:
             raise self._error
         return taken
 
+    def detach(self) -> None:
+        """Lets go of the answer that these records came in, for those that may wait long: it may hold those of many
+        other partitions, up to `fetch_bytes_max`. What is left of this partition is copied, once.
+        """
+        if self._is_detached:
+            return
+        self._is_detached = True
+        self._buffer = bytes(self._buffer[self._batch_begins_at :])
+        self._batch_begins_at = 0
+        # Begins with the batch that is being read, of which `next_offset` tells what was given already.
+        self._records = self._read()
+
     def _read(self) -> Iterator[ConsumerRecord]:
         for span in walk_batches(self._buffer).spans:
             batch = batch_at(self._buffer, span)
             if batch.last_offset < self.next_offset:
                 continue
+            self._batch_begins_at = span.position
             if self._checks_crcs:
                 batch.verify()
             epoch = NO_PARTITION_LEADER_EPOCH

@@ -103,6 +103,7 @@ class Fetcher:
                 del self._fetched[partition]
                 continue
             if not state.is_fetchable:
+                fetched.detach()
                 continue
             if len(taken) >= count:
                 break
@@ -123,6 +124,12 @@ class Fetcher:
             if fetched.is_at_end:
                 del self._fetched[partition]
         return taken
+
+    def detach(self, partition: TopicPartition) -> None:
+        """What was read of this partition may wait long: it keeps no more in memory than its own bytes."""
+        fetched = self._fetched.get(partition)
+        if fetched is not None:
+            fetched.detach()
 
     def forget(self, partitions: tuple[TopicPartition, ...]) -> None:
         """These partitions are not read any more."""
@@ -155,7 +162,7 @@ class Fetcher:
     async def _fetch(self, node: BrokerNode, states: list[PartitionState]) -> None:
         session = self._sessions.setdefault(node.node_id, FetchSession())
         try:
-            asked = {state.partition: (state.generation, state.position.offset) for state in states}
+            asked = {state.partition: (state, state.generation, state.position.offset) for state in states}
             wanted = {state.partition: self._target(state) for state in states}
             response = await self._ask(node, session, wanted)
             if session.accept(response):
@@ -203,7 +210,7 @@ class Fetcher:
     def _take_response(
         self,
         node: BrokerNode,
-        asked: dict[TopicPartition, tuple[int, int]],
+        asked: dict[TopicPartition, tuple[PartitionState, int, int]],
         response: Any,
         topic_names: dict[bytes, str],
     ) -> None:
@@ -212,10 +219,14 @@ class Fetcher:
             name = topic.topic or topic_names.get(bytes(topic.topic_id), "")
             for answer in topic.partitions:
                 partition = TopicPartition(name, answer.partition_index)
-                state = self._positions.get(partition)
-                generation, offset = asked.get(partition, (-1, -1))
-                if state is None or state.generation != generation or state.position.offset != offset:
-                    continue  # sought, reset or given away meanwhile
+                if partition not in asked:
+                    continue
+                state, generation, offset = asked[partition]
+                if self._positions.get(partition) is not state or (state.generation, state.position.offset) != (
+                    generation,
+                    offset,
+                ):
+                    continue  # sought, reset or given away meanwhile, and maybe given back
                 self._take_partition(node, state, answer)
                 moved.append(partition)
         self._positions.rotate(moved)
@@ -260,6 +271,8 @@ class Fetcher:
             (answer.aborted_transactions or []) if is_committed else None,
             checks_crcs=self._settings.checks_crcs,
         )
+        if not state.is_fetchable:
+            self.detach(state.partition)
 
     def _pause(self, states: list[PartitionState]) -> None:
         pause_ms = self._client.settings.retry_backoff_ms * self._client.host.random.uniform(0.8, 1.2)

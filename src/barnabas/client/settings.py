@@ -74,7 +74,8 @@ class ProducerSettings:
     linger_ms: float = 0
     compression: Compression = NO_COMPRESSION
     in_flight_max: int = 5
-    """Produce requests per broker that wait for their answers; 5 at most when idempotent."""
+    """Produce requests per broker that wait for their answers; 5 at most when idempotent. Otherwise a partition has one
+    batch on its way at a time, so that none overtakes another that has to be sent again."""
     request_bytes_max: int = 1024 * 1024
     """The largest request, and so the largest record, before compression (`max.request.size`)."""
     buffer_bytes_max: int = 32 * 1024 * 1024

@@ -72,6 +72,8 @@ class Broker:
         self.records_per_fetch = 1
         self.held: asyncio.Event | None = None
         """Where given, fetches are answered only when it is set."""
+        self.fetch_errors: list[ErrorCode] = []
+        """What the next partitions that are fetched are answered instead."""
         self.epoch_end = EpochEnd(0, 1_000_000)
         """Where the epoch ends that the position has, as the leader knows."""
 
@@ -157,7 +159,11 @@ class Broker:
 
     def _fetch(self, request: FetchRequest, _error: ErrorCode) -> FetchResponse:
         partitions = [
-            FetchResponse.PartitionData(partition_index=0, records=records(asked.fetch_offset, self.records_per_fetch))
+            FetchResponse.PartitionData(partition_index=0, error_code=self.fetch_errors.pop(0))
+            if self.fetch_errors
+            else FetchResponse.PartitionData(
+                partition_index=0, records=records(asked.fetch_offset, self.records_per_fetch)
+            )
             for topic in request.topics
             for asked in topic.partitions
         ]

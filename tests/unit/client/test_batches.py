@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from random import Random
 
@@ -54,15 +55,23 @@ class Leader:
         return "written"
 
 
+class CarelessLeader(Leader):
+    """The log of a leader that gets no sequences: it takes everything."""
+
+    def append(self, data: bytes) -> str:
+        self.values += [bytes(record.value or b"") for record in read_records(data)]
+        return "written"
+
+
 class Sender:
     """Sends what a queue has, over a network that loses requests and answers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, *, is_idempotent: bool = True) -> None:
         self.random = Random(seed)
         self.loop = loop
-        self.queue = PartitionQueue(PARTITION, SMALL)
-        self.queue.identity = IDENTITY
-        self.leader = Leader()
+        self.queue = PartitionQueue(PARTITION, dataclasses.replace(SMALL, idempotent=is_idempotent))
+        self.queue.identity = IDENTITY if is_idempotent else None
+        self.leader = Leader() if is_idempotent else CarelessLeader()
         self.now = 0.0
         self.on_the_way: list[ProducerBatch] = []
         self.delayed: list[tuple[ProducerBatch, str]] = []
@@ -171,6 +180,19 @@ def test_what_was_given_up_is_written_once_or_not_at_all_and_nothing_else_suffer
             assert isinstance(error, DeliveryTimeoutError)
             assert error.may_be_written or value not in sender.leader.values
     assert any(future.exception() for future in sender.futures.values()) or seed, "some seed gives up something"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_without_idempotence_nothing_overtakes_what_is_sent_again(loop: asyncio.AbstractEventLoop, seed: int) -> None:
+    sender = Sender(loop, seed, is_idempotent=False)
+    for _ in range(200):
+        sender.add(sender.random.randrange(3))
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.3)
+    sender.finish()
+    assert list(dict.fromkeys(sender.leader.values)) == list(sender.futures)
+    assert len(sender.leader.values) > len(sender.futures), "some were written twice, as they may"
 
 
 @pytest.mark.parametrize("seed", range(60))

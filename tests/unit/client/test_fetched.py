@@ -103,3 +103,18 @@ def test_committed_records_only_where_that_is_asked_for() -> None:
     records = fetched(*data, aborted=[(2, 1), (1, 0)])
     assert values(records) == [b"plain", b"again"]
     assert records.next_offset == 7
+
+
+@pytest.mark.parametrize("taken", range(6))
+def test_what_is_detached_goes_on_where_it_was_and_lets_go_of_the_answer(taken: int) -> None:
+    part = batch(0, b"a", b"b", producer_id=7) + batch(2, b"c", b"d", producer_id=8) + batch(4, b"e")
+    answer = memoryview(bytes(1_000_000) + part)
+    transactions = [FetchResponse.AbortedTransaction(producer_id=8, first_offset=2)]
+    records = FetchedRecords(PARTITION, 0, 0, answer[1_000_000:], transactions, checks_crcs=True)
+    first = values(records, taken) if taken else []
+    records.detach()
+    # What pins an answer is a view of it.
+    answer.release()
+    assert first + values(records) == [b"a", b"b", b"e"]
+    assert records.is_at_end
+    assert records.next_offset == 5
