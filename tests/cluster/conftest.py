@@ -14,6 +14,7 @@ INDEPENDENT = frozenset(
         "test_coordinator_kill",
         "test_log_directory_failures",
         "test_supervisor",
+        "test_unclean_election",
         "test_up",
     }
 )

@@ -44,7 +44,11 @@ class BrokerChanges:
         self._logger = logger
 
     def process(self, reader: BrokerReader) -> Steps[None]:
-        """Compares who is registered with who was: the new start, the gone fail, and those with a new epoch do both."""
+        """Compares who is registered with who was: the new start, the gone fail, and those with a new epoch do both.
+
+        All that fail do so together, so that the ISR of a partition whose members all failed keeps them all, and one
+        that has started anew can lead it.
+        """
         context = self._context
         present = yield from reader.read_all()
         known = context.live_or_shutting_down_brokers
@@ -68,13 +72,13 @@ class BrokerChanges:
         yield (ChangeChannels((*dead, *bounced_ids), (*new, *bounced)),)
         if new:
             yield from self.start_up(new)
-        if bounced:
-            yield from self._fail(bounced_ids)
-            yield from self.start_up(bounced)
         for broker_id in dead:
             reader.watches.forget_broker(broker_id)
-        if dead:
-            yield from self._fail(dead)
+        if bounced or dead:
+            context.hold_back(bounced_ids)
+            yield from self._fail([*bounced_ids, *dead])
+        if bounced:
+            yield from self.start_up(bounced)
 
     def modify(self, broker_id: int, reader: BrokerReader) -> Steps[None]:
         """A broker has written its registration anew: all are told of other endpoints or features."""

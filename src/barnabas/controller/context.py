@@ -70,6 +70,7 @@ class ControllerContext:
         self.epoch_version = epoch_version
         self._brokers: dict[int, LiveBroker] = {}
         self._shutting_down: dict[int, None] = {}
+        self._held_back: dict[int, None] = {}
         self._topics: dict[str, _Topic] = {}
         self._topic_names: dict[Uuid, str] = {}
         self._leadership: dict[TopicPartition, LeaderAndIsr] = {}
@@ -91,6 +92,15 @@ class ControllerContext:
     def add_live_broker(self, broker: LiveBroker) -> None:
         """Registers a broker, or replaces its registration. Whether it shuts down is a matter of its own."""
         self._brokers[broker.broker_id] = broker
+        self._held_back.pop(broker.broker_id, None)
+
+    def hold_back(self, broker_ids: Iterable[int]) -> None:
+        """From now on these brokers, and no others, are registered and yet not live: the controller has still to deal
+        with their last end, or cannot use them.
+        """
+        self._held_back = dict.fromkeys(broker_ids)
+        for broker_id in self._held_back:
+            self.remove_live_broker(broker_id)
 
     def remove_live_broker(self, broker_id: int) -> None:
         """Forgets a broker that is gone, its offline log directories and that it was shutting down."""
@@ -143,6 +153,16 @@ class ControllerContext:
             replica
             for replica in self.assignment(partition).replicas
             if self.is_replica_online(replica, partition, include_shutting_down=include_shutting_down)
+        )
+
+    def registered_members(self, partition: TopicPartition, isr: Iterable[int]) -> tuple[int, ...]:
+        """Those of an ISR whose broker is registered, whether it is live, held back or shutting down, with the replica
+        in a log directory that is not known to have failed. Each has every committed record.
+        """
+        return tuple(
+            member
+            for member in isr
+            if member in self._held_back or self.is_replica_online(member, partition, include_shutting_down=True)
         )
 
     # Topics and assignments.

@@ -39,6 +39,7 @@ from barnabas.controller.events import (
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
     TopicUncleanLeaderElectionEnable,
+    UncleanElectionDelayOver,
     UncleanLeaderElectionEnable,
     UpdateMetadataResponseReceived,
 )
@@ -446,6 +447,9 @@ class Controller:
         except Exception:
             self._logger.exception("Could not take over as controller of epoch %d; another broker may", office.epoch)
             await self._move(office.epoch_version)
+            return
+        delay_over = UncleanElectionDelayOver(office.epoch)
+        self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
 
     async def _move(self, epoch_version: int) -> None:
         """Gives the office up, for any broker to take it."""
@@ -540,6 +544,8 @@ def _steps(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
             return term.try_online()
         case TopicUncleanLeaderElectionEnable():
             return term.try_online(event.topic)
+        case UncleanElectionDelayOver() if event.epoch == term.context.epoch:
+            return term.allow_unclean_elections()
         case LeaderAndIsrResponseReceived() if event.epoch == term.context.epoch:
             return term.leader_and_isr_answered(event.broker_id, event.broker_epoch, event.response)
         case UpdateMetadataResponseReceived() if event.epoch == term.context.epoch:

@@ -147,6 +147,14 @@ class TopicUncleanLeaderElectionEnable(TermEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class UncleanElectionDelayOver(TermEvent):
+    """The controller of this epoch has waited long enough for replicas in sync to come."""
+
+    epoch: int
+    state = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived(TermEvent):
     """A broker has answered; `epoch` is that of the controller which had asked, `broker_epoch` the life of the broker
     that was meant.

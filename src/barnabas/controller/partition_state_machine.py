@@ -6,7 +6,7 @@ A call moves many. What the table refuses, and what fails, is reported partition
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.controller.broker_requests import RequestBatch
@@ -57,6 +57,10 @@ class PartitionMoves:
 class PartitionStateMachine:
     """The one place that elects leaders. Every method is a part of an event and may raise `ControllerMovedError`, after
     which nothing more is sent.
+
+    Invariant: a leader that is not in sync is elected only where no member of the ISR is registered, and none can be
+    expected. When all brokers start anew they register one after the other, so at the beginning of a term members are
+    expected, until `allow_unclean_elections`. An election on demand (OFFLINE_UNCLEAN) does not wait.
     """
 
     def __init__(
@@ -65,15 +69,25 @@ class PartitionStateMachine:
         settings: ControllerSettings,
         *,
         is_debug_logged: Callable[[], bool] = lambda: True,
+        unclean_elections_wait: bool = False,
     ) -> None:
         """`is_debug_logged` says whether lines for moves to OFFLINE and NON_EXISTENT are worth making."""
         self._context = context
         self._settings = settings
         self._is_debug_logged = is_debug_logged
+        self._unclean_elections_wait = unclean_elections_wait
+        self._is_anybody_waiting = False
 
     def reconfigure(self, settings: ControllerSettings) -> None:
         """From now on elections follow these settings."""
         self._settings = settings
+
+    def allow_unclean_elections(self) -> Steps[None]:
+        """Members of ISRs have had their time to come: what has waited for them waits no longer."""
+        self._unclean_elections_wait = False
+        if self._is_anybody_waiting:
+            self._is_anybody_waiting = False
+            yield from self.try_online()
 
     def start_up(self) -> Steps[PartitionMoves]:
         """For a controller that has just loaded its context: finds every partition's state, and elects where there is
@@ -251,7 +265,7 @@ class PartitionStateMachine:
         live = context.online_replicas(partition)
         match strategy:
             case ElectionStrategy.OFFLINE | ElectionStrategy.OFFLINE_UNCLEAN:
-                return elect_offline(current, assignment.replicas, live, unclean_allowed=unclean_allowed)
+                return self._elect_offline(partition, current, live, strategy, unclean_allowed=unclean_allowed)
             case ElectionStrategy.REASSIGN:
                 removing = assignment.removing_replicas
                 target = tuple(replica for replica in assignment.replicas if replica not in removing)
@@ -263,6 +277,34 @@ class PartitionStateMachine:
                 return elect_for_controlled_shutdown(
                     current, assignment.replicas, present, context.shutting_down_brokers
                 )
+
+    def _elect_offline(
+        self,
+        partition: TopicPartition,
+        current: LeaderAndIsr,
+        live: Collection[int],
+        strategy: ElectionStrategy,
+        *,
+        unclean_allowed: bool,
+    ) -> Election:
+        context = self._context
+        election = elect_offline(current, context.assignment(partition).replicas, live, unclean_allowed=unclean_allowed)
+        if isinstance(election, NotElected) or not election.unclean:
+            return election
+        registered = context.registered_members(partition, current.isr)
+        if registered:
+            return NotElected(
+                f"brokers {list(registered)} of the ISR {list(current.isr)} are registered and cannot lead yet; no "
+                f"other replica is elected before they are gone"
+            )
+        if self._unclean_elections_wait and strategy is ElectionStrategy.OFFLINE:
+            self._is_anybody_waiting = True
+            return NotElected(
+                f"no replica that is in sync is alive (in sync {list(current.isr)}, alive {list(live)}); brokers may "
+                f"be starting still, so for {self._settings.unclean_election_delay_ms} ms after the controller took "
+                "over none is elected that is not in sync"
+            )
+        return election
 
     def _unclean_allowed(
         self, current: Mapping[TopicPartition, LeaderAndIsr], strategy: ElectionStrategy

@@ -17,14 +17,16 @@ class ControllerSettings:
     """`inter_broker_listener_name` is the listener by which brokers reach each other, `control_plane_listener_name`
     the one by which the controller reaches them where it has its own (control.plane.listener.name).
 
-    `unclean_leader_election_enable` holds for topics that do not say themselves. An attempt to send a request to a
-    broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
+    `unclean_leader_election_enable` holds for topics that do not say themselves. For `unclean_election_delay_ms` after
+    it took over, a controller elects nobody who is not in sync (see `PartitionStateMachine`). An attempt to send a
+    request to a broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
     `zookeeper_connection_timeout_ms` is how long the broker's own cache of `/feature` may take to follow.
     """
 
     broker_id: int
     inter_broker_listener_name: str
     unclean_leader_election_enable: bool = False
+    unclean_election_delay_ms: int = 18_000
     control_plane_listener_name: str | None = None
     delete_topic_enable: bool = True
     request_timeout_ms: int = 30_000

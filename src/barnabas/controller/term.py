@@ -65,7 +65,12 @@ class ControllerTerm:
         def is_debug_logged() -> bool:
             return state_change_logger.isEnabledFor(logging.DEBUG)
 
-        self._partitions = PartitionStateMachine(context, settings, is_debug_logged=is_debug_logged)
+        self._partitions = PartitionStateMachine(
+            context,
+            settings,
+            is_debug_logged=is_debug_logged,
+            unclean_elections_wait=settings.unclean_election_delay_ms > 0,
+        )
         self._replicas = ReplicaStateMachine(context, settings, is_debug_logged=is_debug_logged)
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
         self._brokers = BrokerChanges(context, settings, self._partitions, self._replicas, self._deletion, logger)
@@ -105,7 +110,7 @@ class ControllerTerm:
 
     def _load(self) -> Steps[list[LiveBroker]]:
         """Reads everything. Returns the brokers that have come back from a stop of which no partition knows yet: they
-        are registered, and not in the context, until what they led and were in sync with has been given to others.
+        are held back until what they led and were in sync with has been given to others, where there are any in sync.
         """
         context = self.context
         brokers = yield from self._broker_reader.read_all()
@@ -120,8 +125,7 @@ class ControllerTerm:
         written_at: dict[TopicPartition, int] = {}
         yield from self._refresh(context.partitions, written_at)
         returned = self._returned(brokers, written_at)
-        for broker in returned:
-            context.remove_live_broker(broker.broker_id)
+        context.hold_back(broker.broker_id for broker in returned)
         yield (ChangeChannels(opened=tuple(brokers.values())),)
         self._logger.info(
             "Loaded the context: brokers %s, %d topics, %d partitions",
@@ -239,6 +243,10 @@ class ControllerTerm:
     def try_online(self, topic: str | None = None) -> Steps[None]:
         """Unclean elections became possible, for all topics or for one."""
         yield from self._partitions.try_online(topic)
+
+    def allow_unclean_elections(self) -> Steps[None]:
+        """The term has lasted for `unclean_election_delay_ms`."""
+        yield from self._partitions.allow_unclean_elections()
 
     # Events of responses.
 

@@ -253,6 +253,8 @@ class Rooms:
             broker_id=self.identity.broker_id,
             inter_broker_listener_name=listeners.inter_broker,
             unclean_leader_election_enable=values["unclean.leader.election.enable"],
+            # By then a broker that died with the former controller has lost its session, and may register anew.
+            unclean_election_delay_ms=values["zookeeper.session.timeout.ms"],
             control_plane_listener_name=listeners.control_plane,
             delete_topic_enable=values["delete.topic.enable"],
             request_timeout_ms=values["controller.socket.timeout.ms"],

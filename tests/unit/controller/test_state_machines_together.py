@@ -120,6 +120,9 @@ class Elections(RuleBasedStateMachine):
             known = self.cluster.store.leadership(partition)
             assert known is not None
             candidates = self.cluster.context.online_replicas(partition)
+            if self.cluster.context.registered_members(partition, known.isr):
+                # As long as a member that shuts down is there, nobody who is not in sync may lead.
+                candidates = tuple(candidate for candidate in candidates if candidate in known.isr)
             # A dying leader may still have grown the ISR after the election failed; nobody tries again before a broker
             # comes or goes, so what is in sync now does not count here.
             assert not candidates or (not self.unclean and known.leader not in candidates)
