@@ -45,7 +45,10 @@ class FinalizedFeatureCache(Protocol):
     """What this broker has read of `/feature`."""
 
     async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
-        """Returns once the cache has the version `epoch` of the znode, or a later one; `TimeoutError` otherwise."""
+        """Returns once the cache has the version `epoch` of the znode, or a later one; `TimeoutError` otherwise.
+
+        `SessionExpiredError` as soon as the session is over: the next one, in which it could follow, waits for us.
+        """
         ...
 
 

@@ -117,7 +117,10 @@ class ControllerShell:
             case UncleanElections():
                 self._unclean_elections.count += effect.count
             case WaitForFeatures():
-                await self._features.wait_for_epoch(effect.version, self._settings.zookeeper_connection_timeout_ms)
+                try:
+                    await self._features.wait_for_epoch(effect.version, self._settings.zookeeper_connection_timeout_ms)
+                except SessionExpiredError as error:
+                    raise SessionOverError("the session with the coordinator is over") from error
         return None
 
     def _check(self, session: int) -> None:

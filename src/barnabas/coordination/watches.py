@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from typing import Any
 
 from barnabas.coordination.errors import ErrorCode
 from barnabas.coordination.jute import pack_long, pack_strings
@@ -43,7 +44,7 @@ class Watches:
         """How many paths are watched, counted once for each kind."""
         return sum(len(paths) for paths in self._watchers.values())
 
-    def add(self, read: WatchableRead[object], code: int) -> None:
+    def add(self, read: WatchableRead[Any], code: int) -> None:
         """Notes the watcher of a read that the server answered with `code`, if that left a watch at the server."""
         watcher = read.watcher
         if watcher is None:

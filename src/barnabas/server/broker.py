@@ -134,6 +134,8 @@ class Broker:
         directories, _ = await asyncio.gather(read_log_directories(self.host, paths), self._session.connect())
         identity = await self._identify(directories)
         storage.follow_configs(self._session, identity.broker_id)
+        # Before its first watch: it goes with any session that ends, also while the broker starts.
+        self._session.add_session_listener(storage.dynamic_configs)
         directories, _ = await asyncio.gather(
             write_log_directories(self.host, directories, identity.broker_id, identity.cluster_id),
             self._again(lambda: self._session.until_connected(storage.dynamic_configs.start)),
@@ -202,6 +204,8 @@ class Broker:
             self._advance(BrokerEvent.ABANDONED)
         else:
             return
+        # A broker that goes down must not register again, nor be elected, should its session end meanwhile.
+        await self._session.make_no_more()
         if rooms is not None:
             for name, step in rooms.stopping(DRAIN_MS):
                 await self._step(name, step)

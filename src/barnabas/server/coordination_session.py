@@ -195,11 +195,15 @@ class CoordinationSession:
         finally:
             await above.close()
 
-    async def close(self) -> None:
-        """Ends the session, and with it its ephemeral znodes. Bounded; never raises."""
+    async def make_no_more(self) -> None:
+        """No session comes after the present one: should it end before `close`, nobody registers anything again."""
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Ends the session, and with it its ephemeral znodes. Bounded; never raises."""
+        await self.make_no_more()
         await self._client.close()
 
     # Inside.

@@ -74,8 +74,8 @@ class DynamicConfigs:
         self._stopped = False
 
     async def start(self) -> None:
-        """Reads all dynamic configs and follows them from then on. To be called with a session, before the rooms take
-        their settings and before the logs are loaded.
+        """Reads all dynamic configs and follows them from then on. To be called with a session of which this listens to
+        the end, before the rooms take their settings and before the logs are loaded.
 
         Raises `CoordinationError` when they cannot be read.
         """
@@ -84,7 +84,7 @@ class DynamicConfigs:
             await self._reload()
         finally:
             self._is_reading = False
-        if self._must_hear:
+        if self._must_reload or self._must_hear:
             self._wake()
 
     async def before_new_session(self) -> None:

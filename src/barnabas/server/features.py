@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NoNodeError
+from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NoNodeError, SessionExpiredError
 from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, FinalizedFeatures
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Exists, GetData
@@ -41,14 +41,20 @@ class FinalizedFeatureCache:
         self._changed()
 
     async def before_new_session(self) -> None:
-        """The watch is gone; what is known stays."""
+        """The watch is gone; what is known stays. The next session waits for who waits here, so that they must not."""
+        for waited in self._waiting:
+            if not waited.done():
+                waited.set_exception(SessionExpiredError(FEATURE_PATH))
 
     async def after_new_session(self) -> None:
         """Reads the znode again."""
         self._changed()
 
     async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
-        """Returns when the copy is of that version of the znode, or of a later one. Raises TimeoutError."""
+        """Returns when the copy is of that version of the znode, or of a later one.
+
+        Raises TimeoutError, and SessionExpiredError when the session ends before that.
+        """
         if self.epoch >= epoch:
             return
         waited: asyncio.Future[None] = self._loop.create_future()

@@ -146,7 +146,6 @@ class Rooms:
         # Nothing is awaited from here on: a session that ends now ends after everybody listens.
         self.coordinators.broker_registered()
         self.features.start()
-        self.session.add_session_listener(self.storage.dynamic_configs)
         self.session.add_session_listener(self.features)
         self.session.add_session_listener(self.controller)
         self.controller.start(self.session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from barnabas.coordination.errors import ErrorCode
@@ -48,7 +50,7 @@ def taken_over(watches: Watches) -> list[list[str]]:
 
 @pytest.mark.parametrize("code", [ErrorCode.OK, ErrorCode.NO_NODE, ErrorCode.NO_AUTH, ErrorCode.CONNECTION_LOSS])
 @pytest.mark.parametrize("read", READS)
-def test_an_answer_leaves_the_watch_that_the_server_has(read: type[WatchableRead[object]], code: ErrorCode) -> None:
+def test_an_answer_leaves_the_watch_that_the_server_has(read: type[WatchableRead[Any]], code: ErrorCode) -> None:
     watches = Watches()
     watches.add(read(PATH, watcher), code)
     watches.add(read("/other"), code)
@@ -63,7 +65,7 @@ def test_an_answer_leaves_the_watch_that_the_server_has(read: type[WatchableRead
 @pytest.mark.parametrize("event_type", [each for each in EventType if each is not EventType.NONE])
 @pytest.mark.parametrize(("read", "code"), LEFT)
 def test_an_event_takes_out_the_watch_that_it_fires_and_no_other(
-    read: type[WatchableRead[object]], code: ErrorCode, event_type: EventType
+    read: type[WatchableRead[Any]], code: ErrorCode, event_type: EventType
 ) -> None:
     watches = Watches()
     watches.add(read(PATH, watcher), code)
@@ -77,8 +79,8 @@ def test_an_event_takes_out_the_watch_that_it_fires_and_no_other(
 def test_a_watcher_of_several_kinds_is_called_once_for_an_event_and_at_the_end() -> None:
     watches = Watches()
     for _ in range(2):
-        for read in (GetData(PATH, watcher), GetChildren(PATH, watcher)):
-            watches.add(read, ErrorCode.OK)
+        for read in (GetData, GetChildren):
+            watches.add(read(PATH, watcher), ErrorCode.OK)
         assert watches.fire(WatcherEvent(EventType.NODE_DELETED, KeeperState.SYNC_CONNECTED, PATH)) == [watcher]
     watches.add(GetData(PATH, watcher), ErrorCode.OK)
     watches.add(Exists("/missing", watcher), ErrorCode.NO_NODE)
