@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue, compiler_decode, compiler_encode, headers
 from barnabas.wire.classes import Message
 from barnabas.wire.primitives import Buffer, EncodeError, ProtocolError, skip_tagged_fields
@@ -26,6 +27,7 @@ Decode = Callable[[Buffer, int, int], tuple[Any, int]]
 """(buffer, position, end) -> (message, position behind it)"""
 EncodeFrame = Callable[[int, Any], list[Buffer]]
 """(correlation id, message) -> the whole frame: size, header, message"""
+EncodeFrameInSteps = Callable[[int, Any], Steps[list[Buffer]]]
 
 _VERSION: Final = struct.Struct(">h")
 _SET_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii").pack_into
@@ -99,6 +101,14 @@ def request_decoder(api_key: int, version: int) -> Decode:
     return compiler_decode.decoder(catalogue.request(api_key).name, version)
 
 
+def request_step_decoder(api_key: int, version: int) -> compiler_decode.StepDecoder:
+    """As `request_decoder`, in steps, for requests of many bytes; refuses more than `primitives.ELEMENTS_MAX` elements.
+
+    The buffer must stay as it is until the end.
+    """
+    return compiler_decode.step_decoder(catalogue.request(api_key).name, version)
+
+
 @functools.cache
 def response_decoder(api_key: int, version: int) -> Decode:
     """Decodes a response that begins with its header, which is skipped: its correlation id is the int32 that it begins
@@ -135,15 +145,32 @@ def response_encoder(api_key: int, version: int) -> EncodeFrame:
 
     def encode_response(correlation_id: int, message: Any) -> list[Buffer]:
         first = bytearray(start)
-        buffers = encode_body(message, first)
-        size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
-        try:
-            _SET_SIZE_AND_CORRELATION_ID(first, 0, size - headers.SIZE_BYTES, correlation_id)
-        except struct.error as error:
-            raise _unframable(size, correlation_id) from error
-        return buffers
+        return _framed(encode_body(message, first), first, correlation_id)
 
     return encode_response
+
+
+@functools.cache
+def response_step_encoder(api_key: int, version: int) -> EncodeFrameInSteps:
+    """As `response_encoder`, in steps, for responses of many elements."""
+    encode_body = compiler_encode.step_encoder(catalogue.response(api_key).name, version)
+    start = headers.response_header(api_key, version)
+
+    def encode_response(correlation_id: int, message: Any) -> Steps[list[Buffer]]:
+        first = bytearray(start)
+        return _framed((yield from encode_body(message, first)), first, correlation_id)
+
+    return encode_response
+
+
+def _framed(buffers: list[Buffer], first: bytearray, correlation_id: int) -> list[Buffer]:
+    """The buffers of a response, of which the first begins with the header; size and correlation id are set in it."""
+    size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
+    try:
+        _SET_SIZE_AND_CORRELATION_ID(first, 0, size - headers.SIZE_BYTES, correlation_id)
+    except struct.error as error:
+        raise _unframable(size, correlation_id) from error
+    return buffers
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,6 +14,10 @@ the bytes and nothing else. How it is made fast:
   allocates nothing.
 - A message without `records` is decoded from a copy as `bytes`, which is cheaper to slice; one with `records` in
   place, and its `records` are a memoryview of the caller's buffer, writable if that is.
+
+For frames that may hold very many elements there is a decoder in steps, `decode(buffer, position, end)` being a
+generator that returns the same: it yields after so many elements, always decodes in place, and refuses more elements
+than a message may have in all. The code is the same but for that.
 """
 
 from __future__ import annotations
@@ -22,8 +26,9 @@ import functools
 import itertools
 import struct
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
+from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue, primitives
 from barnabas.wire.classes import Message, message_class
 from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source, number_table
@@ -32,6 +37,11 @@ from barnabas.wire.schema import Field, Fresh
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Decoder = Callable[[Buffer, int, int], tuple[AnyMessage, int]]
+StepDecoder = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
+STEP_ELEMENTS: Final = 1024
+"""How many elements of arrays a decoder in steps reads until it yields: about a millisecond's worth."""
+NUMBERS_PER_ELEMENT: Final = 8
+"""So many numbers of a long array take the room of one element, which is a structure or a string."""
 
 
 @functools.cache
@@ -43,21 +53,31 @@ def decoder(name: str, version: int) -> Decoder[Any]:
     return _Writer(name, version).source().build("decode")
 
 
-def source(name: str, version: int) -> str:
+@functools.cache
+def step_decoder(name: str, version: int) -> StepDecoder:
+    """The decoder in steps of the message `name` in `version`; raises as `decoder` does."""
+    return _Writer(name, version, in_steps=True).source().build("decode")
+
+
+def source(name: str, version: int, *, in_steps: bool = False) -> str:
     """The code of the decoder of a message, to be looked at."""
-    return "\n".join(_Writer(name, version).source().lines)
+    return "\n".join(_Writer(name, version, in_steps=in_steps).source().lines)
+
+
+_TOO_MANY: Final = f"more than {primitives.ELEMENTS_MAX:,} elements: make it in several requests"
 
 
 class _Writer:
     """Writes one decoder. `self._pending` are targets and formats of the fixed-width values that come next."""
 
-    def __init__(self, name: str, version: int) -> None:
+    def __init__(self, name: str, version: int, *, in_steps: bool = False) -> None:
         message = catalogue.message(name)
         if version not in message.versions:
             raise ValueError(f"{name} has versions {message.versions}, not {version}")
         self._out = out = Source(message, version)
         self._class = message_class(name)
-        self._in_place = out.has_records(message.fields)
+        self._in_steps = in_steps
+        self._in_place = in_steps or out.has_records(message.fields)
         self._pending: list[tuple[str, str]] = []
 
     def source(self) -> Source:
@@ -70,10 +90,13 @@ class _Writer:
         ):
             out.refer(value.__name__, value)
         out.refer("skip_tagged_fields", primitives.skip_tagged_fields)
+        out.refer("skip_tagged_fields_in_steps", primitives.skip_tagged_fields_in_steps)
+        out.refer("read_many_in_steps", primitives.read_many_in_steps)
         out.refer("read_unsigned_varint", primitives.read_unsigned_varint)
         out.refer("new", object.__new__)
         out.refer("repeat", itertools.repeat)
         out.refer("ProtocolError", ProtocolError)
+        out.refer("too_many", _TOO_MANY)
         out.refer("faults", (IndexError, UnicodeDecodeError, struct.error, ProtocolError))
         out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
         with out.block("def decode(buffer, position, end):"):
@@ -86,6 +109,11 @@ class _Writer:
                     out.line("b = bytes(buffer[position:end])")
                     out.line("p = 0")
                     out.line("end -= position")
+                if self._in_steps:
+                    out.line(f"left = {STEP_ELEMENTS}")
+                    out.line(f"room = {primitives.ELEMENTS_MAX}")
+                    with out.block("if False:"):  # a generator, also where there is no array
+                        out.line("yield")
                 out.line(f"m = new({out.refer('Message', self._class)})")
                 self._struct("m", out.message.fields)
             with out.block("except faults as fault:"):
@@ -113,7 +141,31 @@ class _Writer:
                 if tagged:
                     self._tagged(owner, count, tagged)
                 else:
-                    out.line(f"p = skip_tagged_fields(b, p, end, {count})")
+                    self._skip_tagged(count)
+
+    def _skip_tagged(self, count: str) -> None:
+        self._out.line(
+            f"p = yield from skip_tagged_fields_in_steps(b, p, end, {count})"
+            if self._in_steps
+            else f"p = skip_tagged_fields(b, p, end, {count})"
+        )
+
+    def _step(self, elements: str = "1") -> None:
+        """Counts elements that are read, and yields after so many."""
+        if self._in_steps:
+            out = self._out
+            out.line(f"left -= {elements}")
+            with out.block("if left <= 0:"):
+                out.line("yield")
+                out.line(f"left = {STEP_ELEMENTS}")
+
+    def _take_room(self, field: Field, count: str) -> None:
+        """Refuses an array with which the message has too many elements."""
+        if self._in_steps:
+            out = self._out
+            out.line(f"room -= {count}")
+            with out.block("if room < 0:"):
+                out.line(f'raise ProtocolError("with those of {field.name} it has " + too_many)')
 
     def _default(self, field: Field) -> str:
         if field.default is Fresh.LIST:
@@ -135,6 +187,7 @@ class _Writer:
         with out.block(f"for _ in range({count}):"):
             out.line(f"{tag}, {size}, p = read_tag(b, p, end, {tag})")
             out.line(f"{stop} = p + {size}")
+            self._step()
             word = "if"
             for field in fields:
                 with out.block(f"{word} {tag} == {field.tag}:"):
@@ -275,7 +328,9 @@ class _Writer:
             else:
                 self._refuse_null(field)
         with out.block("else:"):
-            out.line(f'{target}, p = read_many(b, p, end, {count}, "{FORMATS[field.type.name]}")')
+            self._take_room(field, f"{count} // {NUMBERS_PER_ELEMENT}")
+            read = "yield from read_many_in_steps" if self._in_steps else "read_many"
+            out.line(f'{target}, p = {read}(b, p, end, {count}, "{FORMATS[field.type.name]}")')
 
     def _elements(self, field: Field, count: str, target: str) -> None:
         out = self._out
@@ -290,6 +345,7 @@ class _Writer:
                 f'raise ProtocolError(f"{field.name} says it has {{{count}}} elements, and {{end - p}} bytes are left")'
             )
         with out.block("else:"):
+            self._take_room(field, count)
             elements = out.name("elements")
             out.line(f"{target} = {elements} = []")
             element = out.name("e")
@@ -297,6 +353,7 @@ class _Writer:
                 with out.block(f"for {element} in map(new, repeat({self._struct_class(field)}, {count})):"):
                     self._struct(element, self._out.struct_fields(field))
                     out.line(f"{elements}.append({element})")
+                    self._step()
                 return
             with out.block(f"for _ in range({count}):"):
                 if field.type.name in FORMATS:
@@ -305,6 +362,7 @@ class _Writer:
                 else:
                     self._bytes(field, field.type.name, element, nullable=False)
                 out.line(f"{elements}.append({element})")
+                self._step()
 
     def _nested(self, field: Field, target: str) -> None:
         """A single structure, which has a byte of its own ahead of it if it may be null."""

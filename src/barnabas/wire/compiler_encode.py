@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue
 from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source
 from barnabas.wire.compiler_faults import first_fault
@@ -30,6 +31,9 @@ RECORDS_COPIED_BYTES_MAX: Final = 1024
 """Smaller records are copied: that costs less than one more entry in the list of buffers."""
 
 Encoder = Callable[[Any, bytearray], list[Buffer]]
+StepEncoder = Callable[[Any, bytearray], Steps[list[Buffer]]]
+STEP_ELEMENTS: Final = 1024
+"""How many elements of arrays an encoder in steps writes until it yields: about a millisecond's worth."""
 
 
 @functools.cache
@@ -41,9 +45,15 @@ def encoder(name: str, version: int) -> Encoder:
     return _Writer(name, version).source().build("encode")
 
 
-def source(name: str, version: int) -> str:
+@functools.cache
+def step_encoder(name: str, version: int) -> StepEncoder:
+    """The encoder in steps of the message `name` in `version`; raises as `encoder` does."""
+    return _Writer(name, version, in_steps=True).source().build("encode")
+
+
+def source(name: str, version: int, *, in_steps: bool = False) -> str:
     """The code of the encoder of a message, to be looked at."""
-    return "\n".join(_Writer(name, version).source().lines)
+    return "\n".join(_Writer(name, version, in_steps=in_steps).source().lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +93,12 @@ def _arguments(items: Iterable[_Item]) -> str:
 class _Writer:
     """Writes one encoder. `self._pending` are the values that come next and can be packed together."""
 
-    def __init__(self, name: str, version: int) -> None:
+    def __init__(self, name: str, version: int, *, in_steps: bool = False) -> None:
         message = catalogue.message(name)
         if version not in message.versions:
             raise ValueError(f"{name} has versions {message.versions}, not {version}")
         self._out = out = Source(message, version)
+        self._in_steps = in_steps
         self._has_records = out.has_records(message.fields)
         self._pending: list[_Item] = []
 
@@ -98,6 +109,10 @@ class _Writer:
         out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
         with out.block("def encode(m, o):"):
             out.line("buffers = [o]")
+            if self._in_steps:
+                out.line(f"left = {STEP_ELEMENTS}")
+                with out.block("if False:"):  # a generator, also where there is no array
+                    out.line("yield")
             with out.block("try:"):
                 self._struct("m", out.message.fields)
             with out.block("except faults as fault:"):
@@ -290,6 +305,11 @@ class _Writer:
                 self._flush()
             else:
                 self._bytes(field, field.type.name, element, nullable=False)
+            if self._in_steps:
+                out.line("left -= 1")
+                with out.block("if not left:"):
+                    out.line("yield")
+                    out.line(f"left = {STEP_ELEMENTS}")
 
     def _nested(self, field: Field, expression: str) -> None:
         out = self._out

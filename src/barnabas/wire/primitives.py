@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from barnabas.kernel.steps import Steps
+
 Buffer = bytes | bytearray | memoryview
 Uuid = bytes
 """A topic's or a directory's id: its 16 bytes, as they are on the wire."""
@@ -16,6 +18,14 @@ ZERO_UUID: Final[Uuid] = bytes(16)
 UNSIGNED_VARINT_BYTES_MAX: Final = 5
 STRING_BYTES_MAX: Final = 0x7FFF
 """Longest string in UTF-8 that a message may hold, whatever the coding of its length."""
+
+
+ELEMENTS_MAX: Final = 500_000
+"""How many elements (structures and strings in arrays, in whatever depth) a large request may have in all. It bounds
+what a request costs in memory and time whatever its bytes are: an element may take three bytes on the wire, and some
+hundred and more as an object."""
+_NUMBERS_PER_STEP: Final = 16_384
+_TAGS_PER_STEP: Final = 512
 
 
 class ProtocolError(ValueError):
@@ -106,6 +116,37 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int, count: int) -> i
     for _ in range(count):
         previous, size, position = read_tag(buffer, position, end, previous)
         position += size
+    return position
+
+
+def read_many_in_steps(buffer: Buffer, position: int, end: int, count: int, code: str) -> Steps[tuple[list[int], int]]:
+    """As `read_many`."""
+    size = struct.calcsize(f">{code}")
+    if count < 0 or count * size > end - position:
+        read_many(buffer, position, end, count, code)
+    numbers: list[int] = []
+    while count > _NUMBERS_PER_STEP:
+        numbers += struct.unpack_from(f">{_NUMBERS_PER_STEP}{code}", buffer, position)
+        position += _NUMBERS_PER_STEP * size
+        count -= _NUMBERS_PER_STEP
+        yield
+    numbers += struct.unpack_from(f">{count}{code}", buffer, position)
+    return numbers, position + count * size
+
+
+def skip_tagged_fields_in_steps(buffer: Buffer, position: int, end: int, count: int) -> Steps[int]:
+    """As `skip_tagged_fields`."""
+    if count > 0x7F:
+        count, position = read_unsigned_varint(buffer, position - 1, end)
+    previous = -1
+    left = _TAGS_PER_STEP
+    for _ in range(count):
+        previous, size, position = read_tag(buffer, position, end, previous)
+        position += size
+        left -= 1
+        if not left:
+            yield
+            left = _TAGS_PER_STEP
     return position
 
 
