@@ -18,6 +18,7 @@ from barnabas.api.config_resources import (
     unknown_type,
 )
 from barnabas.api.context import RequestContext
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import AlterConfigsRequest, AlterConfigsResponse
@@ -34,19 +35,18 @@ class AlterConfigsHandler:
     def __init__(self, alterer: ConfigAlterer) -> None:
         self._alterer = alterer
 
-    async def handle(self, _context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    async def handle(self, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
         async def alter(resource: AlterConfigsRequest.AlterConfigsResource) -> None:
             await self._alter(resource, validate_only=request.validate_only)
 
-        outcomes = await alter_each(request.resources, alter)
+        outcomes = await alter_each(context, request.resources, alter)
         return AlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: AlterConfigsRequest, error: KafkaError
-    ) -> AlterConfigsResponse:
-        return AlterConfigsResponse(
-            responses=[Result(**result_fields(resource, error)) for resource in request.resources]
-        )
+    ) -> Steps[AlterConfigsResponse]:
+        responses = yield from each(lambda resource: Result(**result_fields(resource, error)), request.resources)
+        return AlterConfigsResponse(responses=responses)
 
     async def _alter(self, resource: AlterConfigsRequest.AlterConfigsResource, *, validate_only: bool) -> None:
         """Raises `KafkaError`."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from barnabas.api.context import RequestContext
+from barnabas.kernel.steps import STEP_ELEMENTS
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -35,17 +37,27 @@ class NamedResource(Protocol):
 
 
 Resource = TypeVar("Resource", bound=NamedResource)
+_COUNTED_PER_TURN: Final = 4096
+CONFIGS_MAX: Final = 1000
+"""Configs of one resource in one request; there are some 200."""
 
 
 async def alter_each(
-    resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]]
+    context: RequestContext, resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]]
 ) -> list[tuple[Resource, KafkaError | None]]:
     """Alters one resource after another; returns each with what refused it, or None. One that comes more than once is
     refused each time.
     """
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    counts: Counter[tuple[int, str]] = Counter()
+    for start in range(0, len(resources), _COUNTED_PER_TURN):
+        if start:
+            await context.turn()
+        some = resources[start : start + _COUNTED_PER_TURN]
+        counts.update((resource.resource_type, resource.resource_name) for resource in some)
     outcomes: list[tuple[Resource, KafkaError | None]] = []
-    for resource in resources:
+    for position, resource in enumerate(resources):
+        if position % STEP_ELEMENTS == STEP_ELEMENTS - 1:
+            await context.turn()
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -68,7 +80,11 @@ def result_fields(resource: NamedResource, error: KafkaError | None) -> dict[str
 
 
 def check_config_names(configs: Sequence[NamedConfig]) -> None:
-    """Raises `KafkaError` (INVALID_REQUEST) when a config comes twice."""
+    """Raises `KafkaError` (INVALID_REQUEST) when a config comes twice, or there are far more than exist."""
+    if len(configs) > CONFIGS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{len(configs)} configs of one resource; at most {CONFIGS_MAX} can be named"
+        )
     if len({config.name for config in configs}) < len(configs):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 

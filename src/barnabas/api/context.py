@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from barnabas.kernel.steps import a_turn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from barnabas.api.request_metrics import RequestMetrics
+    from barnabas.kernel.steps import Steps
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.wire.classes import Message
     from barnabas.wire.errors import KafkaError
     from barnabas.wire.primitives import Buffer
+
+Result = TypeVar("Result")
 
 
 class Answers(Protocol):
@@ -29,6 +34,14 @@ class Answers(Protocol):
         """Waits for the response in a task, and gives it."""
         ...
 
+    def answer(self, responder: Responder, slot: Slot, message: Message | None) -> None:
+        """Encodes the response, in later turns if it is large, and completes the slot with it."""
+        ...
+
+    def in_steps(self, context: RequestContext, steps: Steps[Result]) -> Awaitable[Result]:
+        """The result of the steps, of which one is done per turn of the loop."""
+        ...
+
     def metrics_of(self, context: RequestContext) -> tuple[RequestMetrics, ...]:
         """Where the request is counted: by its API, and by the name that its handler has given it."""
         ...
@@ -39,6 +52,7 @@ class RequestContext:
 
     __slots__ = (
         "_answers",
+        "_reserved",
         "_responder",
         "api_key",
         "api_version",
@@ -63,6 +77,7 @@ class RequestContext:
     ) -> None:
         self._answers = answers
         self._responder: Responder | None = None
+        self._reserved: Slot | None = None
         self.connection = connection
         self.api_key = api_key
         self.api_version = api_version
@@ -107,7 +122,25 @@ class RequestContext:
         """
         if self._responder is not None:
             raise RuntimeError("this request is parked already")
+        slot, self._reserved = self._reserved, None
+        if slot is not None:
+            if not is_queued:
+                slot.leave_queue()
+            return self.parked_in(slot)
         return self.parked_in(self.connection.park(is_queued=is_queued))
+
+    def reserve(self, slot: Slot) -> None:
+        """For the dispatcher: the place of the response was taken before the request was decoded; `park` returns it."""
+        self._reserved = slot
+
+    def in_steps(self, steps: Steps[Result]) -> Awaitable[Result]:
+        """For coroutines of handlers: the result of long work, done in steps between which others have their turns."""
+        return self._answers.in_steps(self, steps)
+
+    def turn(self) -> Awaitable[None]:
+        """For coroutines of handlers, after each piece of long work: waits for the next turn in which there is no other
+        long work."""
+        return self._answers.in_steps(self, a_turn())
 
     # For short ways.
 
@@ -138,16 +171,17 @@ class RequestContext:
 class Responder:
     """Answers a parked request, once. Made by `RequestContext.park`."""
 
-    __slots__ = ("_answers", "_slot", "context")
+    __slots__ = ("_answers", "_is_answered", "_slot", "context")
 
     def __init__(self, context: RequestContext, slot: Slot, answers: Answers) -> None:
         self.context = context
         self._slot = slot
         self._answers = answers
+        self._is_answered = False
 
     @property
     def is_done(self) -> bool:
-        return self._slot.is_done
+        return self._is_answered or self._slot.is_done
 
     @property
     def is_queued(self) -> bool:
@@ -159,9 +193,10 @@ class Responder:
 
         Nothing happens if the connection is over. Raises RuntimeError if the request was answered before.
         """
-        if self._slot.is_done:
+        if self.is_done:
             raise RuntimeError("this request has been answered already")
-        self._slot.complete(self._answers.encode(self.context, message))
+        self._is_answered = True
+        self._answers.answer(self, self._slot, message)
 
     def when_lost(self, give_up: Callable[[], object]) -> None:
         """Has `give_up()` called if the connection ends before the request is answered, instead of an answer."""

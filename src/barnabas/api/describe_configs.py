@@ -27,11 +27,17 @@ from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig,
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import ZnodeData
 from barnabas.coordination.ports import Store
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 _TYPE_UNKNOWN: Final = 0
+_LOOKED_AT_PER_STEP: Final = 2048
+_DESCRIBED_PER_STEP: Final = 8
+"""Each has up to some 200 configs with their documentation."""
+_READ_AT_A_TIME: Final = 1024
+_DESCRIBED_TYPES: Final = frozenset(set(ResourceType) - {ResourceType.UNKNOWN, ResourceType.GROUP})
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -61,54 +67,64 @@ class DescribeConfigsHandler:
 
     def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
-        for resource in request.resources:
-            if resource.resource_type not in set(ResourceType) - {ResourceType.UNKNOWN, ResourceType.GROUP}:
+    ) -> Steps[DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]]:
+        for position, resource in enumerate(request.resources):
+            if position % _LOOKED_AT_PER_STEP == _LOOKED_AT_PER_STEP - 1:
+                yield
+            if resource.resource_type not in _DESCRIBED_TYPES:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     f"Unexpected resource type {resource.resource_type} for resource {resource.resource_name}",
                 )
-        topics = dict.fromkeys(
-            resource.resource_name
-            for resource in request.resources
-            if resource.resource_type == ResourceType.TOPIC and resource.resource_name in self._metadata.image.topics
-        )
+        topics: dict[str, None] = {}
+        for position, resource in enumerate(request.resources):
+            if position % _LOOKED_AT_PER_STEP == _LOOKED_AT_PER_STEP - 1:
+                yield
+            if resource.resource_type == ResourceType.TOPIC and resource.resource_name in self._metadata.image.topics:
+                topics[resource.resource_name] = None
         if topics:
-            return self._describe_with_topics(request, context.api_version, list(topics))
-        return self._describe(request, context.api_version, {})
+            return self._describe_with_topics(context, request, list(topics))
+        return (yield from self._describe(request, context.api_version, {}))
 
     def error_response(
         self, _context: RequestContext, request: DescribeConfigsRequest, error: KafkaError
-    ) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(
-            results=[Result(**result_fields(resource, error)) for resource in request.resources]
-        )
+    ) -> Steps[DescribeConfigsResponse]:
+        results = yield from each(lambda resource: Result(**result_fields(resource, error)), request.resources)
+        return DescribeConfigsResponse(results=results)
 
     async def _describe_with_topics(
-        self, request: DescribeConfigsRequest, api_version: int, topics: list[str]
+        self, context: RequestContext, request: DescribeConfigsRequest, topics: list[str]
     ) -> DescribeConfigsResponse:
-        try:
-            found = await self._store.get_many([config_path(ConfigEntityType.TOPICS, topic) for topic in topics])
-        except CoordinationError as error:
-            raise as_kafka_error(error, self._logger, "Reading the configs of topics") from None
-        return self._describe(request, api_version, dict(zip(topics, found, strict=True)))
+        found: dict[str, Found] = {}
+        for start in range(0, len(topics), _READ_AT_A_TIME):
+            some = topics[start : start + _READ_AT_A_TIME]
+            try:
+                read = await self._store.get_many([config_path(ConfigEntityType.TOPICS, topic) for topic in some])
+            except CoordinationError as error:
+                raise as_kafka_error(error, self._logger, "Reading the configs of topics") from None
+            found.update(zip(some, read, strict=True))
+        return await context.in_steps(self._describe(request, context.api_version, found))
 
     def _describe(
         self, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
-    ) -> DescribeConfigsResponse:
-        results = []
-        for resource in request.resources:
-            try:
-                described = self._described(resource, topics)
-            except KafkaError as error:
-                results.append(Result(**result_fields(resource, error)))
-                continue
-            wanted = resource.configuration_keys
-            entries = [_entry(each, request, api_version) for each in described if not wanted or each.name in wanted]
-            results.append(
-                Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
-            )
+    ) -> Steps[DescribeConfigsResponse]:
+        results = yield from each(
+            lambda resource: self._result(resource, request, api_version, topics),
+            request.resources,
+            _DESCRIBED_PER_STEP,
+        )
         return DescribeConfigsResponse(results=results)
+
+    def _result(
+        self, resource: Resource, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
+    ) -> Result:
+        try:
+            described = self._described(resource, topics)
+        except KafkaError as error:
+            return Result(**result_fields(resource, error))
+        wanted = frozenset(resource.configuration_keys or ())
+        entries = [_entry(config, request, api_version) for config in described if not wanted or config.name in wanted]
+        return Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
 
     def _described(self, resource: Resource, topics: dict[str, Found]) -> Iterable[Described]:
         """Raises `KafkaError`."""

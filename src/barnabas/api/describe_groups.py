@@ -10,11 +10,15 @@ from typing import Final
 from barnabas.api.authorized_operations import GROUP_OPERATIONS
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 
 _OPERATIONS_SINCE: Final = 3
+
+
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
 
 class DescribeGroupsHandler:
@@ -26,20 +30,21 @@ class DescribeGroupsHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        groups = [self._group_coordinator.describe_group(group_id) for group_id in request.groups]
-        if context.api_version >= _OPERATIONS_SINCE and request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
-        return DescribeGroupsResponse(groups=groups)
+    def handle(self, context: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
+        tells_operations = context.api_version >= _OPERATIONS_SINCE and request.include_authorized_operations
+
+        def described(group_id: str) -> DescribedGroup:
+            group = self._group_coordinator.describe_group(group_id)
+            if tells_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+            return group
+
+        return DescribeGroupsResponse(groups=(yield from each(described, request.groups)))
 
     def error_response(
         self, _context: RequestContext, request: DescribeGroupsRequest, error: KafkaError
-    ) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse(
-            groups=[
-                DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-                for group_id in request.groups
-            ]
-        )
+    ) -> Steps[DescribeGroupsResponse]:
+        def failed(group_id: str) -> DescribedGroup:
+            return DescribedGroup(group_id=group_id, error_code=error.code)
+
+        return DescribeGroupsResponse(groups=(yield from each(failed, request.groups)))

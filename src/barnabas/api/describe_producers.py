@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.api.context import RequestContext
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeProducersRequest, DescribeProducersResponse
+
+Topic = DescribeProducersRequest.TopicRequest
 
 
 class DescribeProducersHandler:
@@ -21,30 +26,17 @@ class DescribeProducersHandler:
         self._replicas = replicas
         self._metadata = metadata
 
-    def handle(self, _context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        response = DescribeProducersResponse()
-        for topic in request.topics:
-            result = DescribeProducersResponse.TopicResponse(name=topic.name, partitions=[])
-            response.topics.append(result)
+    def handle(self, _context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+        def described(topic: Topic, index: int) -> DescribeProducersResponse.PartitionResponse:
             refusal = self._refusal(topic.name)
-            for index in topic.partition_indexes:
-                if refusal is not None:
-                    result.partitions.append(_failed(index, refusal))
-                else:
-                    result.partitions.append(self._producers(TopicPartition(topic.name, index)))
-        return response
+            return self._producers(TopicPartition(topic.name, index)) if refusal is None else _failed(index, refusal)
+
+        return _response(request, described)
 
     def error_response(
         self, _context: RequestContext, request: DescribeProducersRequest, error: KafkaError
-    ) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=[
-                DescribeProducersResponse.TopicResponse(
-                    name=topic.name, partitions=[_failed(index, error) for index in topic.partition_indexes]
-                )
-                for topic in request.topics
-            ]
-        )
+    ) -> Steps[DescribeProducersResponse]:
+        return _response(request, lambda _, index: _failed(index, error))
 
     def _refusal(self, topic: str) -> KafkaError | None:
         try:
@@ -79,6 +71,18 @@ class DescribeProducersHandler:
                 for producer in log.active_producers()
             ],
         )
+
+
+def _response(
+    request: DescribeProducersRequest, described: Callable[[Topic, int], DescribeProducersResponse.PartitionResponse]
+) -> Steps[DescribeProducersResponse]:
+    topics = yield from each_within(
+        request.topics,
+        lambda topic: topic.partition_indexes,
+        described,
+        lambda topic, found: DescribeProducersResponse.TopicResponse(name=topic.name, partitions=found),
+    )
+    return DescribeProducersResponse(topics=topics)
 
 
 def _failed(index: int, error: KafkaError) -> DescribeProducersResponse.PartitionResponse:

@@ -3,6 +3,10 @@
 Control goes before data: requests of the control plane's listener do, and those of any connection by which a controller
 has spoken (`link.tick` does the ordering). A request of an API or version that is not answered ends its connection, as
 in Kafka; only ApiVersions has an answer for it, so that a newer client can ask again.
+
+No request holds the loop: large ones are decoded in steps, handlers with many elements handle them in steps, and large
+responses are encoded in steps (`kernel.steps`). The first step of each is done at once, so that whatever needs no other
+goes the short way; otherwise the rest is done in later turns, in which the connection's next request waits.
 """
 
 from __future__ import annotations
@@ -10,19 +14,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Awaitable, Coroutine
+from types import GeneratorType
+from typing import Any, Final, TypeVar
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.registry import Handler, Registry, ShortWayHandler
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
-from barnabas.api.response_errors import errors_of
+from barnabas.api.response_errors import errors_in_steps, errors_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
-from barnabas.network.connection import ServerConnection
+from barnabas.kernel.steps import StepRunner, Steps, at_once
+from barnabas.link.frames import KeptFrame
+from barnabas.network.connection import ServerConnection, Slot
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.classes import Message
+from barnabas.wire.classes import Message, dissolve
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ApiVersionsResponse
 from barnabas.wire.primitives import Buffer, EncodeError, ProtocolError
@@ -32,6 +40,9 @@ _HEADER: Final = struct.Struct(">iih")
 _HEADER_BYTES: Final = _HEADER.size
 _FLEXIBLE_HEADER: Final = 2
 _INT16_MAX: Final = 0x7FFF
+LARGE_BYTES: Final = 4096
+"""Larger requests are decoded in steps."""
+Result = TypeVar("Result")
 _CONTROLLER_APIS: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 
 
@@ -68,9 +79,19 @@ class _Route:
 class Dispatcher:
     """Handles every request of a broker; what the network calls (`network.ports.RequestHandler`)."""
 
-    def __init__(self, host: Host, registry: Registry, logger: logging.Logger, metrics: MetricsRegistry) -> None:
-        """`registry` may still be filled afterwards; a handler is looked up when its first request comes."""
+    def __init__(
+        self,
+        host: Host,
+        registry: Registry,
+        logger: logging.Logger,
+        metrics: MetricsRegistry,
+        steps: StepRunner | None = None,
+    ) -> None:
+        """`registry` may still be filled afterwards; a handler is looked up when its first request comes. `steps` does
+        what is long; all that is long on a loop should share one.
+        """
         self._loop = host.loop
+        self._steps = steps or StepRunner(host.loop)
         self._registry = registry
         self._logger = logger
         self._metrics = RequestMetricsByName(metrics)
@@ -134,25 +155,86 @@ class Dispatcher:
     # The contexts' calls.
 
     def encode(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
-        route = self._route_of(context)
+        self._count(context)
+        if message is None or not context.connection.is_open:
+            return None
+        codes = errors_of(message)
+        if codes is None:
+            codes = at_once(errors_in_steps(message))
+        return self._encode(context, message, codes)
+
+    def answer(self, responder: Responder, slot: Slot, message: Any) -> None:
+        context = responder.context
+        self._count(context)
+        context.request = None  # context and responder refer to each other, and may live for long
+        if message is None or not context.connection.is_open:
+            slot.complete(None)
+            return
+        codes = None if type(message) is GeneratorType else errors_of(message)
+        if codes is None:
+            self._start(self._complete_in_steps(context, slot, message), _shown(context))
+        else:
+            slot.complete(self._encode(context, message, codes))
+
+    def in_steps(self, context: RequestContext, steps: Steps[Result]) -> Awaitable[Result]:
+        return self._steps.run(steps, is_urgent=context.is_control)
+
+    def _count(self, context: RequestContext) -> None:
+        """Counts a request that is answered now."""
         responder = context.responder
-        metrics = self.metrics_of(context)
-        for figures in metrics:
+        for figures in self.metrics_of(context):
             if responder is None:
                 figures.answered_at_once += 1
             else:
                 duration_ms = int((self._loop.time() - context.received) * 1000)
                 figures.answered_later(duration_ms, is_queued=responder.is_queued)
-        if message is None or not context.connection.is_open:
-            return None
-        for code in errors_of(message):
-            for figures in metrics:
-                figures.count_error(code)
+
+    def _count_errors(self, context: RequestContext, codes: list[int]) -> None:
+        if codes:
+            metrics = self.metrics_of(context)
+            for code, count in Counter(codes).items() if len(codes) > 1 else ((codes[0], 1),):
+                for figures in metrics:
+                    figures.count_error(code, count)
+
+    def _encode(self, context: RequestContext, message: Message, codes: list[int]) -> list[Buffer] | None:
+        """The frame of a response with these errors; None after the connection has been ended instead."""
+        self._count_errors(context, codes)
+        route = self._route_of(context)
         try:
             return route.encode(context.correlation_id, message)
         except EncodeError:
-            self._logger.exception("The response to %s cannot be written", _shown(context))
+            return self._encode_instead(context, route)
+
+    async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any) -> None:
+        frame = None
+        try:
+            frame = await self.in_steps(context, self._encode_in_steps(context, message))
+        except Exception:
+            context.connection.abort()  # what its client waits for does not come
+            raise
+        finally:
+            slot.complete(frame)
+
+    def _encode_in_steps(self, context: RequestContext, message: Any) -> Steps[list[Buffer] | None]:
+        """As `_encode`, of a large response, or of one that is to be made in steps."""
+        if type(message) is GeneratorType:
+            message = yield from message
+        if message is None:
+            return None
+        self._count_errors(context, (yield from errors_in_steps(message)))
+        route = self._route_of(context)
+        try:
+            encode = codec.response_step_encoder(route.api_key, route.api_version)
+            return (yield from encode(context.correlation_id, message))
+        except EncodeError:
+            return self._encode_instead(context, route)
+
+    def _encode_instead(self, context: RequestContext, route: _Route) -> list[Buffer] | None:
+        """The frame of an error, where the response cannot be written."""
+        self._logger.error("The response to %s cannot be written", _shown(context), exc_info=True)  # noqa: LOG014
         instead = self.failure(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if type(instead) is GeneratorType:
+            instead = at_once(instead)
         try:
             return route.encode(context.correlation_id, instead) if instead is not None else None
         except EncodeError:
@@ -160,10 +242,10 @@ class Dispatcher:
             context.connection.abort()
             return None
 
-    def failure(self, context: RequestContext, error: KafkaError) -> Message | None:
+    def failure(self, context: RequestContext, error: KafkaError) -> Any:
         handler = self._route_of(context).handler
         try:
-            response: Message = handler.error_response(context, context.request, error)
+            response = handler.error_response(context, context.request, error)
         except Exception:
             self._logger.exception("%s has no answer for %s to %s", type(handler).__name__, error, _shown(context))
             context.connection.abort()
@@ -171,9 +253,13 @@ class Dispatcher:
         return response
 
     def run(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
-        task = self._loop.create_task(self._finish(responder, outcome), name=_shown(responder.context))
+        self._start(self._finish(responder, outcome), _shown(responder.context))
+
+    def _start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._loop.create_task(coroutine, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+        return task
 
     def metrics_of(self, context: RequestContext) -> tuple[RequestMetrics, ...]:
         name, metrics = context.request_name, self._route_of(context).metrics
@@ -209,25 +295,142 @@ class Dispatcher:
         self, connection: ServerConnection, route: _Route, buffer: bytearray | memoryview, start: int, end: int
     ) -> list[Buffer] | None:
         _, _, correlation_id, client_id, position = headers.read_request_header(buffer, start, end)
-        request, _ = route.decode(buffer, position, end)
-        route.requests.count += 1
         if route.is_from_controller and not connection.is_control:
             connection.is_control = True
+        route.requests.count += 1
         context = RequestContext(
-            self, connection, route.api_key, route.api_version, correlation_id, client_id, self._loop.time(), request
+            self, connection, route.api_key, route.api_version, correlation_id, client_id, self._loop.time(), None
         )
-        outcome: Any
-        try:
-            outcome = route.handler.handle(context, request)
-        except Exception as error:  # noqa: BLE001 - sorted there
-            outcome = self._failed(context, error)
-            if context.responder is not None:
-                self._answer(context.responder, outcome)
+        if end - position > LARGE_BYTES:
+            decode = codec.request_step_decoder(route.api_key, route.api_version)
+            decoding = decode(buffer, position, end)
+            try:
+                next(decoding)
+            except StopIteration as stop:
+                context.request = stop.value[0]
+            else:
+                frame = connection.keep(buffer, position, end)
+                if frame.buffer is not buffer:  # a copy, of few bytes: it is begun anew
+                    decoding = decode(frame.buffer, frame.start, frame.end)
+                self._go_on(context, self._decode(context, decoding), frame)
+                return None
+        else:
+            context.request, _ = route.decode(buffer, position, end)
+        outcome = self._handle(context)
+        if type(outcome) is GeneratorType:
+            try:
+                next(outcome)
+            except StopIteration as stop:
+                outcome = stop.value
+            except Exception as error:  # noqa: BLE001 - sorted there
+                outcome = self._failed(context, error)
+            if type(outcome) is GeneratorType:
+                self._go_on(context, outcome, None)
                 return None
         if isinstance(outcome, Awaitable):
             self.run(context.responder or context.park(is_queued=True), outcome)
             return None
-        return self.encode(context, outcome) if context.responder is None else None
+        return self._encode_now(context, outcome) if context.responder is None else None
+
+    def _handle(self, context: RequestContext) -> Any:
+        """What the handler gives; of an error that it raises, the response, which is given at once if it has parked."""
+        try:
+            return self._route_of(context).handler.handle(context, context.request)
+        except Exception as error:  # noqa: BLE001 - sorted there
+            outcome = self._failed(context, error)
+            if context.responder is None:
+                return outcome
+            self._answer(context.responder, outcome)
+            return None
+
+    def _encode_now(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
+        """The frame of a response that is given at once; None if there is none, or it is large and comes later."""
+        codes = None if message is None or not context.connection.is_open else errors_of(message)
+        if message is not None and codes is None and context.connection.is_open:
+            self._go_on(context, _known(message), None)
+            return None
+        self._count(context)
+        return None if message is None or codes is None else self._encode(context, message, codes)
+
+    # What takes more than one step.
+
+    def _go_on(self, context: RequestContext, rest: Steps[Any], frame: KeptFrame | None) -> None:
+        """Does the rest of a request in later turns, while the connection's next waits for it."""
+        connection = context.connection
+        slot = connection.park(is_queued=True)
+        context.reserve(slot)
+        connection.hold()
+        task = self._start(self._serve(context, slot, rest, frame), _shown(context))
+
+        def given_up(_: object) -> None:
+            # Nothing of a task runs that is cancelled before its first turn.
+            if frame is not None:
+                frame.release()
+            if not slot.is_done and context.responder is None:
+                slot.complete(None)
+
+        task.add_done_callback(given_up)
+
+    async def _serve(self, context: RequestContext, slot: Slot, rest: Steps[Any], frame: KeptFrame | None) -> None:
+        """`rest` decodes the rest of the frame and handles the request, or handles the rest of the request; it returns
+        what handlers do.
+        """
+        connection = context.connection
+        try:
+            steps = self._serve_in_steps(context, slot, rest, frame)
+            outcome = await self._steps.run(steps, is_urgent=context.is_control)
+            if outcome is not None:
+                self.run(context.responder or context.park(is_queued=True), outcome)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                connection.abort()  # what its client waits for does not come
+            if not slot.is_done:
+                slot.complete(None)
+            raise
+        finally:
+            connection.go_on()
+
+    def _serve_in_steps(
+        self, context: RequestContext, slot: Slot, rest: Steps[Any], frame: KeptFrame | None
+    ) -> Steps[Awaitable[Message | None] | None]:
+        """Answers the request, unless it is parked; returns what the answer is to be waited for, if anything."""
+        try:
+            outcome = yield from rest
+        except Exception as error:  # noqa: BLE001 - sorted there
+            outcome = self._failed(context, error)
+        finally:
+            if frame is not None:
+                frame.release()
+        if type(outcome) is GeneratorType:
+            outcome = yield from outcome
+        if isinstance(outcome, Awaitable):
+            return outcome
+        if context.responder is not None:
+            if outcome is not None:
+                self._answer(context.responder, outcome)
+            return None
+        context.park(is_queued=True)
+        self._count(context)
+        response = None
+        if outcome is not None and context.connection.is_open:
+            response = yield from self._encode_in_steps(context, outcome)
+        slot.complete(response)
+        request, context.request = context.request, None
+        yield from dissolve(request)
+        return None
+
+    def _decode(self, context: RequestContext, decoding: Steps[tuple[Any, int]]) -> Steps[Any]:
+        """The rest of a large request: decodes and handles it, unless its connection ends meanwhile."""
+        while context.connection.is_open:
+            try:
+                next(decoding)
+            except StopIteration as stop:
+                context.request = stop.value[0]
+                yield
+                outcome = self._handle(context)
+                return (yield from outcome) if type(outcome) is GeneratorType else outcome
+            yield
+        return None
 
     async def _finish(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
         """Waits for what a handler's coroutine says, and answers."""
@@ -245,12 +448,12 @@ class Dispatcher:
         if not task.cancelled() and task.exception() is not None:
             self._logger.error("%s ended with an error", task.get_name(), exc_info=task.exception())
 
-    def _answer(self, responder: Responder, message: Message | None) -> None:
+    def _answer(self, responder: Responder, message: Any) -> None:
         if not responder.is_done:
             responder.respond(message)
 
-    def _failed(self, context: RequestContext, error: Exception) -> Message | None:
-        """What a request is answered whose handler raised."""
+    def _failed(self, context: RequestContext, error: Exception) -> Any:
+        """What a request is answered whose handler raised: a response, or what makes it in steps."""
         if isinstance(error, KafkaError):
             return self.failure(context, error)
         if isinstance(error, ProtocolError):
@@ -261,6 +464,12 @@ class Dispatcher:
 
     def _route_of(self, context: RequestContext) -> _Route:
         return self._routes[context.api_key << 16 | context.api_version]
+
+
+def _known(message: Message) -> Steps[Message]:
+    """The message, without any step."""
+    yield from ()
+    return message
 
 
 def _shown(context: RequestContext) -> str:

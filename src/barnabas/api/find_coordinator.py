@@ -8,7 +8,8 @@ none either, as in every Apache Kafka in ZooKeeper mode.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from barnabas.api.administration.ports import TopicCreation
@@ -18,6 +19,7 @@ from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.placement import partition_for
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -57,30 +59,28 @@ class FindCoordinatorHandler:
 
     def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
-    ) -> FindCoordinatorResponse | Coroutine[None, None, FindCoordinatorResponse]:
+    ) -> Steps[FindCoordinatorResponse | Coroutine[None, None, FindCoordinatorResponse]]:
         key_type = request.key_type
         if key_type not in (_GROUP, _TRANSACTION, _SHARE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown coordinator type received: {key_type}")
         is_batched = context.api_version >= _BATCHED_SINCE
         keys = request.coordinator_keys if is_batched else [request.key]
         image = self._metadata.image
-        found = [self._find(context, image, key_type, key) for key in keys]
-        response = _batched(keys, found) if is_batched else _single(found[0])
+        found = yield from each(lambda key: self._find(context, image, key_type, key), keys)
+        response = (yield from _batched(keys, found)) if is_batched else _single(found[0])
         if keys and key_type == _GROUP and OFFSETS_TOPIC not in image.topics:
             return self._create_offsets_topic(response)
         return response
 
     def error_response(
         self, context: RequestContext, request: FindCoordinatorRequest, error: KafkaError
-    ) -> FindCoordinatorResponse:
+    ) -> Steps[FindCoordinatorResponse]:
         if context.api_version < _BATCHED_SINCE:
             response = _single(_Found(error.code))
             response.error_message = error.message
             return response
-        response = _batched(request.coordinator_keys, [_Found(error.code)] * len(request.coordinator_keys))
-        for coordinator in response.coordinators:
-            coordinator.error_message = error.message
-        return response
+        found = repeat(_Found(error.code), len(request.coordinator_keys))
+        return (yield from _batched(request.coordinator_keys, found, error.message))
 
     async def _create_offsets_topic(self, response: FindCoordinatorResponse) -> FindCoordinatorResponse:
         """The topic is not there while the answer is made, whatever comes of the attempt: the client asks again."""
@@ -112,13 +112,14 @@ def _single(found: _Found) -> FindCoordinatorResponse:
     )
 
 
-def _batched(keys: list[str], found: list[_Found]) -> FindCoordinatorResponse:
-    """Without messages, which Kafka leaves empty here."""
-    return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=node.broker_id, host=node.host, port=node.port, error_code=error, error_message=""
-            )
-            for key, (error, node) in zip(keys, found, strict=True)
-        ]
-    )
+def _batched(keys: list[str], found: Iterable[_Found], message: str = "") -> Steps[FindCoordinatorResponse]:
+    """Without messages, which Kafka leaves empty here, unless the whole request has failed."""
+
+    def coordinator(named: tuple[str, _Found]) -> FindCoordinatorResponse.Coordinator:
+        key, (error, node) = named
+        return FindCoordinatorResponse.Coordinator(
+            key=key, node_id=node.broker_id, host=node.host, port=node.port, error_code=error, error_message=message
+        )
+
+    coordinators = yield from each(coordinator, zip(keys, found, strict=True))
+    return FindCoordinatorResponse(coordinators=coordinators)

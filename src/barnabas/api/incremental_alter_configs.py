@@ -20,6 +20,7 @@ from barnabas.api.config_resources import (
     unknown_type,
 )
 from barnabas.api.context import RequestContext
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -39,20 +40,19 @@ class IncrementalAlterConfigsHandler:
         self._logger_levels = logger_levels
 
     async def handle(
-        self, _context: RequestContext, request: IncrementalAlterConfigsRequest
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         async def alter(resource: Resource) -> None:
             await self._alter(resource, validate_only=request.validate_only)
 
-        outcomes = await alter_each(request.resources, alter)
+        outcomes = await alter_each(context, request.resources, alter)
         return IncrementalAlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
 
     def error_response(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError
-    ) -> IncrementalAlterConfigsResponse:
-        return IncrementalAlterConfigsResponse(
-            responses=[Result(**result_fields(resource, error)) for resource in request.resources]
-        )
+    ) -> Steps[IncrementalAlterConfigsResponse]:
+        responses = yield from each(lambda resource: Result(**result_fields(resource, error)), request.resources)
+        return IncrementalAlterConfigsResponse(responses=responses)
 
     async def _alter(self, resource: Resource, *, validate_only: bool) -> None:
         """Raises `KafkaError`."""

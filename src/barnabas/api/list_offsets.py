@@ -6,13 +6,13 @@ Left out: tiered storage; nothing is tiered, which is what timestamp -5 is told.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas.api.context import RequestContext
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Clock, Files
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.timestamp_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -43,6 +43,10 @@ _SINCE: Final = {
 }
 """The version that brought each special timestamp."""
 
+_NAMED_PER_STEP: Final = 2048
+
+_Topic = ListOffsetsRequest.ListOffsetsTopic
+_TopicListed = ListOffsetsResponse.ListOffsetsTopicResponse
 _Asked = ListOffsetsRequest.ListOffsetsPartition
 _Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -61,49 +65,40 @@ class ListOffsetsHandler:
 
     def handle(
         self, context: RequestContext, request: ListOffsetsRequest
-    ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    ) -> Steps[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
         if context.api_version == 0:
-            return _response(
-                request,
-                [
-                    [self._list_old(topic.name, asked, request) for asked in topic.partitions]
-                    for topic in request.topics
-                ],
-            )
-        if all(asked.timestamp == LATEST_TIMESTAMP for topic in request.topics for asked in topic.partitions):
-            repeated = _repeated(request)
-            return _response(
-                request,
-                [
-                    [
-                        self._latest(
-                            context, request, TopicPartition(topic.name, asked.partition_index), asked, repeated
-                        )
-                        for asked in topic.partitions
-                    ]
-                    for topic in request.topics
-                ],
-            )
-        return self._look_up(context, request)
+            return (yield from _response(request, lambda topic, asked: self._list_old(topic.name, asked, request)))
+        repeated, are_latest = yield from _named(request)
+        if not are_latest:
+            return self._look_up(context, request, repeated)
+
+        def latest(topic: _Topic, asked: _Asked) -> _Listed:
+            topic_partition = TopicPartition(topic.name, asked.partition_index)
+            return self._latest(context, request, topic_partition, asked, repeated)
+
+        return (yield from _response(request, latest))
 
     def error_response(
         self, _context: RequestContext, request: ListOffsetsRequest, error: KafkaError
-    ) -> ListOffsetsResponse:
-        return _response(
-            request,
-            [[_failed(asked, error.code) for asked in topic.partitions] for topic in request.topics],
-        )
+    ) -> Steps[ListOffsetsResponse]:
+        return _response(request, lambda _, asked: _failed(asked, error.code))
 
-    async def _look_up(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        repeated = _repeated(request)
-        results = []
+    async def _look_up(
+        self, context: RequestContext, request: ListOffsetsRequest, repeated: frozenset[TopicPartition]
+    ) -> ListOffsetsResponse:
+        response = ListOffsetsResponse()
+        left = STEP_ELEMENTS
         for topic in request.topics:
             listed = []
             for asked in topic.partitions:
                 topic_partition = TopicPartition(topic.name, asked.partition_index)
                 listed.append(await self._find(context, request, topic_partition, asked, repeated))
-            results.append(listed)
-        return _response(request, results)
+                left -= 1
+                if not left:
+                    await context.turn()
+                    left = STEP_ELEMENTS
+            response.topics.append(_TopicListed(name=topic.name, partitions=listed))
+        return response
 
     def _latest(
         self,
@@ -184,12 +179,25 @@ def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
     return ReadIsolation.COMMITTED if request.isolation_level == _READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
 
 
-def _repeated(request: ListOffsetsRequest) -> frozenset[TopicPartition]:
-    """The partitions that the request names more than once."""
-    named = Counter(
-        TopicPartition(topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
-    return frozenset(topic_partition for topic_partition, count in named.items() if count > 1)
+def _named(request: ListOffsetsRequest) -> Steps[tuple[frozenset[TopicPartition], bool]]:
+    """The partitions that the request names more than once, and whether it asks for ends of logs alone."""
+    named: dict[str, set[int]] = {}
+    repeated: set[TopicPartition] = set()
+    are_latest = True
+    left = _NAMED_PER_STEP
+    for topic in request.topics:
+        numbers = named.setdefault(topic.name, set())
+        for asked in topic.partitions:
+            number = asked.partition_index
+            are_latest = are_latest and asked.timestamp == LATEST_TIMESTAMP
+            if number in numbers:
+                repeated.add(TopicPartition(topic.name, number))
+            numbers.add(number)
+            left -= 1
+            if not left:
+                yield
+                left = _NAMED_PER_STEP
+    return frozenset(repeated), are_latest
 
 
 def _listed(version: int, asked: _Asked, found: ListedOffset) -> _Listed:
@@ -208,10 +216,11 @@ def _failed(asked: _Asked, code: ErrorCode) -> _Listed:
     return _Listed(partition_index=asked.partition_index, error_code=code)
 
 
-def _response(request: ListOffsetsRequest, results: list[list[_Listed]]) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=listed)
-            for topic, listed in zip(request.topics, results, strict=True)
-        ]
+def _response(request: ListOffsetsRequest, list_one: Callable[[_Topic, _Asked], _Listed]) -> Steps[ListOffsetsResponse]:
+    topics = yield from each_within(
+        request.topics,
+        lambda topic: topic.partitions,
+        list_one,
+        lambda topic, listed: _TopicListed(name=topic.name, partitions=listed),
     )
+    return ListOffsetsResponse(topics=topics)

@@ -16,8 +16,9 @@ from barnabas.api.administration.ports import TopicCreation
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
-from barnabas.cluster.metadata_responses import broker_responses, is_internal, topic_response
+from barnabas.cluster.metadata_responses import TopicResponses, broker_responses, is_internal
 from barnabas.controller.topic_assignment import check_topic_name
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -31,6 +32,7 @@ _OPERATIONS_SINCE: Final = 8
 _CLUSTER_OPERATIONS_UNTIL: Final = 10
 _TOPIC_IDS_SINCE: Final = 12
 """The fields are there since version 10, and were of no use until then."""
+_TOLD_PER_STEP: Final = 4096
 TOLD_SECONDS_MAX: Final = 10.0
 """How long a client waits for a broker that was not told of the cluster; then it is answered what there is."""
 
@@ -60,7 +62,7 @@ class MetadataHandler:
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+    ) -> Steps[MetadataResponse | Awaitable[MetadataResponse]] | Awaitable[MetadataResponse]:
         if self._told.done():
             return self._answer(context, request)
         # It waits for the controller, and not for work of this broker: that would hold the controller back, too.
@@ -71,12 +73,12 @@ class MetadataHandler:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOLD_SECONDS_MAX):
                 await asyncio.shield(self._told)
-        answer = self._answer(context, request)
+        answer = await context.in_steps(self._answer(context, request))
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _answer(
         self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+    ) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
         version = context.api_version
         image = self._metadata.image
         all_topics = request.topics is None or (version < _NULL_TOPICS_SINCE and not request.topics)
@@ -84,34 +86,41 @@ class MetadataHandler:
         if all_topics:
             names: list[str] = list(image.topics)
         else:
-            names, unknown_ids = _asked(image, request, version)
-        topics = [_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in unknown_ids]
+            names, unknown_ids = yield from _asked(image, request, version)
+        topics = yield from each(lambda topic_id: _topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id), unknown_ids)
         missing: list[str] = []
+        responses = TopicResponses(
+            image,
+            context.listener_name,
+            is_version_0=version == 0,
+            names_missing_listener=version >= _LISTENER_NOT_FOUND_SINCE,
+        )
+        left = STEP_ELEMENTS
         for name in names:
-            topic = topic_response(
-                image,
-                name,
-                context.listener_name,
-                is_version_0=version == 0,
-                names_missing_listener=version >= _LISTENER_NOT_FOUND_SINCE,
-            )
-            if topic is None:
+            known = image.topics.get(name)
+            if known is None:
                 missing.append(name)
+                left -= 1
             else:
-                topics.append(topic)
+                topics.append((yield from responses.topic(name, known)))
+                left -= 1 + len(known.partitions)
+            if left <= 0:
+                yield
+                left = STEP_ELEMENTS
         if missing and not all_topics and request.allow_auto_topic_creation and self._auto_creation_enabled():
             return self._create_and_respond(context, request, image, topics, missing)
-        topics += [_missing_topic(name) for name in missing]
-        return self._response(context, request, image, topics)
+        topics += yield from each(_missing_topic, missing)
+        return (yield from self._response(context, request, image, topics))
 
-    def error_response(self, context: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    def error_response(
+        self, context: RequestContext, request: MetadataRequest, error: KafkaError
+    ) -> Steps[MetadataResponse]:
         has_null_names = context.api_version >= _TOPIC_IDS_SINCE
-        return MetadataResponse(
-            topics=[
-                _topic(error.code, topic.name if has_null_names else topic.name or "", topic.topic_id)
-                for topic in request.topics or ()
-            ]
-        )
+
+        def failed(topic: MetadataRequest.MetadataRequestTopic) -> MetadataResponse.MetadataResponseTopic:
+            return _topic(error.code, topic.name if has_null_names else topic.name or "", topic.topic_id)
+
+        return MetadataResponse(topics=(yield from each(failed, request.topics or ())))
 
     async def _create_and_respond(
         self,
@@ -122,9 +131,13 @@ class MetadataHandler:
         missing: list[str],
     ) -> MetadataResponse:
         codes = await self._auto_creation.create_topics(missing)
-        for name in missing:
-            topics.append(_topic(codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name))
-        return self._response(context, request, image, topics)
+
+        def answered() -> Steps[MetadataResponse]:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            made = yield from each(lambda name: _topic(codes.get(name, unknown), name), missing)
+            return (yield from self._response(context, request, image, topics + made))
+
+        return await context.in_steps(answered())
 
     def _response(
         self,
@@ -132,7 +145,7 @@ class MetadataHandler:
         request: MetadataRequest,
         image: MetadataImage,
         topics: list[MetadataResponse.MetadataResponseTopic],
-    ) -> MetadataResponse:
+    ) -> Steps[MetadataResponse]:
         version = context.api_version
         controller_id = image.controller_id
         response = MetadataResponse(
@@ -142,14 +155,16 @@ class MetadataHandler:
             topics=topics,
         )
         if version >= _OPERATIONS_SINCE and request.include_topic_authorized_operations:
-            for topic in topics:
+            for position, topic in enumerate(topics):
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
+                if position % _TOLD_PER_STEP == _TOLD_PER_STEP - 1:
+                    yield
         if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_UNTIL and request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
 
-def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> tuple[list[str], list[bytes]]:
+def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> Steps[tuple[list[str], list[bytes]]]:
     """The topics that are asked for, each once, and the ids that no topic has.
 
     Where one topic is asked for by its id, names count no more, as in Kafka. Raises KafkaError with INVALID_REQUEST.
@@ -157,7 +172,9 @@ def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> tupl
     names: dict[str, None] = {}
     by_id: dict[str, None] = {}
     unknown_ids: dict[bytes, None] = {}
-    for topic in request.topics or ():
+    for position, topic in enumerate(request.topics or ()):
+        if position % _TOLD_PER_STEP == _TOLD_PER_STEP - 1:
+            yield
         if version < _TOPIC_IDS_SINCE:
             if topic.name is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a topic's name cannot be null in version {version}")

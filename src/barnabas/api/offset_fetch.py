@@ -8,7 +8,8 @@ that of every partition asked for.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from barnabas.api.context import RequestContext
@@ -17,6 +18,7 @@ from barnabas.coordination.layout.topics import NO_LEADER_EPOCH, TopicPartition
 from barnabas.coordinators.group.coordinator import FetchedOffset, GroupCoordinator
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetFetchRequest, OffsetFetchResponse
@@ -26,6 +28,9 @@ _COORDINATOR_SINCE: Final = 1
 _GROUP_ERROR_SINCE: Final = 2
 _BATCHED_SINCE: Final = 8
 _NO_OFFSET: Final = -1
+_NAMED_PER_STEP: Final = 4096
+
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
 
 _RequestTopics = Sequence[OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics]
 
@@ -45,59 +50,76 @@ class OffsetFetchHandler:
 
     def handle(
         self, context: RequestContext, request: OffsetFetchRequest
-    ) -> OffsetFetchResponse | Coroutine[None, None, OffsetFetchResponse]:
+    ) -> Steps[OffsetFetchResponse | Coroutine[None, None, OffsetFetchResponse]]:
         if context.api_version >= _BATCHED_SINCE:
-            return OffsetFetchResponse(groups=[self._group(request, group) for group in request.groups])
+            groups = []
+            for group in request.groups:
+                groups.append((yield from self._group(request, group)))
+                if len(groups) % STEP_ELEMENTS == 0:
+                    yield
+            return OffsetFetchResponse(groups=groups)
         if context.api_version < _COORDINATOR_SINCE:
-            return self._fetch_from_zookeeper(request)
-        fetched = self._group_coordinator.fetch_offsets(
-            request.group_id, _partitions(request.topics), require_stable=request.require_stable
-        )
-        return _single(fetched)
+            return self._fetch_from_zookeeper(context, request)
+        fetched = yield from self._fetch(request.group_id, request.topics, require_stable=request.require_stable)
+        return (yield from _single(fetched))
 
     def error_response(
         self, context: RequestContext, request: OffsetFetchRequest, error: KafkaError
-    ) -> OffsetFetchResponse:
+    ) -> Steps[OffsetFetchResponse]:
         if context.api_version >= _BATCHED_SINCE:
-            return OffsetFetchResponse(
-                groups=[
-                    OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-                    for group in request.groups
-                ]
-            )
+
+            def failed(group: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
+                return Group(group_id=group.group_id, error_code=error.code)
+
+            return OffsetFetchResponse(groups=(yield from each(failed, request.groups)))
         if context.api_version >= _GROUP_ERROR_SINCE:
             return OffsetFetchResponse(error_code=error.code)
-        return _single([FetchedOffset(partition, None, error.code) for partition in _partitions(request.topics) or ()])
+        partitions = yield from _partitions(request.topics)
+        return (yield from _single([FetchedOffset(partition, None, error.code) for partition in partitions or ()]))
 
     def _group(
         self, request: OffsetFetchRequest, group: OffsetFetchRequest.OffsetFetchRequestGroup
-    ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    ) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
         try:
-            fetched = self._group_coordinator.fetch_offsets(
-                group.group_id, _partitions(group.topics), require_stable=request.require_stable
-            )
+            fetched = yield from self._fetch(group.group_id, group.topics, require_stable=request.require_stable)
         except KafkaError as error:
-            return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-        return OffsetFetchResponse.OffsetFetchResponseGroup(
-            group_id=group.group_id,
-            topics=[
-                OffsetFetchResponse.OffsetFetchResponseTopics(
-                    name=name,
-                    partitions=[OffsetFetchResponse.OffsetFetchResponsePartitions(**_fields(each)) for each in offsets],
-                )
-                for name, offsets in _by_topic(fetched).items()
-            ],
+            return Group(group_id=group.group_id, error_code=error.code)
+        topics = yield from each_within(
+            (yield from _by_topic(fetched)).items(),
+            lambda topic: topic[1],
+            lambda _, offset: OffsetFetchResponse.OffsetFetchResponsePartitions(**_fields(offset)),
+            lambda topic, found: OffsetFetchResponse.OffsetFetchResponseTopics(name=topic[0], partitions=found),
         )
+        return Group(group_id=group.group_id, topics=topics)
 
-    async def _fetch_from_zookeeper(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def _fetch(
+        self, group_id: str, topics: _RequestTopics | None, *, require_stable: bool
+    ) -> Steps[list[FetchedOffset]]:
+        """Raises `KafkaError` for the group. The offsets are those of one moment, unless they are very many."""
+        partitions = yield from _partitions(topics)
+        fetch = self._group_coordinator.fetch_offsets
+        if partitions is None or len(partitions) <= STEP_ELEMENTS:
+            return fetch(group_id, partitions, require_stable=require_stable)
+        found: list[FetchedOffset] = []
+        for start in range(0, len(partitions), STEP_ELEMENTS):
+            found += fetch(group_id, partitions[start : start + STEP_ELEMENTS], require_stable=require_stable)
+            yield
+        return found
+
+    async def _fetch_from_zookeeper(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Partitions that do not exist, or have no offset there, are answered UNKNOWN_TOPIC_OR_PARTITION."""
         image = self._metadata.image
-        partitions = _partitions(request.topics) or []
-        known = [partition for partition in partitions if image.partition(partition) is not None]
-        found = await self._zookeeper_offsets.fetch(request.group_id, known)
-        return _single(
-            [_from_zookeeper(each, found.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) for each in partitions]
-        )
+        partitions = await context.in_steps(_partitions(request.topics)) or []
+        found: dict[TopicPartition, int | ErrorCode] = {}
+        for start in range(0, len(partitions), STEP_ELEMENTS):
+            some = partitions[start : start + STEP_ELEMENTS]
+            known = [partition for partition in some if image.partition(partition) is not None]
+            if known:
+                found |= await self._zookeeper_offsets.fetch(request.group_id, known)
+            await context.turn()
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        offsets = each(lambda partition: _from_zookeeper(partition, found.get(partition, unknown)), partitions)
+        return await context.in_steps(_single(await context.in_steps(offsets)))
 
 
 def _from_zookeeper(partition: TopicPartition, found: int | ErrorCode) -> FetchedOffset:
@@ -106,16 +128,24 @@ def _from_zookeeper(partition: TopicPartition, found: int | ErrorCode) -> Fetche
     return FetchedOffset(partition, CommittedOffset(found, NO_LEADER_EPOCH, "", NO_TIMESTAMP))
 
 
-def _partitions(topics: _RequestTopics | None) -> list[TopicPartition] | None:
+def _partitions(topics: _RequestTopics | None) -> Steps[list[TopicPartition] | None]:
     if topics is None:
         return None
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+    named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
+    partitions: list[TopicPartition] = []
+    while some := list(islice(named, _NAMED_PER_STEP)):
+        partitions += some
+        if len(some) == _NAMED_PER_STEP:
+            yield
+    return partitions
 
 
-def _by_topic(fetched: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+def _by_topic(fetched: Sequence[FetchedOffset]) -> Steps[dict[str, list[FetchedOffset]]]:
     topics: dict[str, list[FetchedOffset]] = {}
-    for each in fetched:
-        topics.setdefault(each.partition.topic, []).append(each)
+    for position, offset in enumerate(fetched):
+        topics.setdefault(offset.partition.topic, []).append(offset)
+        if position % _NAMED_PER_STEP == _NAMED_PER_STEP - 1:
+            yield
     return topics
 
 
@@ -131,14 +161,12 @@ def _fields(fetched: FetchedOffset) -> dict[str, Any]:
     }
 
 
-def _single(fetched: Iterable[FetchedOffset]) -> OffsetFetchResponse:
+def _single(fetched: Sequence[FetchedOffset]) -> Steps[OffsetFetchResponse]:
     """The answer about one group, before version 8."""
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=name,
-                partitions=[OffsetFetchResponse.OffsetFetchResponsePartition(**_fields(each)) for each in offsets],
-            )
-            for name, offsets in _by_topic(fetched).items()
-        ]
+    topics = yield from each_within(
+        (yield from _by_topic(fetched)).items(),
+        lambda topic: topic[1],
+        lambda _, offset: OffsetFetchResponse.OffsetFetchResponsePartition(**_fields(offset)),
+        lambda topic, found: OffsetFetchResponse.OffsetFetchResponseTopic(name=topic[0], partitions=found),
     )
+    return OffsetFetchResponse(topics=topics)

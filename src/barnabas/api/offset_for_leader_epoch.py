@@ -4,12 +4,20 @@ clients that want to know whether their records were truncated (KIP-320).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.api.context import RequestContext
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+Partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+EndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
 class OffsetForLeaderEpochHandler:
@@ -21,41 +29,35 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handle(self, _context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                    topic=topic.topic, partitions=[self._end_offset(topic.topic, asked) for asked in topic.partitions]
-                )
-                for topic in request.topics
-            ]
-        )
+    def handle(
+        self, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> Steps[OffsetForLeaderEpochResponse]:
+        return _response(request, self._end_offset)
 
     def error_response(
         self, _context: RequestContext, request: OffsetForLeaderEpochRequest, error: KafkaError
-    ) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[
-                        OffsetForLeaderEpochResponse.EpochEndOffset(partition=asked.partition, error_code=error.code)
-                        for asked in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    ) -> Steps[OffsetForLeaderEpochResponse]:
+        return _response(request, lambda _, asked: EndOffset(partition=asked.partition, error_code=error.code))
 
-    def _end_offset(
-        self, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
-    ) -> OffsetForLeaderEpochResponse.EpochEndOffset:
-        found = OffsetForLeaderEpochResponse.EpochEndOffset(error_code=0, partition=asked.partition)
+    def _end_offset(self, topic: Topic, asked: Partition) -> EndOffset:
+        found = EndOffset(error_code=0, partition=asked.partition)
         try:
-            partition = self._replicas.get_partition(TopicPartition(topic, asked.partition))
+            partition = self._replicas.get_partition(TopicPartition(topic.topic, asked.partition))
             end = partition.end_offset_for_epoch(asked.leader_epoch, asked.current_leader_epoch, leader_only=True)
         except KafkaError as error:
             found.error_code = error.code
         else:
             found.leader_epoch, found.end_offset = end.epoch, end.end_offset
         return found
+
+
+def _response(
+    request: OffsetForLeaderEpochRequest, end_offset: Callable[[Topic, Partition], EndOffset]
+) -> Steps[OffsetForLeaderEpochResponse]:
+    topics = yield from each_within(
+        request.topics,
+        lambda topic: topic.partitions,
+        end_offset,
+        lambda topic, ends: TopicResult(topic=topic.topic, partitions=ends),
+    )
+    return OffsetForLeaderEpochResponse(topics=topics)

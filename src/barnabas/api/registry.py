@@ -25,13 +25,17 @@ class Handler(Protocol):
 
         Returns the response; or a coroutine that will (it starts in the next turn of the loop, and counts against
         `queued.max.requests`); or None, after `context.park()` because it answers later, or because there is no answer.
+        Where there may be many elements: steps (`kernel.steps.Steps`), which return one of these. The first step is
+        done at once, the others in later turns of the loop, while the connection's next request waits; what was decided
+        before a step may be stale after it. A handler in steps parks in its last one, if at all.
+
         KafkaError becomes `error_response`; ProtocolError closes the connection; anything else is logged and becomes
         UNKNOWN_SERVER_ERROR. Records of the request are views that are valid until this returns.
         """
         ...
 
     def error_response(self, context: RequestContext, request: Any, error: KafkaError) -> Any:
-        """The response of `context.api_version` that says that all of the request failed."""
+        """The response of `context.api_version` that says that all of the request failed; or steps that make it."""
         ...
 
 

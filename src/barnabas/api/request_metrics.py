@@ -95,15 +95,15 @@ class RequestMetrics:
             self.remote_time.update_many(0 if is_queued else duration_ms, count)
         self._later.clear()
 
-    def count_error(self, code: int) -> None:
-        """Counts an error that was answered; nothing happens for NONE."""
+    def count_error(self, code: int, count: int = 1) -> None:
+        """Counts an error that was answered, so often; nothing happens for NONE."""
         if not code:
             return
         meter = self._errors.get(code)
         if meter is None:
             tags = (("request", self.name), ("error", ErrorCode.for_code(code).name))
             meter = self._errors[code] = self._metrics.meter(MetricName(GROUP, TYPE, "ErrorsPerSec", tags))
-        meter.count += 1
+        meter.count += count
 
 
 class RequestMetricsByName:

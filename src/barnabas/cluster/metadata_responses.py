@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.cluster.image import MetadataImage, PartitionMetadata
+from barnabas.cluster.image import MetadataImage, PartitionMetadata, TopicMetadata
 from barnabas.coordination.layout.topics import INTERNAL_TOPICS, NO_LEADER
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
 
@@ -20,30 +21,32 @@ def broker_responses(image: MetadataImage, listener_name: str) -> list[MetadataR
     ]
 
 
-def topic_response(
-    image: MetadataImage, name: str, listener_name: str, *, is_version_0: bool, names_missing_listener: bool
-) -> MetadataResponse.MetadataResponseTopic | None:
-    """A topic with all its partitions; None for an unknown one.
+class TopicResponses:
+    """Topics with their partitions, for one request."""
 
-    `is_version_0`: leave out replicas that cannot be reached, and say REPLICA_NOT_AVAILABLE of the partition.
-    `names_missing_listener` (Metadata 6 and above): LISTENER_NOT_FOUND where the leader is alive and has no such
-    listener; LEADER_NOT_AVAILABLE before.
-    """
-    topic = image.topics.get(name)
-    if topic is None:
-        return None
-    leader_errors = _leader_errors(image, listener_name, names_missing_listener=names_missing_listener)
-    partitions = [
-        _partition_response(number, partition, leader_errors, is_version_0=is_version_0)
-        for number, partition in topic.partitions.items()
-    ]
-    return MetadataResponse.MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(name),
-        partitions=partitions,
-    )
+    def __init__(
+        self, image: MetadataImage, listener_name: str, *, is_version_0: bool, names_missing_listener: bool
+    ) -> None:
+        """`is_version_0`: leave out replicas that cannot be reached, and say REPLICA_NOT_AVAILABLE of the partition.
+        `names_missing_listener` (Metadata 6 and above): LISTENER_NOT_FOUND where the leader is alive and has no such
+        listener; LEADER_NOT_AVAILABLE before.
+        """
+        self._leader_errors = _leader_errors(image, listener_name, names_missing_listener=names_missing_listener)
+        self._is_version_0 = is_version_0
+
+    def topic(self, name: str, topic: TopicMetadata) -> Steps[MetadataResponse.MetadataResponseTopic]:
+        """A topic with all its partitions."""
+        partitions = yield from each(
+            lambda known: _partition_response(known[0], known[1], self._leader_errors, is_version_0=self._is_version_0),
+            topic.partitions.items(),
+        )
+        return MetadataResponse.MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(name),
+            partitions=partitions,
+        )
 
 
 def _leader_errors(image: MetadataImage, listener_name: str, *, names_missing_listener: bool) -> dict[int, ErrorCode]:

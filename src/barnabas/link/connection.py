@@ -37,6 +37,7 @@ class Pause(enum.IntFlag):
     MUTED = 1  # somebody asked for it
     UNREAD_OUTPUT = 2  # the peer does not read
     UNANSWERED = 4  # too many requests wait for their responses
+    WORKING = 8  # a long request is being worked on, and the next is not to overtake it
 
 
 _OPEN: Final = Phase.OPEN

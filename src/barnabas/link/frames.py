@@ -25,6 +25,26 @@ OfferFrame = Callable[[Owner, bytearray, int, int], bool]
 has not been taken."""
 
 
+class KeptFrame:
+    """A frame that is valid until `release`, which may be called twice: `buffer[start:end]`."""
+
+    __slots__ = ("_pool", "buffer", "end", "start")
+
+    def __init__(self, buffer: bytearray | memoryview, start: int, end: int, pool: BufferPool | None) -> None:
+        """`pool` is whose large buffer it is."""
+        self.buffer = buffer
+        self.start = start
+        self.end = end
+        self._pool = pool
+
+    def release(self) -> None:
+        """Nobody looks at the frame any more."""
+        buffer, self.buffer = self.buffer, bytearray()
+        pool, self._pool = self._pool, None
+        if pool is not None and isinstance(buffer, memoryview):
+            pool.release_large(buffer)
+
+
 class FrameReceiver:
     """Cuts a stream into frames: an int32, and as many bytes as it says.
 
@@ -208,6 +228,17 @@ class FrameReceiver:
         if wanted > SMALL_BYTES:
             self._carry = b""
             self._take_large(rest, wanted)
+
+    def keep(self, frame: bytearray | memoryview, start: int, end: int) -> KeptFrame:
+        """The frame that `deliver` is giving at this moment, to be used for longer: what is in a large buffer stays
+        there until it is released, anything else is copied.
+        """
+        if self._view is frame and end == self._limit:
+            self._buffer = self._view = None
+            self._start = self._filled = self._limit = 0
+            self._wanted = SIZE_BYTES
+            return KeptFrame(frame, start, end, self._pool)
+        return KeptFrame(bytearray(memoryview(frame)[start:end]), 0, end - start, None)
 
     def compact(self) -> None:
         """Gives a small buffer back and keeps a copy of what was not delivered, since it will not be soon."""

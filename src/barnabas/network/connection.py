@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
-from barnabas.link.frames import SIZE_BYTES
+from barnabas.link.frames import SIZE_BYTES, KeptFrame
 from barnabas.network.ports import RequestHandler, ShortWay
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
@@ -60,6 +60,12 @@ class Slot:
     def is_queued(self) -> bool:
         """It counts against `queued.max.requests`."""
         return self._is_queued
+
+    def leave_queue(self) -> None:
+        """From now on it waits for something to happen, and not for work of this broker."""
+        if self._is_queued:
+            self._is_queued = False
+            self._connection.slot_left_queue()
 
     def put_behind(self, response: list[Buffer]) -> None:
         """For the connection: keeps the response to a later request."""
@@ -156,6 +162,20 @@ class ServerConnection(Connection):
             self._pause(Pause.UNANSWERED)
         return slot
 
+    def keep(self, frame: bytearray | memoryview, start: int, end: int) -> KeptFrame:
+        """The frame that is being handled, to be used for longer."""
+        return self._receiver.keep(frame, start, end)
+
+    def hold(self) -> None:
+        """Handles no more requests until `go_on`: the present one goes on in later turns, and they are handled in their
+        order.
+        """
+        self._pause(Pause.WORKING)
+
+    def go_on(self) -> None:
+        """Ends what `hold` began."""
+        self._go_on(Pause.WORKING)
+
     def drain(self) -> None:
         """Handles no more requests, and closes when those on their way are answered."""
         if self.is_open and not self._draining:
@@ -189,6 +209,10 @@ class ServerConnection(Connection):
             self._close_if_drained()
 
     # The slots' calls.
+
+    def slot_left_queue(self) -> None:
+        """A slot counts no more against `queued.max.requests`."""
+        self._owner.queue.remove()
 
     def slot_done(self, slot: Slot, response: list[Buffer] | None) -> None:
         """A slot was completed: sends what may leave now."""

@@ -8,6 +8,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.tick import Tick
@@ -24,6 +25,7 @@ class Foundation:
     scheduler: Scheduler
     tick: Tick
     pool: BufferPool
+    steps: StepRunner
 
     @classmethod
     def on(cls, host: Host, logs: Logs) -> Foundation:
@@ -36,4 +38,5 @@ class Foundation:
             scheduler=Scheduler(host.loop, timers, logs.logger("kafka.utils.KafkaScheduler")),
             tick=Tick(host.loop),
             pool=BufferPool(),
+            steps=StepRunner(host.loop),
         )

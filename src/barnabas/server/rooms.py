@@ -113,7 +113,7 @@ class Rooms:
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self.coordinators.replicas_stopped
         self.dispatcher = Dispatcher(
-            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics
+            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics, foundation.steps
         )
         self.network = NetworkServer(
             host,

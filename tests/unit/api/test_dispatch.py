@@ -13,12 +13,15 @@ from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.context import RequestContext, Responder
 from barnabas.kernel.metrics import Histogram, Meter, MetricName
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.steps import each
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     UpdateMetadataRequest,
@@ -334,3 +337,128 @@ def test_closing_cancels_what_still_runs(run: Run) -> None:
         assert calls.queue.queued == calls.dispatcher.running == 0
 
     scenario(run, body)
+
+
+class Groups:
+    """Describes groups, or does not, in steps."""
+
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = (0, 5)
+
+    def __init__(self) -> None:
+        self.handled: list[str] = []
+        self.steps = 0
+        self.error: Exception | None = None
+
+    def handle(self, _context: RequestContext, request: DescribeGroupsRequest) -> Any:
+        self.handled.append(request.groups[0])
+        for _ in range(self.steps):
+            yield
+        if self.error is not None:
+            raise self.error
+        self.handled.append(f"end of {request.groups[0]}")
+        return DescribeGroupsResponse(groups=(yield from each(described, request.groups)))
+
+    def error_response(self, _context: RequestContext, request: DescribeGroupsRequest, error: KafkaError) -> Any:
+        groups = yield from each(lambda name: described(name, error.code), request.groups)
+        return DescribeGroupsResponse(groups=groups)
+
+
+def described(name: str, code: int = 0) -> DescribeGroupsResponse.DescribedGroup:
+    return DescribeGroupsResponse.DescribedGroup(group_id=name, error_code=code)
+
+
+def describe(first: str, count: int) -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=[first, *(f"g{number}" for number in range(1, count))])
+
+
+def in_steps(run: Run, body: Callable[[Calls, Groups], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            groups = Groups()
+            calls = Calls(host, groups, Heartbeats())
+            try:
+                await body(calls, groups)
+            finally:
+                await calls.dispatcher.close()
+                assert not calls.dispatcher.running
+                assert calls.context.pool.lent == 0
+                assert calls.queue.queued == 0
+                calls.timers.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("count", [1, 300, 1_500, 5_000, 30_000])
+@pytest.mark.parametrize("code", [None, ErrorCode.NOT_COORDINATOR])
+def test_large_requests_and_responses_are_whole(run: Run, count: int, code: ErrorCode | None) -> None:
+    async def body(calls: Calls, groups: Groups) -> None:
+        groups.error = None if code is None else KafkaError(code)
+        request = describe("first", count)
+        response = await calls.connect().call(request, 5)
+        assert [group.group_id for group in response.groups] == request.groups
+        assert {group.error_code for group in response.groups} == {code or 0}
+        if code is not None:
+            assert metric(calls, "ErrorsPerSec", request="DescribeGroups", error=code.name).count == count
+
+    in_steps(run, body)
+
+
+@pytest.mark.parametrize("count", [1, 5_000, 30_000])
+def test_the_next_request_of_a_connection_waits_for_a_long_one(run: Run, count: int) -> None:
+    async def body(calls: Calls, groups: Groups) -> None:
+        groups.steps = 20
+        caller, other = calls.connect(), calls.connect()
+        caller.send(describe("long", count), 5)
+        caller.send(describe("next", 1), 5)
+        other.send(heartbeat("answers"), 4)
+        while not other.transport.written:
+            await asyncio.sleep(0)
+        assert not caller.transport.written  # others do not wait
+        first, second = await caller.responses(2)
+        assert (first.groups[0].group_id, second.groups[0].group_id) == ("long", "next")
+        assert groups.handled == ["long", "end of long", "next", "end of next"]
+
+    in_steps(run, body)
+
+
+@pytest.mark.parametrize("turns", [0, 3, 10, 40])
+def test_a_long_request_survives_neither_its_connection_nor_the_dispatcher(run: Run, turns: int) -> None:
+    async def body(calls: Calls, groups: Groups) -> None:
+        groups.steps = 10
+        lost, cut = calls.connect(), calls.connect()
+        lost.send(describe("lost", 20_000), 5)
+        cut.send(describe("cut", 20_000), 5)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        lost.connection.abort()
+        await asyncio.sleep(0)
+        await calls.dispatcher.close()
+        assert cut.transport.written == b""
+
+    in_steps(run, body)
+
+
+def test_too_many_elements_end_the_connection_with_a_reason(run: Run) -> None:
+    async def body(calls: Calls, groups: Groups) -> None:
+        caller = calls.connect()
+        caller.send(describe("first", 500_001), 5)
+        while not caller.transport.closed:
+            await asyncio.sleep(0)
+        assert groups.handled == []
+        assert any("groups it has more than 500,000 elements" in line for line in calls.lines.lines)
+
+    in_steps(run, body)
+
+
+def test_an_error_response_that_fails_ends_the_connection(run: Run) -> None:
+    async def body(calls: Calls, groups: Groups) -> None:
+        groups.error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        groups.steps = 3
+        caller = calls.connect()
+        calls.registry.handlers[15].error_response = lambda *_: each(lambda _: 1 // 0, [1])  # type: ignore[method-assign]
+        caller.send(describe("first", 2), 5)
+        while not caller.transport.closed:
+            await asyncio.sleep(0)
+
+    in_steps(run, body)

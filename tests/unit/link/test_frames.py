@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.link.buffers import SMALL_BYTES, BufferPool
 from barnabas.link.errors import FrameSizeError
-from barnabas.link.frames import COPIED_BYTES_MAX, FrameReceiver
+from barnabas.link.frames import COPIED_BYTES_MAX, FrameReceiver, KeptFrame
 
 FRAME_BYTES_MAX = 300_000
 
@@ -254,3 +254,34 @@ def test_no_part_of_a_frame_is_taken_for_all_there_is(before: bytes) -> None:
         raise AssertionError("it was offered")
 
     assert not feeder.receiver.offer_only(len(stream), take, None)
+
+
+@pytest.mark.parametrize("size", [10, COPIED_BYTES_MAX + 1, SMALL_BYTES + 1, 200_000])
+def test_a_frame_can_be_kept_beyond_its_delivery(size: int) -> None:
+    pool = BufferPool(poisons=True)
+    receiver = FrameReceiver(pool, FRAME_BYTES_MAX)
+    kept: list[KeptFrame] = []
+
+    def keep(buffer: bytearray | memoryview, start: int, end: int) -> bool:
+        kept.append(receiver.keep(buffer, start, end))
+        return False
+
+    def receive(data: bytes) -> None:
+        rest = data
+        while rest:
+            target = receiver.target()
+            count = min(len(target), len(rest))
+            target[:count] = rest[:count]
+            rest = rest[count:]
+            if receiver.received(count):
+                receiver.deliver(keep)
+
+    first, second = bytes([1]) * size, bytes([2]) * size
+    receive(framed(first))
+    receive(framed(second))
+    assert [bytes(frame.buffer[frame.start : frame.end]) for frame in kept] == [first, second]
+    assert receiver.pending_bytes == 0
+    assert pool.lent == (2 if size > SMALL_BYTES else 0)
+    for frame in kept * 2:
+        frame.release()
+    assert pool.lent == 0
