@@ -80,7 +80,7 @@ async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_
     except (OSError, ValueError) as error:
         click.echo(f"barnabas broker: {error}", err=True)
         return 1
-    broker = Broker(config, host, logs)
+    broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
     watch.start()
     try:
@@ -149,6 +149,7 @@ def _say_ready(broker: Broker, as_json: bool) -> None:
                 for name, endpoint in endpoints.items()
             },
             "metrics_port": broker.metrics_port,
+            "alarms": broker.alarms,
             "process_id": os.getpid(),
         }
         click.echo(json.dumps(said, separators=(",", ":")))

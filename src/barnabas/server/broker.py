@@ -35,6 +35,7 @@ from barnabas.log.start_up import DuplicateLogError
 from barnabas.server.cluster_identity import generate_broker_id, join_cluster
 from barnabas.server.config import LifecycleSettings, MetricsSettings
 from barnabas.server.coordination_session import CoordinationSession, count_session_states
+from barnabas.server.empty_directories import replicas_of, what_is_missing
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.foundation import Foundation
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
@@ -55,7 +56,10 @@ STEP_SECONDS_MAX: Final = 30.0
 class Broker:
     """One broker on one host; made, started and stopped once."""
 
-    def __init__(self, config: BrokerConfig, host: Host, logs: Logs) -> None:
+    def __init__(
+        self, config: BrokerConfig, host: Host, logs: Logs, *, on_alarm: Callable[[str], object] = lambda _text: None
+    ) -> None:
+        """`on_alarm` is told what a person must read before the broker serves; the log has it too."""
         self.config = config
         self.host = host
         self.state = BrokerState.NOT_RUNNING
@@ -64,6 +68,9 @@ class Broker:
         self.endpoints: tuple[BrokerEndpoint, ...] = ()
         """What it tells others of its listeners, with real ports."""
         self.metrics_port: int | None = None
+        self.alarms: list[str] = []
+        """What `on_alarm` was told."""
+        self._on_alarm = on_alarm
         self._foundation = Foundation.on(host, logs)
         self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
         """Counts what held the loop too long; whoever runs the broker on a real loop tells it."""
@@ -133,6 +140,8 @@ class Broker:
         paths = tuple(directory.path for directory in storage.log_manager.live_directories)
         directories, _ = await asyncio.gather(read_log_directories(self.host, paths), self._session.connect())
         identity = await self._identify(directories)
+        if directories.are_empty and not storage.log_manager.offline_directories:
+            await self._again(lambda: self._say_what_is_missing(identity.broker_id, paths))
         storage.follow_configs(self._session, identity.broker_id)
         # Before its first watch: it goes with any session that ends, also while the broker starts.
         self._session.add_session_listener(storage.dynamic_configs)
@@ -169,6 +178,14 @@ class Broker:
         generated = await self._again(lambda: generate_broker_id(self._session, reserved))
         self._logger.info("Generated the broker id %d", generated)
         return Identity(generated, cluster_id)
+
+    async def _say_what_is_missing(self, broker_id: int, paths: tuple[str, ...]) -> None:
+        replicas = await self._session.until_connected(lambda: replicas_of(self._session, broker_id))
+        if replicas:
+            text = what_is_missing(paths, broker_id, replicas)
+            self._logger.error("%s", text)
+            self.alarms.append(text)
+            self._on_alarm(text)
 
     async def _listen(self, rooms: Rooms) -> None:
         """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""

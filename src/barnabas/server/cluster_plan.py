@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 BROKERS_MAX: Final = 100
 REPLICAS_MAX: Final = 3
+
+_TAKEN: Final[Mapping[str, str]] = {
+    "broker.id": "the brokers are numbered from 1 on",
+    "node.id": "the brokers are numbered from 1 on",
+    "zookeeper.connect": "the brokers have a coordinator of their own; barnabas broker runs one beside another",
+    "listeners": "give --host and --port instead",
+}
+"""Configs that are not to be overridden, and why."""
+_OF_ONE_BROKER: Final = (
+    "log.dirs",
+    "log.dir",
+    "advertised.listeners",
+    "barnabas.logs.directory",
+    "barnabas.metrics.port",
+)
+"""Configs that no two brokers may share."""
+_PATHS: Final = ("log.dirs", "log.dir", "barnabas.logs.directory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,23 @@ class ClusterPlan:
             last = port + self.brokers - 1 if port else 0
             if not 0 <= port <= last <= 65_535:
                 raise ValueError(f"{self.brokers} brokers need the {name}s {port} to {last}, which go beyond 65535")
+        for name in self.overrides:
+            if name in _TAKEN:
+                raise ValueError(f"{name} cannot be overridden: {_TAKEN[name]}")
+            if name in _OF_ONE_BROKER and self.brokers > 1:
+                raise ValueError(f"{name} cannot be overridden for {self.brokers} brokers, as each needs its own")
+
+    def at(self, directory: str) -> ClusterPlan:
+        """The same with absolute paths: those that are relative lie in `directory`. What is written down must mean the
+        same wherever it is read.
+        """
+
+        def absolute(paths: str) -> str:
+            return ",".join(os.path.normpath(os.path.join(directory, path.strip())) for path in paths.split(","))
+
+        overrides = {name: absolute(text) if name in _PATHS else text for name, text in self.overrides.items()}
+        data_directory = os.path.normpath(os.path.join(directory, self.data_directory))
+        return dataclasses.replace(self, data_directory=data_directory, overrides=overrides)
 
     @property
     def broker_ids(self) -> range:

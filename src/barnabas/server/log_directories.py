@@ -18,6 +18,7 @@ from barnabas.log.directory_files import (
     read_meta_properties,
     write_meta_properties,
 )
+from barnabas.log.names import parse_partition_directory
 from barnabas.server.errors import MetaPropertiesError
 
 Value = TypeVar("Value", int, str)
@@ -31,6 +32,8 @@ class LogDirectories:
 
     usable: Mapping[str, MetaProperties | None]
     failed: Mapping[str, OSError]
+    are_empty: bool = False
+    """Whether all of them work, none was ever used by a broker, and none has a partition in it."""
 
     def stored_broker_id(self) -> int | None:
         """The id that the directories were used with. Raises MetaPropertiesError when they disagree."""
@@ -90,15 +93,18 @@ async def write_log_directories(
 def _read(files: Files, paths: tuple[str, ...]) -> LogDirectories:
     usable: dict[str, MetaProperties | None] = {}
     failed: dict[str, OSError] = {}
+    are_empty = True
     for path in paths:
         try:
             files.make_directories(path)
             usable[path] = read_meta_properties(files, path)
+            if usable[path] is not None or any(map(parse_partition_directory, files.list_directory(path))):
+                are_empty = False
         except OSError as error:
             failed[path] = error
         except CorruptDirectoryFileError as error:
             raise MetaPropertiesError(str(error)) from None
-    return _checked(LogDirectories(usable, failed))
+    return _checked(LogDirectories(usable, failed, are_empty and not failed))
 
 
 def _write(files: Files, directories: LogDirectories, broker_id: int, cluster_id: str) -> LogDirectories:

@@ -69,7 +69,7 @@ class Supervisor:
     ) -> None:
         """`on_unexpected_end` is told the name and the exit status of a process that ended unasked."""
         self._host = host
-        self._plan = plan
+        self._plan = plan = plan.at(os.getcwd())
         self._on_unexpected_end = on_unexpected_end
         self._coordinator = _Member(_COORDINATOR, f"{plan.coordinator_directory}/output.log")
         self._brokers = {
@@ -114,7 +114,7 @@ class Supervisor:
                 for broker_id, member in self._brokers.items()
             ],
             "process_id": os.getpid(),
-            "data": os.path.abspath(self._plan.data_directory),
+            "data": self._plan.data_directory,
         }
 
     # All of them.

@@ -12,7 +12,8 @@ import pytest
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, broker_id_path
 from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
-from barnabas.coordination.operations import Exists, GetChildren, GetChildrenNames
+from barnabas.coordination.layout.topics import topic_path
+from barnabas.coordination.operations import Create, Exists, GetChildren, GetChildrenNames
 from barnabas.coordination.protocol import WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
@@ -263,6 +264,46 @@ def test_a_failed_directory_is_announced_and_the_last_one_ends_the_broker(seed: 
         reason = simulation.run_on(simulation.machine("broker"), running(fail, lines, "broker.id=4"))
     assert "Every log directory is offline" in reason
     assert "free space or repair the disk" in reason
+
+
+def test_a_broker_whose_directories_are_empty_says_what_it_had_before_anybody_can_connect() -> None:
+    told: list[str] = []
+
+    async def have_topic(broker: Broker, host: Host) -> list[str]:
+        session = session_on(host, Lines())
+        await session.connect()
+        for topic in ("some", "garbage"):
+            data = (
+                b'{"version":1,"partitions":{"0":[4],"1":[4],"2":[4],"3":[5,4],"4":[5]}}' if topic == "some" else b"{"
+            )
+            await session.perform(Create(topic_path(topic), data))
+        await session.close()
+        return broker.alarms
+
+    async def alarms(broker: Broker, _host: Host) -> list[str]:
+        return broker.alarms
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        lines = Lines()
+        assert simulation.run_on(machine, running(have_topic, lines, "broker.id=4")) == []
+        assert simulation.run_on(machine, running(alarms, lines, "broker.id=4")) == []
+        assert "are all empty" not in lines
+        elsewhere = "log.dirs=/elsewhere/one,/elsewhere/two"
+        told += simulation.run_on(machine, running(alarms, lines, "broker.id=4", elsewhere))
+        # They are its own from now on.
+        assert simulation.run_on(machine, running(alarms, Lines(), "broker.id=4", elsewhere)) == []
+        # Nothing is missing from one that is new to the cluster.
+        assert simulation.run_on(simulation.machine("other"), running(alarms, Lines(), "broker.id=6")) == []
+    (said,) = told
+    assert "log directories are all empty (/elsewhere/one, /elsewhere/two)" in said
+    assert "4 replicas on broker 4: some-0, some-1, some-2 and 1 more" in said
+    assert "correct log.dirs" in said
+    (at,) = [number for number, line in enumerate(lines.lines) if said in line]
+    assert " ERROR " in lines.lines[at]
+    listened = [number for number, line in enumerate(lines.lines) if "accepts connections" in line]
+    assert listened[1] < at < listened[2]
 
 
 def test_a_directory_in_use_is_refused() -> None:

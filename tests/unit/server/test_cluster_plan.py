@@ -39,6 +39,31 @@ def test_overrides_go_before_everything_and_any_value_comes_back() -> None:
     assert config.given["broker.rack"] == value
 
 
+def test_paths_are_absolute_wherever_they_were_given() -> None:
+    plan = ClusterPlan(
+        data_directory="data", overrides={"log.dirs": "one, ../two,/three", "barnabas.logs.directory": "logs"}
+    ).at("/home/me")
+    assert plan.broker_directory(1) == "/home/me/data/broker-1"
+    properties = plan.properties(1, "z:2181", 9092)
+    assert properties["log.dirs"] == "/home/me/one,/home/two,/three"
+    assert properties["barnabas.logs.directory"] == "/home/me/logs"
+    given = ClusterPlan(data_directory="/data")
+    assert given.at("/home/me") == given
+
+
+@pytest.mark.parametrize("name", ["broker.id", "node.id", "zookeeper.connect", "listeners"])
+def test_what_is_the_plans_own_cannot_be_overridden(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} cannot be overridden: "):
+        ClusterPlan(overrides={name: "7"})
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "advertised.listeners", "barnabas.metrics.port"])
+def test_what_no_two_brokers_may_share_is_overridden_for_one_only(name: str) -> None:
+    assert ClusterPlan(overrides={name: "7"}).properties(1, "z", 1)[name] == "7"
+    with pytest.raises(ValueError, match=f"{name} cannot be overridden for 2 brokers"):
+        ClusterPlan(brokers=2, overrides={name: "7"})
+
+
 @pytest.mark.parametrize(("brokers", "port"), [(0, 9092), (101, 9092), (3, 65_534), (1, -1)])
 def test_what_cannot_be_is_refused(brokers: int, port: int) -> None:
     with pytest.raises(ValueError, match="brokers"):
