@@ -27,6 +27,7 @@ from barnabas.replication.fetch_sessions import (
     SessionKey,
     SessionRequest,
 )
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
@@ -89,7 +90,7 @@ class FetchHandler:
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse] | None:
         follower_id = _follower_id(context.api_version, request)
         asked = Asked(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
-        parameters = self.parameters(context.api_version, follower_id, asked)
+        parameters = self.parameters(context.api_version, follower_id, asked, _follower_epoch(request))
         context.request_name = _NAME_OF[parameters.is_from_follower]
         scope = self._sessions.scope(self._session_request(context.api_version, request, follower_id))
         if scope.error:
@@ -109,13 +110,14 @@ class FetchHandler:
     def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
         """Later requests of the connection need not come here, as long as they are as usual."""
         connection = context.connection
-        if connection.short_way is not None:
-            return  # its requests are of other forms, or it produces, and gains more from the way for that
+        known = connection.short_way
         state = request.replica_state
         follower = None if follower_id < 0 or state is None else (state.replica_id, state.replica_epoch)
+        if known is not None and not (isinstance(known, FetchWay) and known.is_of_former_life(follower)):
+            return  # its requests are of other forms, or it produces, and gains more from the way for that
         form = form_of(context.api_version, context.client_id, follower)
         if form is not None:
-            connection.short_way = FetchWay(self._shared, context, form, follower_id)
+            connection.short_way = FetchWay(self._shared, context, form, follower)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
         response = FetchResponse(error_code=error.code)
@@ -139,7 +141,9 @@ class FetchHandler:
 
     # What is asked.
 
-    def parameters(self, api_version: int, follower_id: int, asked: Asked) -> FetchParameters:
+    def parameters(
+        self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int = UNKNOWN_BROKER_EPOCH
+    ) -> FetchParameters:
         """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
         if is_follower:
@@ -157,6 +161,7 @@ class FetchHandler:
             isolation=isolation,
             leader_only=is_follower or api_version < _FOLLOWER_READS_SINCE,
             is_max_bytes_hard=api_version < _SOFT_MAX_BYTES_SINCE,
+            follower_epoch=follower_epoch,
         )
 
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:
@@ -203,6 +208,7 @@ class FetchHandler:
                 for topic in request.forgotten_topics_data
                 for partition in topic.partitions
             ],
+            follower_epoch=_follower_epoch(request),
         )
 
     # What is answered.
@@ -379,6 +385,11 @@ def _follower_id(api_version: int, request: FetchRequest) -> int:
     if api_version < _REPLICA_STATE_SINCE:
         return request.replica_id
     return NO_FOLLOWER if request.replica_state is None else request.replica_state.replica_id
+
+
+def _follower_epoch(request: FetchRequest) -> int:
+    """-1 for a client, and below version 15."""
+    return UNKNOWN_BROKER_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
 
 
 def _partition_data(

@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
+from barnabas.replication.fetch_reads import NO_FOLLOWER
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.wire.messages import FetchResponse
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Asked(NamedTuple):
 class GeneralWay(Protocol):
     """The handler of Fetch requests."""
 
-    def parameters(self, api_version: int, follower_id: int, asked: Asked) -> FetchParameters: ...
+    def parameters(self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int) -> FetchParameters: ...
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected: ...
     def respond(
@@ -91,6 +93,7 @@ class FetchWay:
     __slots__ = (
         "_asked",
         "_context",
+        "_follower_epoch",
         "_follower_id",
         "_form",
         "_metrics",
@@ -99,11 +102,14 @@ class FetchWay:
         "_shared",
     )
 
-    def __init__(self, shared: SharedFetches, context: RequestContext, form: Form, follower_id: int) -> None:
-        """`context` is that of the general request from which the way is learnt; `follower_id` is -1 for a client."""
+    def __init__(
+        self, shared: SharedFetches, context: RequestContext, form: Form, follower: tuple[int, int] | None
+    ) -> None:
+        """`context` is that of the general request from which the way is learnt; `follower` the id and the epoch of a
+        broker, None for a client."""
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
-        self._follower_id = follower_id
+        self._follower_id, self._follower_epoch = follower or (NO_FOLLOWER, UNKNOWN_BROKER_EPOCH)
         self._form = form
         self._metrics = context.metrics
         self._requests = self._metrics[0].meter(context.api_version)
@@ -128,6 +134,10 @@ class FetchWay:
             raise
         return True
 
+    def is_of_former_life(self, follower: tuple[int, int] | None) -> bool:
+        """Whether the way was learnt in an earlier epoch of the same follower: it takes nothing more."""
+        return follower is not None and follower[0] == self._follower_id and follower[1] > self._follower_epoch
+
     def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         return self.take(connection, buffer, start, end)
 
@@ -141,7 +151,7 @@ class FetchWay:
         if epoch == FINAL_EPOCH and self._follower_id < 0:
             asked = shared.general.asked(named)
             return shared.sessions.scope(SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, asked))
-        known = SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, ())
+        known = SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, (), (), self._follower_epoch)
         return shared.sessions.scope_of_known(known, named)
 
     def _handle(self, connection: ServerConnection, request: ShortRequest, scope: FetchScope) -> list[Buffer] | None:
@@ -162,7 +172,9 @@ class FetchWay:
         asked = Asked(max_wait_ms, min_bytes, max_bytes, isolation_level)
         parameters = self._parameters
         if parameters is None or asked != self._asked:
-            parameters = self._shared.general.parameters(self._context.api_version, self._follower_id, asked)
+            parameters = self._shared.general.parameters(
+                self._context.api_version, self._follower_id, asked, self._follower_epoch
+            )
             self._asked, self._parameters = asked, parameters
         return parameters
 

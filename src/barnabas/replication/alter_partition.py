@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,6 @@ from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 RETRY_MS: Final = 50
 VERSION: Final = 3
 _VERSION_WITHOUT_TOPIC_IDS: Final = 1
-_NO_BROKER_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,8 @@ class IsrChange:
     topic_id: Uuid
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[int, ...]
+    isr: Mapping[int, int]
+    """Each member with the broker epoch of the life in which it is in sync, -1 where none is known (KIP-903)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class AlterPartitionManager:
         return may_go_on
 
 
-def _request(broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> tuple[AlterPartitionRequest, int]:
+def _request(broker_id: int, own_epoch: int, changes: Sequence[IsrChange]) -> tuple[AlterPartitionRequest, int]:
     """The request, and its version: topics are named by their ids where all of them have one."""
     version = _VERSION_WITHOUT_TOPIC_IDS if any(change.topic_id == ZERO_UUID for change in changes) else VERSION
     topics: dict[str, AlterPartitionRequest.TopicData] = {}
@@ -165,15 +165,17 @@ def _request(broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) ->
             partition_epoch=change.partition_epoch,
         )
         if version == VERSION:
-            # Epochs of brokers are the KRaft controller's way; a controller that uses ZooKeeper sees who is alive.
+            # Without them the controller would take in a follower that has died since, and lost what it had.
             partition.new_isr_with_epochs = [
-                AlterPartitionRequest.BrokerState(broker_id=member, broker_epoch=_NO_BROKER_EPOCH)
-                for member in change.isr
+                AlterPartitionRequest.BrokerState(
+                    broker_id=member, broker_epoch=own_epoch if member == broker_id else epoch
+                )
+                for member, epoch in change.isr.items()
             ]
         else:
             partition.new_isr = list(change.isr)
         topic.partitions.append(partition)
-    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values())), version
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=own_epoch, topics=list(topics.values())), version
 
 
 def _answers(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -49,6 +50,8 @@ class FetchParameters(NamedTuple):
     """False for clients that may read from followers (KIP-392)."""
     is_max_bytes_hard: bool
     """Of requests before version 3: a first batch that is too large is cut off."""
+    follower_epoch: int = UNKNOWN_BROKER_EPOCH
+    """Of the follower's broker."""
 
     @property
     def is_from_follower(self) -> bool:
@@ -138,6 +141,7 @@ class FetchReader:
                         leader_end_offset=leader_end_offset,
                         now=now,
                         clock=clock,
+                        broker_epoch=parameters.follower_epoch,
                     )
                     if log.high_watermark != read.high_watermark:
                         # This very fetch has moved it; the follower need not wait for the next to learn so.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
-from barnabas.replication.follower_replica import FetchClock
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, FetchClock
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
 
@@ -155,9 +155,17 @@ class FetchSession:
     )
 
     def __init__(
-        self, session_id: int, items: Iterable[FetchPartition], *, follower_id: int, uses_topic_ids: bool, now: float
+        self,
+        session_id: int,
+        items: Iterable[FetchPartition],
+        *,
+        follower_id: int,
+        uses_topic_ids: bool,
+        now: float,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
     ) -> None:
-        """`follower_id` is -1 for a client; `now` is of the loop's clock, in seconds."""
+        """`follower_id` is -1 for a client; `now` is of the loop's clock, in seconds; `broker_epoch` that of the
+        follower, in the request that opens the session."""
         self.session_id = session_id
         self.epoch = 1
         """That of the next request."""
@@ -166,7 +174,7 @@ class FetchSession:
         """A follower's session is evicted for no client's."""
         self.uses_topic_ids = uses_topic_ids
         self.created = self.last_used = now
-        self.clock = FetchClock(now)
+        self.clock = FetchClock(now, broker_epoch)
         self.parked: dict[Parked, None] = {}
         self._items = {item.key(uses_topic_ids=uses_topic_ids): item for item in items}
         self._candidates: dict[FetchPartition, None] = dict.fromkeys(self._items.values())
@@ -249,10 +257,11 @@ class FetchSession:
         for fetch in tuple(self.parked):
             fetch.answer_now()
 
-    def advance(self, now: float) -> None:
-        """A request of the present epoch has come."""
+    def advance(self, now: float, broker_epoch: int) -> None:
+        """A request of the present epoch has come, from a follower in that epoch of its broker."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
         self.last_used = self.clock.time = now
+        self.clock.broker_epoch = broker_epoch
 
     def _unwatch(self, item: FetchPartition) -> None:
         partition, item.watched = item.watched, None
@@ -264,7 +273,8 @@ class FetchSession:
 
 
 class SessionRequest(NamedTuple):
-    """What a Fetch request says of sessions, and what it names. `follower_id` is -1 for a client."""
+    """What a Fetch request says of sessions, and what it names. `follower_id` is -1 for a client, `follower_epoch` that
+    of the follower's broker."""
 
     session_id: int
     session_epoch: int
@@ -272,6 +282,7 @@ class SessionRequest(NamedTuple):
     uses_topic_ids: bool
     asked: Sequence[FetchPartition]
     forgotten: Sequence[SessionKey] = ()
+    follower_epoch: int = UNKNOWN_BROKER_EPOCH
 
     @property
     def is_full(self) -> bool:
@@ -429,14 +440,19 @@ class FetchSessionCache:
         if len(self._sessions) >= self._slots and not self._evict(len(items), now, is_privileged=is_privileged):
             return None
         session = FetchSession(
-            self._new_id(), items, follower_id=request.follower_id, uses_topic_ids=request.uses_topic_ids, now=now
+            self._new_id(),
+            items,
+            follower_id=request.follower_id,
+            uses_topic_ids=request.uses_topic_ids,
+            now=now,
+            broker_epoch=request.follower_epoch,
         )
         self._sessions[session.session_id] = session
         return session
 
     def _go_on(self, session: FetchSession, request: SessionRequest) -> FetchScope:
         """A request of the session's present epoch has come, and what it names was taken over."""
-        session.advance(self._now())
+        session.advance(self._now(), request.follower_epoch)
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return FetchScope(self, request, session=session)
 

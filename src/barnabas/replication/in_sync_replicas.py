@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.replication.alter_partition import IsrAnswer, IsrChange
-from barnabas.replication.follower_replica import FollowerReplica
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, FollowerReplica
 from barnabas.replication.isr import IsrPhase, IsrState, RefusalAction, refusal_action
 from barnabas.wire.errors import ErrorCode
 
@@ -155,9 +155,15 @@ class InSyncReplicas:
             self._partition.topic_id,
             self._partition.leader_epoch,
             self._partition.partition_epoch,
-            state.proposed,
+            {member: self._broker_epoch(member) for member in state.proposed},
         )
         self._context.alter_partition(change, lambda answer: self._answered(state, answer))
+
+    def _broker_epoch(self, broker_id: int) -> int:
+        """Of the life in which the follower has what this leader knows that it has. Who has not fetched since this
+        broker leads is in the ISR already, and leaves it by the controller if it dies; so it needs none."""
+        follower = self.by_id.get(broker_id)
+        return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
 
     def _answered(self, asked: IsrState, answer: IsrAnswer) -> None:
         """The controller's answer to the change that made the state `asked`."""

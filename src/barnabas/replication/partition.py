@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.coordination.layout.topics import NO_LEADER, NO_LEADER_EPOCH
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
-from barnabas.replication.follower_replica import UNKNOWN_OFFSET, FetchClock, FollowerReplica
+from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, FollowerReplica
 from barnabas.replication.in_sync_replicas import InSyncReplicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
@@ -447,19 +447,27 @@ class Partition:
         leader_end_offset: int,
         now: float,
         clock: FetchClock | None = None,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
     ) -> None:
         """Takes note of a follower's fetch, which did not diverge. May ask for a greater ISR and move the high
-        watermark.
+        watermark. Raises KafkaError with NOT_LEADER_OR_FOLLOWER for a fetch of a former life of the follower's broker.
 
         `leader_end_offset` is the end of the log before the read; `now` the loop's time; `clock` that of the follower's
-        incremental session, which stands for its later fetches that do not name the partition.
+        incremental session, which stands for its later fetches that do not name the partition; `broker_epoch` that of
+        the life in which the follower's broker has fetched (KIP-903).
         """
         follower = self.in_sync.by_id.get(follower_id)
         if follower is None:
             return
         has_moved = follower.log_end_offset != fetch_offset
         may_raise_low_watermark = log_start_offset > follower.log_start_offset
-        follower.fetched(fetch_offset, log_start_offset, leader_end_offset, now, clock)
+        if broker_epoch != follower.broker_epoch and follower.is_of_former_life(broker_epoch):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {follower_id} has fetched {self.name} in its epoch {follower.broker_epoch} already, "
+                f"and this fetch is of epoch {broker_epoch}",
+            )
+        follower.fetched(fetch_offset, log_start_offset, leader_end_offset, now, clock, broker_epoch)
         if not follower.in_maximal_isr:
             self.in_sync.consider(follower, now)
         if (has_moved and self.in_sync.advance_high_watermark()) or may_raise_low_watermark:

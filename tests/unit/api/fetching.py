@@ -38,7 +38,12 @@ def asked(number: int = 0, offset: int = 0, **options: Any) -> FetchRequest.Fetc
 
 
 def fetch_request(
-    version: int, topic: str, *partitions: FetchRequest.FetchPartition, replica_id: int = -1, **options: Any
+    version: int,
+    topic: str,
+    *partitions: FetchRequest.FetchPartition,
+    replica_id: int = -1,
+    replica_epoch: int = -1,
+    **options: Any,
 ) -> FetchRequest:
     """A request outside of sessions that does not wait, unless `options` say otherwise."""
     named = FetchRequest.FetchTopic(partitions=list(partitions))
@@ -49,7 +54,7 @@ def fetch_request(
     fields: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": [named] if partitions else []}
     request = FetchRequest(**(fields | options))
     if version >= 15:
-        request.replica_state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=-1)
+        request.replica_state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=replica_epoch)
     else:
         request.replica_id = replica_id
     return request

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,13 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
 from barnabas.replication.fetch_sessions import FetchSessionCache
 from barnabas.testing.simulation import Simulation, simulation_seeds
-from barnabas.wire import codec
-from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import FetchRequest, FetchResponse
-from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, topic_id
+from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request
+from tests.unit.api.fetch_readers import LONG_MS, PARTITIONS, Client, Follower
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, settled, values
 
-_TOPICS = ("flights", "trains")
-_PARTITIONS = tuple((topic, number) for topic in _TOPICS for number in range(3))
 _FOLLOWERS = (2, 3)
 _STEPS = 300
-_LONG_MS = 600_000
 _SETTLED_SECONDS = 0.2
 """Of virtual time: whatever is on its way has come then."""
 _REPLICAS = (1, 2, 3)
@@ -49,238 +43,6 @@ class Taken:
         monkeypatch.setattr(FetchWay, "take", counted)
 
 
-class Follower:
-    """A fetcher that keeps in step with what it is answered, mostly."""
-
-    def __init__(self, broker: DataBroker, follower_id: int, chance: random.Random) -> None:
-        self.broker = broker
-        self.follower_id = follower_id
-        self.version = chance.choice((15, 16, 17))
-        self._chance = chance
-        self._correlation_ids = itertools.count(1)
-        self.frames: list[bytes] = []
-        """All that it was ever answered."""
-        self._connect()
-
-    def _connect(self) -> None:
-        self.caller = self.broker.connect(f"broker-{self.follower_id}-fetcher-0")
-        self.session_id = self.epoch = 0
-        self.offsets = dict.fromkeys(self._chance.sample(_PARTITIONS, 4), (0, -1))
-        self.news: set[tuple[str, int]] = set()
-        self.is_parked = False
-
-    def fetch(self) -> None:
-        """Asks for what is next, or for something odd."""
-        chance = self._chance
-        session_id, epoch = self.session_id, self.epoch
-        oddity = chance.random()
-        named = set(self.offsets) if not epoch else set(self.news)
-        forgotten: list[tuple[str, int]] = []
-        options: dict[str, Any] = {}
-        if oddity < 0.01:
-            epoch += 1
-        elif oddity < 0.02:
-            session_id += 1
-        elif oddity < 0.03:
-            epoch = -1
-        elif oddity < 0.04:
-            epoch, named = 0, set(self.offsets)
-        elif oddity < 0.08 and len(self.offsets) > 1 and epoch > 0:
-            gone = chance.choice(sorted(self.offsets))
-            del self.offsets[gone]
-            named.discard(gone)
-            forgotten = [gone]
-        elif oddity < 0.12 and epoch > 0:
-            new = chance.choice(_PARTITIONS)
-            self.offsets.setdefault(new, (0, -1))
-            named.add(new)
-        elif oddity < 0.13:
-            options["rack_id"] = "rack"
-        elif oddity < 0.2 and epoch > 0:
-            named |= set(chance.sample(sorted(self.offsets), 1))
-        request = FetchRequest(
-            max_wait_ms=chance.choice((0, 100, 100, _LONG_MS)),
-            min_bytes=chance.choice((1, 1, 1, 300)),
-            max_bytes=chance.choice((1, 10_000, 10 << 20)),
-            session_id=session_id,
-            session_epoch=epoch,
-            topics=self._topics(sorted(named)),
-            forgotten_topics_data=[
-                FetchRequest.ForgottenTopic(topic_id=topic_id(topic), partitions=[number])
-                for topic, number in forgotten
-            ],
-            replica_state=FetchRequest.ReplicaState(
-                replica_id=self.follower_id if chance.random() < 0.99 else 9, replica_epoch=1
-            ),
-            **options,
-        )
-        self.news.clear()
-        self._send(request)
-
-    def _topics(self, named: list[tuple[str, int]]) -> list[FetchRequest.FetchTopic]:
-        topics = []
-        for topic, group in itertools.groupby(named, lambda partition: partition[0]):
-            entry = FetchRequest.FetchTopic(topic_id=topic_id(topic))
-            for _, number in group:
-                offset, last_epoch = self.offsets[topic, number]
-                odd = self._chance.random()
-                partition = self.broker.replicas.find_partition(TopicPartition(topic, number))
-                entry.partitions.append(
-                    FetchRequest.FetchPartition(
-                        partition=number,
-                        current_leader_epoch=(partition.leader_epoch if partition else 0) + (odd < 0.03) - (odd > 0.97),
-                        fetch_offset=offset + (3 if 0.03 < odd < 0.06 else 0),
-                        last_fetched_epoch=last_epoch + (1 if 0.06 < odd < 0.1 else 0),
-                        log_start_offset=self._chance.choice((0, 0, 0, 1)),
-                        partition_max_bytes=self._chance.choice((100, 5_000, 1 << 20)),
-                    )
-                )
-            topics.append(entry)
-        return topics
-
-    def _send(self, request: FetchRequest) -> None:
-        number = next(self._correlation_ids)
-        encode = codec.request_encoder(ApiKey.FETCH, self.version, f"broker-{self.follower_id}-fetcher-0")
-        frame = b"".join(encode(number, request))
-        cut = self._chance.randrange(len(frame)) if self._chance.random() < 0.1 else 0
-        for part in (frame[:cut], frame[cut:]):
-            if part:
-                self.caller.send_bytes(part)
-        self.is_parked = True
-
-    def take(self) -> None:
-        """Looks at what has come."""
-        written = self.caller.transport.written
-        data = bytes(written)
-        written.clear()
-        while data:
-            size = int.from_bytes(data[:4], "big")
-            frame, data = data[4 : 4 + size], data[4 + size :]
-            self.frames.append(frame)
-            response, _ = codec.response_decoder(ApiKey.FETCH, self.version)(frame, 0, len(frame))
-            self._understand(response)
-        if self.caller.transport.closed:
-            self.frames.append(b"closed")
-            self._connect()
-
-    def _understand(self, response: FetchResponse) -> None:
-        self.is_parked = False
-        if response.error_code or not response.session_id:
-            self.session_id = self.epoch = 0
-            return
-        self.session_id = response.session_id
-        self.epoch += 1
-        names = {topic_id(topic): topic for topic in _TOPICS}
-        for topic in response.responses:
-            for data in topic.partitions:
-                partition = names[topic.topic_id], data.partition_index
-                if partition not in self.offsets:
-                    continue
-                if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
-                    self.offsets[partition] = data.diverging_epoch.end_offset, data.diverging_epoch.epoch
-                elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    log = self.broker.replicas.get_partition(TopicPartition(*partition)).log
-                    self.offsets[partition] = (log.log_start_offset if log is not None else 0), -1
-                elif data.records and self._chance.random() < 0.9:
-                    self.offsets[partition] = end_of(bytes(data.records)) or self.offsets[partition]
-                self.news.add(partition)
-
-
-def end_of(records: bytes) -> tuple[int, int] | None:
-    """The offset behind the last whole batch, and its leader epoch."""
-    found = None
-    position = 0
-    while position + 61 <= len(records):
-        base_offset, size, epoch = struct.unpack_from(">qii", records, position)
-        if position + 12 + size <= len(records):
-            found = base_offset + struct.unpack_from(">i", records, position + 23)[0] + 1, epoch
-        position += 12 + size
-    return found
-
-
-class Client:
-    """A consumer, with a session or without, that asks for the next, or for something odd. It may have asked for more
-    when its first answer comes."""
-
-    def __init__(self, broker: DataBroker, version: int, chance: random.Random) -> None:
-        self.broker = broker
-        self.version = version
-        self._chance = chance
-        self._correlation_ids = itertools.count(1)
-        self._offsets: dict[tuple[str, int], int] = dict.fromkeys(_PARTITIONS, 0)
-        self.frames: list[bytes] = []
-        self._client_id = f"consumer-{version}"
-        self.caller = broker.connect(self._client_id)
-        self.session_id = 0
-        self.epoch = -1
-        self.waiting = 0
-        """Requests without an answer."""
-
-    def fetch(self) -> None:
-        chance = self._chance
-        oddity = chance.random()
-        named = chance.sample(_PARTITIONS, chance.choice((1, 1, 2, 4)))
-        if self.epoch <= 0:
-            self.epoch = chance.choice((-1, -1, -1, 0))
-        request = FetchRequest(
-            max_wait_ms=chance.choice((0, 0, 100, _LONG_MS)),
-            min_bytes=chance.choice((1, 1, 1, 300)),
-            max_bytes=chance.choice((1, 10_000, 10 << 20)),
-            isolation_level=chance.choice((0, 1)),
-            session_id=self.session_id + (1 if oddity < 0.02 else 0),
-            session_epoch=self.epoch + (1 if 0.02 < oddity < 0.04 else 0),
-            topics=self._topics([*named, named[0]] if 0.04 < oddity < 0.08 else sorted(named)),
-            rack_id="rack" if 0.08 < oddity < 0.1 else "",
-        )
-        encode = codec.request_encoder(ApiKey.FETCH, self.version, self._client_id)
-        self.waiting += 1
-        self.caller.send_bytes(b"".join(encode(next(self._correlation_ids), request)))
-
-    def _topics(self, named: list[tuple[str, int]]) -> list[FetchRequest.FetchTopic]:
-        topics = []
-        for topic, group in itertools.groupby(named, lambda partition: partition[0]):
-            odd = self._chance.random()
-            entry = FetchRequest.FetchTopic()
-            if self.version >= 13:
-                entry.topic_id = topic_id("nobody" if odd < 0.02 else topic)
-            else:
-                entry.topic = "nobody" if odd < 0.02 else topic
-            for _, number in group:
-                odd = self._chance.random()
-                partition = self.broker.replicas.find_partition(TopicPartition(topic, number))
-                epoch = partition.leader_epoch if partition and odd < 0.3 else -1
-                entry.partitions.append(
-                    FetchRequest.FetchPartition(
-                        partition=number + (7 if odd > 0.99 else 0),
-                        current_leader_epoch=epoch + (1 if 0.97 < odd < 0.99 else 0),
-                        fetch_offset=self._offsets[topic, number] + (3 if 0.94 < odd < 0.97 else 0),
-                        partition_max_bytes=self._chance.choice((100, 5_000, 1 << 20)),
-                    )
-                )
-            topics.append(entry)
-        return topics
-
-    def take(self) -> None:
-        """Looks at what has come."""
-        data = bytes(self.caller.transport.written)
-        self.caller.transport.written.clear()
-        while data:
-            size = int.from_bytes(data[:4], "big")
-            frame, data = data[4 : 4 + size], data[4 + size :]
-            self.frames.append(frame)
-            response, _ = codec.response_decoder(ApiKey.FETCH, self.version)(frame, 0, len(frame))
-            self.waiting -= 1
-            self.session_id = response.session_id
-            self.epoch = self.epoch + 1 if response.session_id and not response.error_code else -1
-            names = {topic_id(topic): topic for topic in _TOPICS}
-            for topic in response.responses:
-                for each in topic.partitions:
-                    partition = topic.topic or names.get(topic.topic_id), each.partition_index
-                    if partition in self._offsets and each.records and self._chance.random() < 0.7:
-                        found = end_of(bytes(each.records))
-                        self._offsets[partition] = found[0] if found is not None else self._offsets[partition]
-
-
 class Story:
     """What happens to a broker, all of it by one seed and by what it answers."""
 
@@ -294,7 +56,7 @@ class Story:
         """All that is seen of it, step by step."""
 
     async def happen(self) -> None:
-        for topic, number in _PARTITIONS[:-1]:
+        for topic, number in PARTITIONS[:-1]:
             self.broker.lead(topic, number, isr=_REPLICAS, replicas=_REPLICAS)
         await asyncio.sleep(_SETTLED_SECONDS)
         for _ in range(_STEPS):
@@ -312,7 +74,7 @@ class Story:
 
     def _step(self) -> None:
         chance = self.chance
-        topic, number = chance.choice(_PARTITIONS)
+        topic, number = chance.choice(PARTITIONS)
         what = chance.random()
         if what < 0.3:
             self._produce(topic, number)
@@ -338,7 +100,7 @@ class Story:
     def _produce(self, topic: str, number: int) -> None:
         values = [bytes(self.chance.choice((10, 2_000))) for _ in range(self.chance.choice((1, 1, 3)))]
         acks = self.chance.choice((1, -1))
-        self.producers[acks].send(produce_request(topic, batch(*values), number, acks, _LONG_MS), 9)
+        self.producers[acks].send(produce_request(topic, batch(*values), number, acks, LONG_MS), 9)
 
     def _state(self) -> list[object]:
         replicas = self.broker.replicas
@@ -358,6 +120,7 @@ class Story:
             [
                 (
                     each.broker_id,
+                    each.broker_epoch,
                     each.log_end_offset,
                     each.log_start_offset,
                     each.fetch_leader_end_offset,
@@ -443,6 +206,21 @@ async def in_session(broker: DataBroker) -> Session:
     await follower.fetch(asked(log_start_offset=0))
     assert await follower.fetch() == {}
     return follower
+
+
+def test_goes_on_when_the_followers_broker_has_registered_anew(run: Run, tmp_path: Path, taken: Taken) -> None:
+    async def body(broker: DataBroker) -> None:
+        follower = await in_session(broker)
+        (session,) = broker.sessions.sessions.values()
+        for epoch in (7, 9):
+            before = taken.count
+            assert await follower.fetch(replica_epoch=epoch) == {}
+            assert taken.count == before, "the way for the former epoch takes it not"
+            assert await follower.fetch(replica_epoch=epoch) == {}
+            assert taken.count == before + 1
+            assert session.clock.broker_epoch == epoch
+
+    scenario(run, tmp_path, body)
 
 
 def test_takes_what_is_as_usual(run: Run, tmp_path: Path, taken: Taken) -> None:

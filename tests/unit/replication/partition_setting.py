@@ -77,7 +77,7 @@ class BrokerSetting:
         records: Any = list(values)
         return self.partition.append(records, required_acks=acks, produce_version=None)
 
-    def fetch(self, follower_id: int, offset: int, *, log_start_offset: int = 0) -> None:
+    def fetch(self, follower_id: int, offset: int, *, log_start_offset: int = 0, broker_epoch: int = -1) -> None:
         """A follower fetches from an offset, now."""
         self.partition.update_follower(
             follower_id,
@@ -85,12 +85,15 @@ class BrokerSetting:
             log_start_offset=log_start_offset,
             leader_end_offset=self.log.log_end_offset,
             now=self.now,
+            broker_epoch=broker_epoch,
         )
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, *, isr: tuple[int, ...] | None = None) -> None:
         """The controller answers the change that was asked for first."""
         change, answer = self.asked.pop(0)
-        answer(IsrAnswer(error, change.leader_epoch, change.partition_epoch + 1, change.isr if isr is None else isr))
+        answer(
+            IsrAnswer(error, change.leader_epoch, change.partition_epoch + 1, tuple(change.isr) if isr is None else isr)
+        )
 
 
 def leader_and_isr(

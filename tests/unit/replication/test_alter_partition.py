@@ -48,7 +48,7 @@ class Setting:
         )
 
     def submit(self, number: int, *, topic_id: Uuid = FLIGHTS, on_answer: Any = None) -> None:
-        change = IsrChange(TopicPartition("flights", number), topic_id, 4, 7, (1, 2))
+        change = IsrChange(TopicPartition("flights", number), topic_id, 4, 7, {1: -1, 2: 5})
         self.manager.submit(change, on_answer or self.answers.append)
 
     async def settle(self) -> None:
@@ -84,8 +84,8 @@ def test_what_is_asked_while_a_request_is_on_its_way_joins_in_the_next() -> None
         assert (version, request.broker_id, request.broker_epoch) == (3, 1, 9)
         partition = request.topics[0].partitions[0]
         assert [(member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs] == [
-            (1, -1),
-            (2, -1),
+            (1, 9),
+            (2, 5),
         ]
         assert (partition.leader_epoch, partition.partition_epoch, partition.new_isr) == (4, 7, [])
         setting.submit(1)

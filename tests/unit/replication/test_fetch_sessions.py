@@ -53,6 +53,7 @@ class Sessions:
         count: int = 0,
         follower_id: int = -1,
         forgets: int = 0,
+        follower_epoch: int = -1,
     ) -> FetchScope:
         """A request that names `count` partitions, or forgets the first `forgets`."""
         return self.cache.scope(
@@ -63,12 +64,13 @@ class Sessions:
                 uses_topic_ids=False,
                 asked=[item(number) for number in range(count)],
                 forgotten=[("flights", number) for number in range(forgets)],
+                follower_epoch=follower_epoch,
             )
         )
 
-    def open(self, count: int = 1, follower_id: int = -1) -> int:
+    def open(self, count: int = 1, follower_id: int = -1, follower_epoch: int = -1) -> int:
         """The id of a new session; 0 if there is no room."""
-        scope = self.scope(count=count, follower_id=follower_id)
+        scope = self.scope(count=count, follower_id=follower_id, follower_epoch=follower_epoch)
         list(scope.select([(each, PartitionRead(ErrorCode.NONE)) for each in scope.items()]))
         return scope.session_id
 
@@ -100,6 +102,17 @@ def test_counts_sessions_and_partitions() -> None:
         1,
         4,
     )
+
+
+def test_the_clock_of_a_followers_session_has_the_epoch_of_its_last_request() -> None:
+    sessions = Sessions(10)
+    session_id = sessions.open(follower_id=2, follower_epoch=5)
+    clock = sessions.cache.sessions[session_id].clock
+    assert clock.broker_epoch == 5
+    sessions.scope(session_id, 1, follower_id=2, follower_epoch=5)
+    assert clock.broker_epoch == 5
+    sessions.scope(session_id, 2, follower_id=2, follower_epoch=8)
+    assert clock.broker_epoch == 8
 
 
 def test_a_session_without_partitions_is_over() -> None:

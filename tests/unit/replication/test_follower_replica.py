@@ -66,11 +66,45 @@ def test_a_clock_that_stands_changes_nothing(clock_time: float) -> None:
     assert (replica.fetch_time, replica.caught_up_time) == (5.0, 5.0)
 
 
+def test_a_follower_that_has_started_anew_is_caught_up_by_its_own_fetches_only() -> None:
+    replica = FollowerReplica(2)
+    replica.fetched(10, 0, 10, 5.0, None, 7)
+    assert replica.is_caught_up(20, 6.0, 30.0)
+    replica.fetched(4, 0, 20, 6.0, None, 8)
+    assert (replica.broker_epoch, replica.log_end_offset, replica.caught_up_time) == (8, 4, NEVER)
+    assert not replica.is_caught_up(20, 6.0, 30.0)
+    replica.fetched(20, 0, 30, 7.0, None, 8)
+    assert replica.caught_up_time == 6.0
+
+
+def test_a_member_of_the_isr_keeps_its_time_when_its_broker_registers_anew() -> None:
+    replica = FollowerReplica(2)
+    replica.in_maximal_isr = True
+    replica.fetched(10, 0, 10, 5.0, None, 7)
+    replica.fetched(10, 0, 20, 6.0, None, 8)
+    assert (replica.broker_epoch, replica.caught_up_time) == (8, 5.0)
+
+
+@pytest.mark.parametrize(("epoch", "is_former"), [(6, True), (7, False), (8, False), (-1, False)])
+def test_knows_a_fetch_of_a_former_life(epoch: int, *, is_former: bool) -> None:
+    replica = FollowerReplica(2)
+    assert not replica.is_of_former_life(epoch)
+    replica.fetched(10, 0, 10, 5.0, None, 7)
+    assert replica.is_of_former_life(epoch) is is_former
+    replica.reset(9.0, 10, is_new_leader=True, is_in_sync=True)
+    assert not replica.is_of_former_life(epoch), "a new leader knows nothing of it"
+
+
 Event = tuple[str, int]
 
 
 @example([("append", 1), ("append", 1), ("append", 1), ("fetch", 2), ("append", 1), ("idle fetch", 1), ("fetch", 1)])
-@given(st.lists(st.tuples(st.sampled_from(["append", "fetch", "idle fetch", "look"]), st.integers(1, 5)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "fetch", "idle fetch", "look", "register"]), st.integers(1, 5)),
+        max_size=40,
+    )
+)
 def test_the_clock_of_a_session_gives_what_naming_every_partition_gives(events: list[Event]) -> None:
     """Invariant: with the clock a follower's state is what it would be if each fetch named the partition; but that it
     may remember an earlier end of the log, and so know of a later time at which the follower was caught up.
@@ -78,7 +112,7 @@ def test_the_clock_of_a_session_gives_what_naming_every_partition_gives(events: 
     named, implied, clock = follower(), follower(), FetchClock()
     fetches: list[tuple[float, int]] = []
     caught_up = NEVER
-    leader_end = offset = 0
+    leader_end = offset = broker_epoch = 0
     now = 0.0
     for event, number in events:
         now += number
@@ -87,18 +121,20 @@ def test_the_clock_of_a_session_gives_what_naming_every_partition_gives(events: 
             leader_end += number
         elif event == "fetch":
             offset = min(leader_end, offset + number)
-            clock.time = now
+            clock.time, clock.broker_epoch = now, broker_epoch
             for replica in (named, implied):
-                replica.fetched(offset, 0, leader_end, now, clock)
+                replica.fetched(offset, 0, leader_end, now, clock, broker_epoch)
+        elif event == "register":
+            broker_epoch += 1  # the process goes on, and so does its session: its next fetch says so
         elif event == "idle fetch":
-            clock.time = now
+            clock.time, clock.broker_epoch = now, broker_epoch
             if named.clock is not None:
-                named.fetched(offset, 0, leader_end, now, clock)
+                named.fetched(offset, 0, leader_end, now, clock, broker_epoch)
         if "fetch" in event and named.clock is not None:
             fetches.append((now, leader_end))
             caught_up = max((time for time, end in fetches if end <= offset), default=caught_up)
         implied.observe(leader_end) if event == "look" else None
     implied.observe(leader_end)
-    for field in ("log_end_offset", "fetch_time", "fetch_leader_end_offset"):
+    for field in ("broker_epoch", "log_end_offset", "fetch_time", "fetch_leader_end_offset"):
         assert getattr(implied, field) == getattr(named, field), field
     assert named.caught_up_time <= implied.caught_up_time <= caught_up

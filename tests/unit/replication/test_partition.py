@@ -252,7 +252,7 @@ class TestIsr:
         assert not setting.asked
         setting.now += 2
         setting.partition.in_sync.expire()
-        assert setting.asked[0].change.isr == (1,)
+        assert tuple(setting.asked[0].change.isr) == (1,)
         assert isr(setting) == (1, 2, 3)
         assert maximal_isr(setting) == (1, 2, 3)
         setting.answer()
@@ -286,7 +286,7 @@ class TestIsr:
         setting.now += 31
         clock.time = setting.now
         setting.partition.in_sync.expire()
-        assert setting.asked[0].change.isr == (1,)
+        assert tuple(setting.asked[0].change.isr) == (1,)
 
     def test_an_election_shrinks_nothing_by_itself(self) -> None:
         setting = BrokerSetting()
@@ -305,7 +305,7 @@ class TestIsr:
         setting.fetch(2, 2)
         assert not setting.asked
         setting.fetch(2, 3)
-        assert setting.asked[0].change.isr == (1, 2)
+        assert tuple(setting.asked[0].change.isr) == (1, 2)
         setting.answer()
         assert isr(setting) == (1, 2)
         assert setting.context.expands.count == 1
@@ -325,7 +325,7 @@ class TestIsr:
         setting.fetch(3, 0)
         setting.now += 31
         setting.partition.in_sync.expire()
-        assert [asked.change.isr for asked in setting.asked] == [(1, 2)]
+        assert [tuple(asked.change.isr) for asked in setting.asked] == [(1, 2)]
 
     def test_a_broker_that_is_not_alive_is_looked_at_again(self) -> None:
         setting = BrokerSetting()
@@ -343,7 +343,50 @@ class TestIsr:
         setting.now += 1
         clock.time = setting.now  # it fetches, and names nothing
         setting.partition.in_sync.reconsider(since)
-        assert setting.asked[0].change.isr == (1, 2)
+        assert tuple(setting.asked[0].change.isr) == (1, 2)
+
+    def test_a_change_names_the_life_in_which_each_follower_has_fetched(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1, 3))
+        setting.fetch(2, 0, broker_epoch=5)
+        assert setting.asked[0].change.isr == {1: -1, 3: -1, 2: 5}, "3 has not fetched since this broker leads"
+
+    def test_a_follower_that_has_started_anew_is_wanted_for_what_its_former_life_had(self) -> None:
+        """As long as it has not fetched again the leader cannot know; the controller does, by the epoch."""
+        setting = BrokerSetting()
+        setting.lead(isr=(1, 3))
+        setting.append("a", "b")
+        setting.alive.discard(2)
+        clock, since = FetchClock(setting.now, 5), setting.now
+        setting.partition.update_follower(
+            2,
+            fetch_offset=2,
+            log_start_offset=0,
+            leader_end_offset=2,
+            now=since,
+            clock=clock,
+            broker_epoch=5,
+        )
+        setting.now += 1
+        clock.time = setting.now
+        setting.alive.add(2)  # in its next life
+        setting.partition.in_sync.reconsider(since)
+        assert setting.asked[0].change.isr == {1: -1, 3: -1, 2: 5}
+        setting.answer(ErrorCode.INELIGIBLE_REPLICA)
+        assert setting.partition.isr == (1, 3)
+        setting.fetch(2, 0, broker_epoch=6)
+        assert setting.partition.in_sync.by_id[2].broker_epoch == 6
+
+    def test_a_fetch_of_a_former_life_is_refused_and_changes_nothing(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1,))
+        setting.append("a", "b")
+        setting.fetch(2, 0, broker_epoch=6)
+        with pytest.raises(KafkaError) as refused:
+            setting.fetch(2, 2, broker_epoch=5)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert setting.partition.in_sync.by_id[2].log_end_offset == 0
+        assert setting.asked == []
 
     def test_a_follower_that_fetches_no_more_is_not_looked_at_for_ever(self) -> None:
         setting = BrokerSetting()
@@ -382,7 +425,7 @@ class TestIsr:
         setting.lead(isr=(1,))
         setting.fetch(2, 0)
         setting.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
-        assert setting.asked[0].change.isr == (1, 2)
+        assert tuple(setting.asked[0].change.isr) == (1, 2)
         setting.answer()
         assert isr(setting) == (1, 2)
 
