@@ -1,0 +1,335 @@
+"""A simulated cluster whose users are our own client in all its ways: members that process, fail, go back, pause, leave
+by an error, are too slow, are killed, and come again. What they were given, processed and committed is counted exactly
+(`reader_ledger`), while brokers and the network fail as in `cluster_simulation`.
+
+    report, ledgers = simulate_readers(seed=7)
+    assert not report.findings
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.assignors import COOPERATIVE_STICKY, RANGE, Assignor
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import ClientError
+from barnabas.client.group_coordinator import GroupCoordinator
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from barnabas.client.settings import ConsumerSettings, OffsetReset
+from barnabas.testing.cluster_load import Load, Users
+from barnabas.testing.cluster_simulation import KEEPING, ClusterSimulation, Plan, Report
+from barnabas.testing.reader_ledger import GroupLedger, MemberLedger
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.messages import OffsetCommitRequest
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from barnabas.client.client import Client
+    from barnabas.kernel.host import Host
+    from barnabas.testing.simulated_host import SimulatedMachine, SimulatedProcess
+
+CAREFUL: Final = "careful"
+HASTY: Final = "hasty"
+MEMBERS: Final = 2
+LIFE_SECONDS: Final = 8.0
+"""How long a member lives, on average, where nothing happens to it."""
+KILL_SECONDS: Final = 5.0
+"""Between two kills of a member's process, on average."""
+GOING_BACK_MAX: Final = 30
+DRAINING_SECONDS_MAX: Final = 40.0
+READING: Final[Plan] = dataclasses.replace(
+    KEEPING, name="reading", faults_seconds=30.0, load=Load(partitions=3, records_pause_ms=60, producers=2)
+)
+"""Nothing of the logs may be lost, so every offset can be accounted for."""
+COVERAGE: Final = (
+    "processed",
+    "processed again",
+    "given and never processed",
+    "assigned",
+    "revoked",
+    "lost",
+    "sought",
+    "paused",
+    "resumed",
+    "went back to what failed",
+    "left by an error",
+    "left in order",
+    "killed",
+    "too slow",
+    "committed by hand",
+    "commits sent",
+)
+"""What a suite of runs must have seen."""
+
+
+class ProcessingError(Exception):
+    """What a user's own code raises."""
+
+
+class Readers(Users):
+    """The users of one run: producers as ever, and members of two groups."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.groups = {name: GroupLedger(name, is_careful=name == CAREFUL, now=self.now) for name in (CAREFUL, HASTY)}
+        self.assignors: dict[str, Assignor] = dict.fromkeys(self.groups, RANGE)
+        self._lives = 0
+
+    async def read(self, group: str, host: Host) -> None:
+        """One member after another, until `stop`."""
+        while self.goes_on():
+            async with self.client(host) as client:
+                try:
+                    await self._live(client, self.groups[group])
+                except ProcessingError:
+                    self.groups[group].counts["left by an error"] += 1
+                else:
+                    self.groups[group].counts["left in order"] += 1
+
+    async def _live(self, client: Client, group: GroupLedger) -> None:
+        self._lives += 1
+        random = client.host.random
+        ends_at = self.now() + random.expovariate(1 / LIFE_SECONDS)
+        async with Consumer(client, self._settings(group, random)) as consumer:
+            member = MemberLedger(group, f"member {self._lives}")
+            reader = Reader(client, consumer, member)
+            _watch(consumer, member)
+            consumer.subscribe([self.load.topic], member)
+            while self.goes_on() and self.now() < ends_at:
+                await reader.turn()
+
+    def _settings(self, group: GroupLedger, random: Random) -> ConsumerSettings:
+        return ConsumerSettings(
+            group_id=group.name,
+            assignors=(self.assignors[group.name],),
+            auto_commit=group.is_careful and random.random() < 0.6,
+            auto_commit_interval_ms=random.choice((100, 500, 2_000)),
+            offset_reset=OffsetReset.EARLIEST,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=300,
+            poll_interval_ms_max=4_000,
+            fetch_wait_ms=300,
+            partition_bytes_max=random.choice((300, 100_000)),
+        )
+
+    async def drain(self, host: Host) -> None:
+        """In a cluster at rest the last members read everything that is left, and all is accounted for."""
+        async with self.client(host) as client:
+            partitions = [TopicPartition(self.load.topic, number) for number in range(self.load.partitions)]
+            for group in self.groups.values():
+                settings = dataclasses.replace(self._settings(group, host.random), auto_commit=False)
+                async with Consumer(client, settings) as consumer:
+                    member = MemberLedger(group, "the last member")
+                    reader = Reader(client, consumer, member, is_calm=True)
+                    _watch(consumer, member)
+                    consumer.subscribe([self.load.topic], member)
+                    ends = await consumer.end_offsets(partitions)
+                    ends_at = self.now() + DRAINING_SECONDS_MAX
+                    while self.now() < ends_at and any(
+                        group.may_be_committed(partition) < end for partition, end in ends.items()
+                    ):
+                        await reader.turn()
+                    group.finish(ends)
+
+
+class Reader:
+    """What one member does with its consumer."""
+
+    def __init__(self, client: Client, consumer: Consumer, member: MemberLedger, *, is_calm: bool = False) -> None:
+        self._client = client
+        self._consumer = consumer
+        self._member = member
+        self._is_calm = is_calm
+        self._random = client.host.random
+
+    async def turn(self) -> None:
+        """Polls once, and processes what that gives. Raises ProcessingError, as a user's own code may."""
+        random, member = self._random, self._member
+        member.is_polling = True
+        try:
+            records = await self._consumer.poll(random.choice((0, 20, 300, 1_000)), random.choice((1, 5, 20, 500)))
+        except (ClientError, KafkaError) as error:
+            self._client.logger.info("A reader: %s", error)
+            await self._client.timers.sleep(50)
+            return
+        finally:
+            member.is_polling = False
+        member.returned(records)
+        if member.group.is_careful:
+            await self._process_carefully(records)
+        else:
+            await self._process_hastily(records)
+        if not self._is_calm:
+            self._change_something()
+
+    async def _process_carefully(self, records: list[ConsumerRecord]) -> None:
+        """Processes, and commits by hand now and then what is processed."""
+        done: dict[TopicPartition, OffsetAndMetadata] = {}
+        for number, record in enumerate(records):
+            await self._take_time()
+            if not self._is_calm and self._random.random() < 0.003:
+                if self._random.random() < 0.5:
+                    raise ProcessingError
+                self._go_back_to(records[number:])
+                return
+            self._member.group.process(record.partition, record.offset)
+            done[record.partition] = OffsetAndMetadata(record.offset + 1, record.leader_epoch)
+            if self._random.random() < 0.02:
+                await self._commit(done)
+        if records and self._random.random() < 0.2:
+            await self._commit(None)
+
+    async def _process_hastily(self, records: list[ConsumerRecord]) -> None:
+        """Commits, and processes what is surely committed."""
+        if not records or not await self._commit(None):
+            return
+        for record in records:
+            await self._take_time()
+            if not self._is_calm and self._random.random() < 0.003:
+                raise ProcessingError
+            self._member.group.process(record.partition, record.offset)
+
+    async def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None) -> bool:
+        told = offsets
+        if told is None:
+            told = {
+                partition: OffsetAndMetadata(offset)
+                for partition, offset in self._member.expected.items()
+                if partition in self._consumer.assignment
+            }
+        self._member.commits_by_hand(told)
+        try:
+            await self._consumer.commit(offsets, timeout_ms=3_000)
+        except (ClientError, KafkaError) as error:
+            self._client.logger.info("A reader: %s", error)
+            return False
+        return True
+
+    async def _take_time(self) -> None:
+        chance = 1.0 if self._is_calm else self._random.random()
+        if chance < 0.0005:
+            self._member.group.counts["too slow"] += 1
+            await self._client.timers.sleep(6_000)
+        elif chance < 0.05:
+            await self._client.timers.sleep(self._random.uniform(0, 400))
+
+    def _go_back_to(self, unprocessed: list[ConsumerRecord]) -> None:
+        """What failed is read again."""
+        self._member.group.counts["went back to what failed"] += 1
+        first = {record.partition: record.offset for record in reversed(unprocessed)}
+        for partition, offset in first.items():
+            self._consumer.seek(partition, offset)
+            self._member.sought(partition, offset)
+
+    def _change_something(self) -> None:
+        """Goes back, with or without having been elsewhere first, and pauses and resumes partitions."""
+        random, consumer, member = self._random, self._consumer, self._member
+        begun = [partition for partition in consumer.assignment if partition in member.expected]
+        if not begun:
+            return
+        partition = random.choice(begun)
+        if member.group.is_careful and random.random() < 0.08:
+            offset = random.randint(max(0, member.expected[partition] - GOING_BACK_MAX), member.expected[partition])
+            if random.random() < 0.3:
+                consumer.seek(partition, offset + GOING_BACK_MAX)
+            consumer.seek(partition, offset)
+            member.sought(partition, offset)
+        if random.random() < 0.05:
+            consumer.pause(partition)
+            member.paused.add(partition)
+            member.group.counts["paused"] += 1
+        elif member.paused and random.random() < 0.3:
+            partition = random.choice(sorted(member.paused))
+            consumer.resume(partition)
+            member.paused.discard(partition)
+            member.group.counts["resumed"] += 1
+
+
+def _watch(consumer: Consumer, member: MemberLedger) -> None:
+    """Each commit that the consumer sends is told to the ledger first."""
+    coordinator: Any = consumer._coordinator  # noqa: SLF001 - what leaves a consumer can be seen nowhere else
+    ask = GroupCoordinator.ask
+
+    async def told(message: Any, *arguments: Any) -> Any:
+        if isinstance(message, OffsetCommitRequest):
+            member.sends_commit(
+                {
+                    TopicPartition(topic.name, each.partition_index): each.committed_offset
+                    for topic in message.topics
+                    for each in topic.partitions
+                }
+            )
+        return await ask(coordinator, message, *arguments)
+
+    coordinator.ask = told
+
+
+class ReaderSimulation(ClusterSimulation):
+    """One run. `run` it once; `ledgers` has what the groups have come to."""
+
+    def __init__(self, seed: int, plan: Plan = READING, **options: Any) -> None:
+        super().__init__(seed, plan, **options)
+        before = self.users
+        self.readers = Readers(before._bootstrap_servers, plan.load, self.history, before.now)  # noqa: SLF001
+        self.users = self.readers
+        self._random = self.simulation.world.random("readers")
+        for name in self.readers.groups:
+            self.readers.assignors[name] = self._random.choice((RANGE, COOPERATIVE_STICKY))
+        self._machines: list[tuple[str, SimulatedMachine]] = []
+
+    @property
+    def ledgers(self) -> dict[str, GroupLedger]:
+        """By the name of the group."""
+        return self.readers.groups
+
+    def _let_users_begin(self) -> list[SimulatedProcess]:
+        simulation, readers = self.simulation, self.readers
+        simulation.run_on(simulation.machine("administrator"), readers.create_topic)
+        for group in readers.groups:
+            for number in range(MEMBERS):
+                machine = simulation.machine(f"{group}{number}")
+                self._machines.append((group, machine))
+                machine.start(functools.partial(readers.read, group))
+        self._plan_kill()
+        return [simulation.machine("producers").start(readers.produce)]
+
+    def _plan_kill(self) -> None:
+        self.simulation.after(self._random.expovariate(1 / KILL_SECONDS), self._kill)
+
+    def _kill(self) -> None:
+        """The process of a member ends as by kill -9, and another takes its place soon."""
+        if not self.readers.goes_on():
+            return
+        group, machine = self._random.choice(self._machines)
+        if machine.running:
+            self.readers.groups[group].counts["killed"] += 1
+            machine.crash()
+            self.simulation.after(self._random.uniform(0.1, 3.0), machine.restart)
+        self._plan_kill()
+
+    def _settle(self, users: list[SimulatedProcess]) -> None:
+        self.readers.stop()
+        self.simulation.run_for(3.0)  # the last that was killed is back, and ends
+        self._wait("the readers end what they are at", lambda: not any(each.running for _, each in self._machines))
+        super()._settle(users)
+        if not self.history.unsettled:
+            self.simulation.run_on(self.simulation.machine("drainer"), self.readers.drain, limit_seconds=120.0)
+
+    def _report(self) -> Report:
+        report = super()._report()
+        findings = [finding for ledger in self.ledgers.values() for finding in ledger.findings]
+        return dataclasses.replace(report, findings=(*report.findings, *findings))
+
+
+def simulate_readers(seed: int, plan: Plan = READING) -> tuple[Report, Counter[str]]:
+    """One run, and what its members have met. Raises SimulationFailedError where production code fails."""
+    simulation = ReaderSimulation(seed, plan)
+    report = simulation.run()
+    counts: Counter[str] = Counter()
+    for ledger in simulation.ledgers.values():
+        counts += ledger.counts
+    return report, counts

@@ -1,0 +1,53 @@
+"""Our own client in a simulated cluster that fails: at least once and at most once, counted exactly."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import pytest
+
+from barnabas.testing.reader_simulation import COVERAGE, simulate_readers
+from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
+from tests.simulation.reader_mutants import READER_MUTANTS, ReaderMutant
+
+SEEDS = simulation_seeds(12)
+MUTANT_SEEDS_MAX = 200
+
+
+@functools.cache
+def judged(seed: int) -> tuple[tuple[str, ...], Counter[str]]:
+    """Findings and what the readers have met; kept, since runs are long."""
+    report, counts = simulate_readers(seed)
+    assert report.acknowledged > 100, "where nothing is written, nothing can be processed wrongly"
+    assert counts["processed"] > report.acknowledged, "two groups read what is acknowledged"
+    return report.findings, counts
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_readers_process_and_commit_exactly_what_they_mean_to(seed: int) -> None:
+    findings, _ = judged(seed)
+    assert findings == ()
+
+
+def test_the_readers_have_met_everything_that_is_to_be_survived() -> None:
+    met: Counter[str] = Counter()
+    for seed in SEEDS:
+        met += judged(seed)[1]
+    assert all(met[what] for what in COVERAGE) or len(SEEDS) == 1, met
+
+
+@pytest.mark.parametrize("mutant", READER_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.timeout(1_800)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_fault_that_is_put_into_the_client_is_found(mutant: ReaderMutant) -> None:
+    for seed in range(1, MUTANT_SEEDS_MAX + 1):
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.plant(patch)
+            try:
+                report, _ = simulate_readers(seed)
+            except SimulationFailedError:
+                return
+        if report.findings:
+            return
+    pytest.fail(f"{MUTANT_SEEDS_MAX} runs have not found it")
