@@ -182,8 +182,15 @@ class DataCommandSuite:
             status=1,
         )
         assert "line 4: a record has no 'vale'" in errors
+        assert "2 records are written, and nothing from line 4 on" in errors
         assert len(errors.splitlines()) == 1
-        assert "d" not in values(consumed(bootstrap, topic))
+        assert values(consumed(bootstrap, topic)) == ["a", "b"]
+
+    def test_a_key_that_is_missing_loses_none_of_the_lines_before(self, bootstrap: str, topic: str) -> None:
+        data = b"".join(b"k:%d\n" % number for number in range(5_000)) + b"no key\nk:behind\n"
+        _, errors = run(bootstrap, "produce", topic, "--key-separator", ":", data=data, status=1)
+        assert "line 5001: there is no ':' in it. 5,000 records are written" in errors
+        assert sorted(map(int, values(consumed(bootstrap, topic)))) == list(range(5_000))
 
     def test_the_line_that_the_brokers_refuse_is_named(self, bootstrap: str) -> None:
         with new_topic(bootstrap, "--partitions", "1", "--config", "max.message.bytes=500") as topic:
@@ -191,6 +198,7 @@ class DataCommandSuite:
             _, errors = run(bootstrap, "produce", topic, data=data, status=1)
             assert "line 2: " in errors
             assert "MESSAGE_TOO_LARGE" in errors
+            assert values(consumed(bootstrap, topic))[0] == "a"
 
     def test_a_record_for_a_partition_that_is_not_there(self, bootstrap: str, topic: str) -> None:
         _, errors = run(bootstrap, "produce", topic, "--partition", "3", data=b"a\n", status=4)

@@ -105,8 +105,10 @@ def parse_record(line: bytes) -> InputRecord:
     """
     try:
         document = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from None
     except ValueError as error:
-        raise ValueError(f"this is no JSON: {error}") from None
+        raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(document, dict):
         raise ValueError('a record is an object such as {"key": "a", "value": "b"}')  # noqa: TRY004 - the user's error
     unknown = sorted(document.keys() - _RECORD_FIELDS - _IGNORED_FIELDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections import deque
@@ -30,6 +31,8 @@ BATCH_BYTES: Final = 128 * 1024
 UNACKNOWLEDGED_MAX: Final = 50_000
 """Records on their way; their bytes are bounded by the producer's buffer."""
 PROGRESS_SECONDS: Final = 0.5
+SILENCE_SECONDS: Final = 5.0
+"""When nothing was acknowledged for so long, the user is told why, as far as it is known; then every so often."""
 INTERRUPTED_FLUSH_SECONDS: Final = 5.0
 _ACKS: Final = {"all": -1, "1": 1, "0": 0}
 
@@ -84,10 +87,10 @@ async def produce(
     loop = client.host.loop
     began = loop.time()
     async with Producer(client, settings) as producer:
-        with _opened(path) as descriptor:
+        with _opened(path) as descriptor, _last_words(client.logger) as words:
             # Whoever types the lines sees how many they are.
             is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
-            sending = _Sending(producer, lines, _Progress(loop, is_shown=is_shown))
+            sending = _Sending(producer, lines, _Progress(loop, is_shown=is_shown), _Silence(loop, words))
             await sending.run(loop, descriptor)
     _sum_up(lines.topic, sending.totals, loop.time() - began, as_json=as_json)
 
@@ -95,8 +98,9 @@ async def produce(
 class _Sending:
     """Sends records, a bounded number ahead of what is acknowledged."""
 
-    def __init__(self, producer: Producer, lines: LineFormat, progress: _Progress) -> None:
+    def __init__(self, producer: Producer, lines: LineFormat, progress: _Progress, silence: _Silence) -> None:
         self.totals = Totals()
+        self._silence = silence
         self._producer = producer
         self._lines = lines
         self._progress = progress
@@ -108,14 +112,13 @@ class _Sending:
             async for some in read_lines(loop, descriptor):
                 for line in some:
                     self._line += 1
-                    record = self._record(line)
+                    record = await self._record(line)
                     if record is not None:
                         await self._send(record)
                 self._progress.show(self.totals)
-            while self._unacknowledged:
-                await self._settle_first()
+            await self._settle_all()
         except LineTooLongError as error:
-            raise self._failed(error.lines_before + 1, str(error)) from error
+            raise await self._unusable(error.lines_before + 1, error) from error
         except asyncio.CancelledError:
             await self._settle_quickly()
             say(self._so_far("lines that were read"))
@@ -123,18 +126,21 @@ class _Sending:
         finally:
             self._progress.end()
 
-    def _record(self, line: bytes) -> ProducerRecord | None:
+    async def _record(self, line: bytes) -> ProducerRecord | None:
         try:
             return self._lines.record(line)
         except ValueError as error:
-            raise self._failed(self._line, str(error)) from error
+            raise await self._unusable(self._line, error) from error
 
     async def _send(self, record: ProducerRecord) -> None:
         try:
             future = self._producer.send_now(record)
             if future is None:
                 future = await self._producer.send(record)
-        except (KafkaError, ClientTimeoutError) as error:
+        except KafkaError as error:
+            await self._settle_all()
+            raise self._refused(self._line, error) from error
+        except ClientTimeoutError as error:
             raise self._refused(self._line, error) from error
         waiting = self._unacknowledged
         waiting.append((self._line, len(record.value or b""), future))
@@ -143,10 +149,28 @@ class _Sending:
         while len(waiting) >= UNACKNOWLEDGED_MAX:
             await self._settle_first()
 
+    async def _unusable(self, line: int, error: Exception) -> CommandError:
+        """The end because of a line that is no record, once the records of all lines ahead of it are acknowledged.
+        Raises CommandError for one of those that has failed.
+        """
+        await self._settle_all()
+        count = self.totals.records
+        return CommandError(
+            f"line {line}: {printable(str(error))}. {_written(count)}, and nothing from line {line} on: correct it, "
+            "and go on from there"
+        )
+
+    async def _settle_all(self) -> None:
+        while self._unacknowledged:
+            await self._settle_first()
+
     async def _settle_first(self) -> None:
         future = self._unacknowledged[0][2]
         if not future.done():
             await asyncio.wait([future], timeout=PROGRESS_SECONDS)
+            if not future.done():
+                self._progress.end()
+                self._silence.look(self.totals.records)
         self._progress.show(self.totals)
         while self._unacknowledged and self._unacknowledged[0][2].done():
             self._settle()
@@ -170,8 +194,7 @@ class _Sending:
         """After Ctrl-C: what was read is written, if that takes no longer than a moment."""
         with contextlib.suppress(TimeoutError, CommandError):
             async with asyncio.timeout(INTERRUPTED_FLUSH_SECONDS):
-                while self._unacknowledged:
-                    await self._settle_first()
+                await self._settle_all()
 
     def _refused(self, line: int, error: BaseException) -> CommandError:
         self._settle_what_is_done()
@@ -200,8 +223,11 @@ class _Sending:
         return CommandError(f"line {line}: {printable(reason)}. {self._so_far('others')}", status)
 
     def _so_far(self, what: str) -> str:
-        count = self.totals.records
-        return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} written; some more of the {what} may be"
+        return f"{_written(self.totals.records)}; some more of the {what} may be"
+
+
+def _written(count: int) -> str:
+    return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} written"
 
 
 class _Progress:
@@ -231,6 +257,53 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._has_line = False
+
+
+class _LastWords(logging.Handler):
+    """Keeps what the client has logged last: of an attempt that was in vain."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.message = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.message = record.getMessage()
+
+
+@contextlib.contextmanager
+def _last_words(logger: logging.Logger) -> Iterator[_LastWords]:
+    words = _LastWords()
+    level = logger.level
+    logger.addHandler(words)
+    logger.setLevel(logging.INFO)
+    try:
+        yield words
+    finally:
+        logger.removeHandler(words)
+        logger.setLevel(level)
+
+
+class _Silence:
+    """Says on standard error that nothing is acknowledged, and why, while the producer goes on trying."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, words: _LastWords) -> None:
+        self._loop = loop
+        self._words = words
+        self._records = 0
+        self._since = loop.time()
+        self._said_at = self._since
+
+    def look(self, records: int) -> None:
+        """Takes note of how many records are acknowledged, while some are awaited."""
+        now = self._loop.time()
+        if records != self._records:
+            self._records = records
+            self._since = self._said_at = now
+        if now - self._said_at < SILENCE_SECONDS:
+            return
+        self._said_at = now
+        why = f" ({printable(self._words.message)})" if self._words.message else ""
+        say(f"no record was acknowledged for {now - self._since:.0f} s{why}; still trying, Ctrl-C gives up")
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def test_reads_what_people_write(line: str, expected: InputRecord) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("{", "this is no JSON"),
+        ("{", "it is not JSON (Expecting property name enclosed in double quotes at character 2)"),
         ("[1]", "a record is an object"),
         ('{"key": "a"}', "write null for a tombstone"),
         ('{"valeu": 1}', "a record has no 'valeu'"),

@@ -1,0 +1,63 @@
+"""`barnabas produce` while nothing is acknowledged; what it writes is in tests/support/data_command_suite.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from barnabas.cli import record_producing
+from barnabas.cli.record_lines import LineFormat
+
+
+class SilentProducer:
+    """Takes every record, and is told by the test when brokers acknowledge."""
+
+    def __init__(self, client: Any, _settings: Any) -> None:
+        self.client = client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        pass
+
+    def send_now(self, _record: Any) -> asyncio.Future[Any]:
+        self.client.logger.info("A batch of %s was not taken: %s", "t-0", "NOT_ENOUGH_REPLICAS")
+        future: asyncio.Future[Any] = self.client.host.loop.create_future()
+        written = SimpleNamespace(partition=SimpleNamespace(partition=0), offset=7)
+        self.client.host.loop.call_later(0.3, future.set_result, written)
+        return future
+
+
+def test_says_why_nothing_is_acknowledged_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\n")
+    monkeypatch.setattr(record_producing, "Producer", SilentProducer)
+    monkeypatch.setattr(record_producing, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(record_producing, "SILENCE_SECONDS", 0.1)
+
+    async def topics_are_there(*_arguments: object) -> None:
+        pass
+
+    monkeypatch.setattr(record_producing, "require_topics", topics_are_there)
+    logger = logging.getLogger("tests.silent-producer")
+
+    async def run() -> None:
+        client: Any = SimpleNamespace(host=SimpleNamespace(loop=asyncio.get_running_loop()), logger=logger)
+        lines = LineFormat(topic="t")
+        await record_producing.produce(
+            client, lines, str(path), acks="all", compression="none", idempotent=None, as_json=True
+        )
+
+    asyncio.run(run())
+    output = capsys.readouterr()
+    assert "no record was acknowledged for 0 s (A batch of t-0 was not taken: NOT_ENOUGH_REPLICAS)" in output.err
+    assert '"records":1' in output.out
+    assert logger.handlers == []
