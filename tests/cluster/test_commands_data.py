@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import BrokerCluster, broker_cluster
-from tests.support.command_suite import new_topic
+from tests.support.command_suite import fresh, new_topic
 from tests.support.data_command_suite import DataCommandSuite, produce, run
 
 OVERRIDES = {
@@ -44,3 +46,27 @@ def test_the_log_of_a_running_broker_can_be_looked_at(cluster: BrokerCluster) ->
             assert [int(each["value"]) for each in records] == list(range(3_000))
             (totals,) = [each for each in found if each["type"] == "totals"]
             assert (totals["records"], totals["faulty_position"]) == (3_000, None)
+
+
+def test_a_command_whose_output_is_closed_says_so(cluster: BrokerCluster) -> None:
+    """What it was to do is done all the same, as with other tools."""
+    command = f"{sys.executable} -m barnabas.cli"
+    where = f"--bootstrap-server {cluster.bootstrap_servers}"
+
+    def closed(line: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{command} {line} {where} >&-"], capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.returncode, done.stderr
+
+    topic = fresh("topic")
+    for line in (f"topic create {topic} --replication-factor 1", "topic list", f"topic describe {topic}", "group list"):
+        status, errors = closed(line)
+        assert (status, errors.splitlines()[-1].split(": ", 1)[1]) == (
+            1,
+            "the output cannot be written: standard output is closed",
+        )
+    produce(cluster.bootstrap_servers, topic, b"a\n")
+    status, errors = closed(f"consume {topic} --from earliest --until-end")
+    assert status == 1
+    assert "standard output is closed" in errors

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from barnabas.cli.main import main
+from barnabas.cli.entry import run
 
-main(prog_name="barnabas")
+run()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.output import announce
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -152,8 +154,7 @@ def _say_ready(broker: Broker, as_json: bool) -> None:
             "alarms": broker.alarms,
             "process_id": os.getpid(),
         }
-        click.echo(json.dumps(said, separators=(",", ":")))
+        announce(json.dumps(said, separators=(",", ":")))
     else:
         places = ", ".join(endpoint.connection_string for endpoint in endpoints.values())
-        click.echo(f"barnabas broker: ready as broker {broker.broker_id} on {places}")
-    sys.stdout.flush()
+        announce(f"barnabas broker: ready as broker {broker.broker_id} on {places}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from barnabas.cli.output import printable
+from barnabas.cli.output import give_up_output, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -147,13 +148,13 @@ def exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[Non
         sys.exit(interrupted)
     except BrokenPipeError:
         # Whoever read the output has enough, as `head` does.
-        _give_up_output()
+        give_up_output()
         sys.exit(ExitStatus.DONE)
     except Exception as error:
         status = report(error)
         if status is None:
             raise
-        _give_up_output()
+        give_up_output()
         sys.exit(status)
 
 
@@ -274,6 +275,8 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
             return f"{error.filename}: there is no such file or directory", ExitStatus.MISSING
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", ExitStatus.FAILED
+        case OSError(errno=errno.EBADF):
+            return "the output cannot be written: standard output is closed", ExitStatus.FAILED
         case OSError():
             return f"the output cannot be written: {error.strerror or error}", ExitStatus.FAILED
     return None
@@ -295,14 +298,6 @@ def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:
         message = f"{error.detail}: {error.code.message}"
     status = ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
     return f"{message.rstrip('. ')} ({error.code.name})", status
-
-
-def _give_up_output() -> None:
-    """Drops what cannot be written to standard output, about which Python would complain once more at the end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.output import announce
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -102,10 +104,9 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
     gc.freeze()
     if as_json:
         said = {"address": f"{config.host}:{coordinator.port}", "process_id": os.getpid()}
-        click.echo(json.dumps(said, separators=(",", ":")))
+        announce(json.dumps(said, separators=(",", ":")))
     else:
-        click.echo(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
-    sys.stdout.flush()
+        announce(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if coordinator.failure.done():

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+from collections.abc import Iterator
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+_INTERRUPTED = 130
 
 # Name, module, and the line that `--help` shows without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -76,6 +82,18 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does it; Ctrl-C is no error."""
+        with _ending_clearly():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does it; Ctrl-C is no error, also while the command is imported."""
+        with _ending_clearly():
+            return super().invoke(ctx)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands as `--help` has them."""
         matching = [name for name in sorted(COMMANDS) if name.startswith(incomplete)]
@@ -88,6 +106,24 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@contextlib.contextmanager
+def _ending_clearly() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("barnabas: interrupted", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED) from None
+    except OSError as error:
+        # Of `--help` and the like; commands with results look after it themselves.
+        if error.errno != errno.EBADF:
+            raise
+        from barnabas.cli.output import give_up_output
+
+        give_up_output()
+        click.echo("barnabas: the output cannot be written: standard output is closed", err=True)
+        raise click.exceptions.Exit(1) from None
 
 
 @click.command(name="barnabas", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -74,6 +74,22 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, separators=(",", ":")))
 
 
+def announce(line: str) -> None:
+    """A server says what it serves, at once. It goes on where nobody can hear that any more."""
+    try:
+        click.echo(line)
+    except OSError:
+        give_up_output()
+
+
+def give_up_output() -> None:
+    """Drops what cannot be written to standard output, about which Python would complain once more at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Names and values, one pair per line, the values below each other."""
     width = max((len(name) for name, _ in fields), default=0)

@@ -309,6 +309,10 @@ class _Silence:
 @contextlib.contextmanager
 def _opened(path: str | None) -> Iterator[int]:
     if path is None:
+        if sys.stdin is None:
+            raise CommandError(
+                "standard input is closed: name a file with --file, or give it records", ExitStatus.USAGE
+            )
         yield sys.stdin.fileno()
         return
     descriptor = os.open(path, os.O_RDONLY)

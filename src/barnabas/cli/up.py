@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.output import announce
+
 if TYPE_CHECKING:
     from barnabas.kernel.real_host import RealHost
     from barnabas.server.cluster_plan import ClusterPlan
@@ -90,10 +92,9 @@ async def _up(host: RealHost, plan: ClusterPlan, as_json: bool, stop_with_parent
         click.echo(f"barnabas up: {error}", err=True)
         return 1
     if as_json:
-        click.echo(json.dumps(cluster.description(), separators=(",", ":")))
+        announce(json.dumps(cluster.description(), separators=(",", ":")))
     else:
-        click.echo(_described(cluster, plan, host.loop.time() - began))
-    sys.stdout.flush()
+        announce(_described(cluster, plan, host.loop.time() - began))
     await stopped
     await cluster.stop()
     return 0

@@ -1,0 +1,43 @@
+"""The entry of the `barnabas` command: whatever the process was given, and whenever Ctrl-C comes.
+
+It imports next to nothing itself, so that Ctrl-C while the rest is imported ends as at any other time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_INTERRUPTED = 130
+
+
+def run() -> None:
+    """Runs the command that the arguments name, and exits with its status."""
+    try:
+        fill_closed_descriptors()
+        from barnabas.cli.main import main
+
+        main(prog_name="barnabas")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def fill_closed_descriptors() -> None:
+    """Puts something in the place of a standard stream that is closed, as with `barnabas ... >&-`.
+
+    Otherwise the first file or socket would take its number: what is printed would end up there, and libuv aborts. What
+    stands for standard output takes nothing, so that a command with results fails, and says so; there is nobody to
+    whom messages on standard error could be lost.
+    """
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            taken = os.open(os.devnull, flags)  # the lowest number that is free
+            if taken != descriptor:
+                os.dup2(taken, descriptor)
+                os.close(taken)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -1,0 +1,69 @@
+"""The command in processes that are started in unusual ways, or stopped at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+COMMAND = f"exec {sys.executable} -m barnabas.cli"
+NOBODY = "--bootstrap-server 127.0.0.1:1"
+
+
+def start(line: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"{COMMAND} {line}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+
+
+def test_commands_with_closed_streams_end_with_their_status() -> None:
+    """Sockets would be 0, 1 or 2 otherwise, for which libuv aborts the process."""
+    commands = ("topic list", "produce t", "consume t --json")
+    closed = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
+    started = {(command, how): start(f"{command} {NOBODY} {how}") for command in commands for how in closed}
+    for (command, how), process in started.items():
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 3, (command, how, errors)
+        assert "2>&-" in how or "no broker answers" in errors
+
+
+@pytest.mark.parametrize("command", ["--help", "topic --help", "completion bash"])
+def test_output_that_goes_nowhere_is_an_error_in_one_line(command: str) -> None:
+    process = start(f"{command} >&-")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert len(errors.splitlines()) == 1
+    assert errors.endswith("the output cannot be written: standard output is closed\n")
+
+
+def test_ctrl_c_ends_a_command_with_130_however_soon_it_comes() -> None:
+    ended = 0
+    for milliseconds in range(20, 320, 20):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "barnabas.cli", "topic", "list", "--bootstrap-server", "127.0.0.1:1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )
+        time.sleep(milliseconds / 1_000)  # the moments are what is tested
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        if "barnabas" not in errors:
+            continue  # Python itself was still starting, and ended by the signal
+        # A shell reports 130 for both. Python ends by the signal, after all is tidied up, where it interrupted `exec`.
+        assert process.returncode in (130, -signal.SIGINT), (milliseconds, errors)
+        assert "Traceback" not in errors
+        assert "Aborted" not in errors
+        ended += 1
+    assert ended > 3
