@@ -1,8 +1,9 @@
 """What commands print: tables for people, JSON for programs, messages on standard error.
 
-Standard output has results only. On a terminal a table fits its width, and long cells go on in further lines; piped, it
-is plain text in columns, a row per line, with nothing left out. Whatever comes from a cluster is shown with its control
-characters escaped, so that no name of a topic or a client can play with a terminal.
+Standard output has results only. On a terminal a table fits its width: long cells go on in further lines, between
+words, and where the columns have no room beside each other they stand below each other. Piped, it is plain text in
+columns, a row per line, with nothing left out. Whatever comes from a cluster is shown with its control characters
+escaped, so that no name of a topic or a client can play with a terminal.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 NOTHING: Final = "-"
 """A cell without a value."""
 _GAP: Final = "  "
+_CUT_WIDTH_MIN: Final = 12
+"""What is left of a cell that may be cut, so that it still says something."""
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -170,17 +174,75 @@ def _print_plainly(columns: Sequence[Column], rows: Iterable[Sequence[object]]) 
 
 
 def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-    from rich import box
     from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    cells = [[_text(cell) for cell in row] for row in rows]
+    widths = _widths(columns, cells, console.width - len(_GAP) * (len(columns) - 1))
+    if widths is None:
+        _print_stacked(console, columns, cells)
+    else:
+        _print_grid(console, columns, cells, widths)
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], room: int) -> list[int] | None:
+    """How wide each column is, all of them at most `room`, so that no word is broken; None where that cannot be.
+
+    What is left when each has its longest word goes to the columns that want least.
+    """
+    least, wanted = [], []
+    for at, column in enumerate(columns):
+        texts = [column.heading, *(row[at].plain for row in cells)]
+        wanted.append(max(map(_cell_length, texts)))
+        longest_word = max(_cell_length(word) for text in texts for word in (text.split() or [""]))
+        least.append(min(longest_word, max(_CUT_WIDTH_MIN, len(column.heading))) if column.is_cut else longest_word)
+    left = room - sum(least)
+    if left < 0:
+        return None
+    widths = list(least)
+    for at in sorted(range(len(columns)), key=lambda at: wanted[at] - least[at]):
+        more = min(wanted[at] - least[at], left)
+        widths[at] += more
+        left -= more
+    return widths
+
+
+def _cell_length(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _print_grid(
+    console: Console, columns: Sequence[Column], cells: Sequence[Sequence[Text]], widths: Sequence[int]
+) -> None:
+    from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
+    for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        table.add_column(column.heading, justify=justify, overflow="ellipsis" if column.is_cut else "fold")
-    for row in rows:
-        table.add_row(*map(_text, row))
-    Console(file=sys.stdout).print(table)
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if column.is_cut else "fold"
+        table.add_column(column.heading, justify=justify, overflow=overflow, width=width)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _print_stacked(console: Console, columns: Sequence[Column], cells: Sequence[Sequence[Text]]) -> None:
+    """For a terminal that is too narrow for columns beside each other: a row is a block of names and values."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for number, row in enumerate(cells):
+        if number:
+            console.print()
+        block = Table.grid(padding=(0, 2, 0, 0))
+        block.add_column(no_wrap=True)
+        block.add_column(overflow="fold")
+        for column, cell in zip(columns, row, strict=True):
+            block.add_row(Text(column.heading, style="bold"), cell)
+        console.print(block)
 
 
 def _text(cell: object) -> Text:

@@ -80,8 +80,32 @@ def test_a_table_fits_the_terminal_and_goes_on_in_further_lines(monkeypatch: pyt
     print_table(COLUMNS, [[name, 1, (1, 2, 3), "ok"]])
     lines = _STYLES.sub("", terminal.getvalue()).splitlines()
     assert all(len(line) <= 40 for line in lines)
-    assert "".join(line.split()[0] for line in lines[2:]) == name
+    assert [line.split()[0] for line in lines if line[0] != " "] == ["Topic", "Lag", "In", "State"]
+    pieces = [line.split()[-1] for line in lines]
+    assert "".join(pieces[: pieces.index("1")]) == name
     assert "\x1b[" in terminal.getvalue()
+
+
+WIDE = (
+    Column("Partition", "partition", is_number=True),
+    Column("Leader", "leader", is_number=True),
+    Column("Replicas", "replicas"),
+    Column("In sync", "isr"),
+    Column("Member", "member", is_cut=True),
+    Column("State", "state"),
+)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 80, 120])
+def test_no_word_is_broken_at_any_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_table(WIDE, [[0, 1, (1, 3, 2), (1, 3), "m", "under-replicated"], [11, 3, (3, 1, 2), (3,), "n", "too few"]])
+    shown_text = _STYLES.sub("", terminal.getvalue())
+    assert all(len(line.rstrip()) <= width for line in shown_text.splitlines())
+    words = set(shown_text.split())
+    assert words >= {"Partition", "Leader", "Replicas", "Member", "State", "1,3,2", "3,1,2", "11", "m", "n", "few"}
+    assert "under-replicated" in words or width < len("Partition") + len("under-replicated") + 2
 
 
 def test_a_column_that_may_be_cut_takes_one_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
