@@ -12,7 +12,7 @@ import pytest
 from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step
 from barnabas.pipelines.java import find_java
-from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views
+from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
@@ -48,6 +48,31 @@ def refusal(pipeline: Pipeline, spark: Any) -> str:
     with pytest.raises(PipelineError) as error:
         check_with_spark(pipeline, spark)
     return str(error.value).removeprefix(str(pipeline.path))
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("SELECT * FROM flights", ["carrier", "time", "delay"]),
+        ("SELECT f.*, f._offset FROM flights f", ["carrier", "time", "delay", "_offset"]),
+        ("SELECT * FROM flights JOIN airlines USING (carrier)", ["carrier", "time", "delay", "name"]),
+        ("SELECT * FROM flights LEFT SEMI JOIN airlines USING (carrier)", ["carrier", "time", "delay"]),
+        ("SELECT * EXCEPT (delay) FROM flights", ["carrier", "time"]),
+        ("SELECT q.* FROM (SELECT *, _key AS k FROM flights) q", ["carrier", "time", "delay", "k"]),
+        ("FROM flights |> WHERE delay > 1", ["carrier", "time", "delay"]),
+    ],
+)
+def test_a_star_has_the_columns_of_the_schema_only(spark: Any, tmp_path: Path, sql: str, columns: list[str]) -> None:
+    pipeline = read(tmp_path, sql)
+    create_views(pipeline, spark, lambda source: empty_frame(spark, source))
+    assert spark.table("result").columns == columns
+
+
+def test_a_sink_from_a_source_has_the_columns_of_its_schema_and_of_its_key(spark: Any, tmp_path: Path) -> None:
+    pipeline = read(tmp_path, "SELECT 1 FROM flights", sink="  - {parquet: table, from: flights, key: [_key, carrier]}")
+    create_views(pipeline, spark, lambda source: empty_frame(spark, source))
+    (query,) = pipeline.queries
+    assert rows_to_write(pipeline, spark, query).columns == ["carrier", "time", "delay", "_key"]
 
 
 @pytest.mark.parametrize(

@@ -136,17 +136,10 @@ class Step:
     watermark: Watermark | None = None
     reads: tuple[str, ...] = ()
 
-    def line_of_sql(self, sql_line: int, column: int = 0) -> int:
-        """The file's line of a place in `sql`: its line counted from 1 and column from 0, as Spark counts.
-
-        How YAML wrote the text matters: in a folded scalar many lines of the file are one line of `sql`.
-        """
-        lines = self.sql.split("\n")
-        before = lines[: min(max(sql_line, 1), len(lines)) - 1]
-        return self.line_at(sum(len(line) + 1 for line in before) + max(column, 0))
-
     def line_at(self, offset: int) -> int:
-        """The file's line of an offset in `sql`."""
+        """The file's line of an offset in `sql`. How YAML wrote the text matters: in a folded scalar many lines of the
+        file are one line of `sql`.
+        """
         return max((line for start, line in self.sql_line_starts if start <= offset), default=self.line)
 
 

@@ -7,9 +7,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, Sink, Source, Step
+from barnabas.pipelines.definition import (
+    RECORD_COLUMNS,
+    ParquetSink,
+    Pipeline,
+    PipelineError,
+    Query,
+    Sink,
+    Source,
+    Step,
+)
+from barnabas.pipelines.record_columns import RewrittenSql
 from barnabas.pipelines.sources import empty_frame
 from barnabas.pipelines.spark_internals import aggregates_a_stream, columns_parquet_refuses, refusal_of_output_mode
+from barnabas.pipelines.sql_steps import query_for_spark
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -51,7 +62,7 @@ def check_views(pipeline: Pipeline, session: SparkSession) -> Mapping[str, Outpu
     """
     for query in pipeline.queries:
         for sink in query.sinks:
-            _check_sink(pipeline, session, sink)
+            _check_sink(pipeline, session, sink, rows_to_write(pipeline, session, query))
     return {query.from_view: _output_mode(pipeline, session, query) for query in pipeline.queries}
 
 
@@ -65,10 +76,11 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
         except PySparkException as error:
             raise pipeline.error(f"source {source.name}: {spark_message(error)}", source.schema_line) from error
     for step in pipeline.steps:
+        sql = query_for_spark(step.sql, [source.name for source in pipeline.sources])
         try:
-            frame = session.sql(step.sql)
+            frame = session.sql(sql.text)
         except PySparkException as error:
-            line = _line_of(error, step)
+            line = _line_of(error, step, sql)
             raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
         if step.watermark is not None:
             try:
@@ -78,6 +90,17 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
                 message = f"step {step.name}, watermark: {spark_message(error)}"
                 raise pipeline.error(message, step.watermark.line) from error
         frame.createOrReplaceTempView(step.name)
+
+
+def rows_to_write(pipeline: Pipeline, session: SparkSession, query: Query) -> DataFrame:
+    """What a query gives to its sinks: its view; of a source the columns of its schema, and of RECORD_COLUMNS those
+    that a sink has in its key.
+    """
+    frame = session.table(query.from_view)
+    if pipeline.source(query.from_view) is None:
+        return frame
+    keys = {column.lower() for sink in query.sinks for column in sink.key}
+    return frame.drop(*(column for column in RECORD_COLUMNS if column not in keys))
 
 
 def spark_message(error: PySparkException) -> str:
@@ -90,20 +113,19 @@ def spark_message(error: PySparkException) -> str:
     return text if len(text) <= _DETAIL_CHARACTERS_MAX else text[:_DETAIL_CHARACTERS_MAX] + " ..."
 
 
-def _line_of(error: PySparkException, step: Step) -> int:
+def _line_of(error: PySparkException, step: Step, sql: RewrittenSql) -> int:
     """The line of the file that Spark's error is about; the step's own where Spark does not say."""
     for context in error.getQueryContext() or []:
         if context.contextType().name == "SQL":
-            return step.line_at(context.startIndex())
+            return step.line_at(sql.written_offset(context.startIndex()))
     found = re.search(r"\bline (\d+),? pos (\d+)", str(error))
-    return step.line_of_sql(int(found[1]), int(found[2])) if found else step.line
+    return step.line_at(sql.written_offset(sql.offset_of(int(found[1]), int(found[2])))) if found else step.line
 
 
-def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink) -> None:
+def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink, frame: DataFrame) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812
 
-    frame = session.table(sink.from_view)
     names = [name.lower() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -16,7 +16,7 @@ from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMo
 from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
-from barnabas.pipelines.plan import OutputMode, check_views, create_views, spark_message, streams_of
+from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, spark_message, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
     RunSummary,
@@ -331,7 +331,7 @@ class PipelineRun:
     def _start(self, running: _RunningQuery) -> None:
         view = running.query.from_view
         writer = (
-            counted(self._session.table(view))
+            counted(rows_to_write(self._pipeline, self._session, running.query))
             .writeStream.queryName(view)
             .outputMode(running.mode.value)
             .option("checkpointLocation", spark_path(self._state.checkpoint(view)))

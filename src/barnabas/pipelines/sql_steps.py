@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from barnabas.pipelines.record_columns import RewrittenSql, without_record_columns
 from barnabas.pipelines.yaml_positions import nearest
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ def parse_query(sql: str) -> StepQuery:
     _refuse_other_statements(tokens)
     query = _parsed(sql, tokens)
     return StepQuery(_views(query), _columns(query), _aggregates(query))
+
+
+def query_for_spark(sql: str, sources: Collection[str]) -> RewrittenSql:
+    """What Spark is given for a query that `parse_query` takes; `sources` are the views of topics."""
+    tokens = _tokens(sql)
+    return without_record_columns(_parsed(sql, tokens), sql, tokens, frozenset(name.lower() for name in sources))
 
 
 def _tokens(sql: str) -> list[Token]:

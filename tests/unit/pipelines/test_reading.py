@@ -18,6 +18,7 @@ from barnabas.pipelines.definition import (
     Watermark,
 )
 from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.record_columns import RewrittenSql
 from tests.unit.pipelines.pipeline_files import FLIGHTS, flights, read_flights
 
 
@@ -37,7 +38,7 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
     assert (named.reads, by_hour.reads) == (("flights", "airlines"), ("named",))
     assert (named.line, named.watermark) == (11, Watermark("time", 3_600_000, 16))
     assert (by_hour.line, by_hour.watermark) == (17, None)
-    assert [by_hour.line_of_sql(line) for line in (1, 2, 3)] == [19, 20, 21]
+    assert [by_hour.line_at(RewrittenSql(by_hour.sql).offset_of(line, 0)) for line in (1, 2, 3)] == [19, 20, 21]
     key = ("name", "hour")
     topic = TopicSink("delays", "by_hour", line=25, from_line=26, key=key, key_line=27)
     parquet = ParquetSink(tmp_path / "out" / "delays", "by_hour", line=28, from_line=29, key=key, key_line=30)
