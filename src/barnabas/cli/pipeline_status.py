@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ class PartitionPosition:
 
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
-    """How far a topic is read. Without partitions it does not exist any more."""
+    """How far a topic is read. Without partitions it does not exist."""
 
     topic: str
     partitions: tuple[PartitionPosition, ...]
@@ -201,7 +202,13 @@ def _print(pipeline: Pipeline, status: PipelineStatus, topics: tuple[TopicPositi
         print_table(_TOPIC_COLUMNS, map(_topic_row, topics))
         for topic in topics:
             if not topic.partitions:
-                say(f"the topic {topic.topic} does not exist any more")
+                say(_missing(topic.topic, was_read=topic.topic in _offsets_read(status)))
+
+
+def _missing(topic: str, *, was_read: bool) -> str:
+    if was_read:
+        return f"the topic {topic} does not exist any more; what was read of it is in the results"
+    return f"the topic {topic} does not exist; make it with `barnabas topic create {shlex.quote(topic)}`"
 
 
 def _query_row(query: QueryStatus) -> tuple[object, ...]:

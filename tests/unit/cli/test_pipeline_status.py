@@ -126,8 +126,9 @@ def test_programs_get_stable_keys(tmp_path: Path) -> None:
 def test_people_get_two_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topics = (TopicPosition("flights", (PartitionPosition(0, 90, 80, 100),)), TopicPosition("gone", ()))
-    monkeypatch.setattr(pipeline_status, "read_status", lambda _: running({"flights": {0: 90}}))
+    flights = TopicPosition("flights", (PartitionPosition(0, 90, 80, 100),))
+    topics = (flights, TopicPosition("gone", ()), TopicPosition("never made", ()))
+    monkeypatch.setattr(pipeline_status, "read_status", lambda _: running({"flights": {0: 90}, "gone": {0: 1}}))
     monkeypatch.setattr(pipeline_status, "ask_cluster", lambda *_: topics)
     show_status(read_flights(tmp_path), "b:1", as_json=False)
     printed = capsys.readouterr()
@@ -139,4 +140,7 @@ def test_people_get_two_tables(
     assert ["by_hour", "4", *moment, "1200", "30", "2", "250", *watermark] in lines
     assert ["flights", "1", "10", "20"] in lines
     assert ["gone", "0", "-", "-"] in lines
-    assert printed.err == "the topic gone does not exist any more\n"
+    assert printed.err.splitlines() == [
+        "the topic gone does not exist any more; what was read of it is in the results",
+        "the topic never made does not exist; make it with `barnabas topic create 'never made'`",
+    ]
