@@ -160,6 +160,16 @@ def software_of(api_versions: Mapping[int, tuple[int, int]]) -> Software:
     return Software.BARNABAS if any(key in api_versions for key in OWN_APIS) else Software.OTHER
 
 
+async def software_at(views: BrokerViews, node: BrokerNode) -> Software | None:
+    """What the broker is; None where it does not answer."""
+    from barnabas.link.errors import RequestTimeoutError
+
+    try:
+        return software_of(await views.api_versions(node))
+    except (ConnectionError, RequestTimeoutError):
+        return None
+
+
 # Inside.
 
 
@@ -174,17 +184,8 @@ async def _describe_one(
             counts["leads"] += partition.leader_id == node.node_id
             counts["replicas"] += node.node_id in partition.replicas
             counts["behind"] += node.node_id in partition.replicas and node.node_id not in partition.isr
-    software, directories = await asyncio.gather(_software(views, node), _log_directories(admin, node))
+    software, directories = await asyncio.gather(software_at(views, node), _log_directories(admin, node))
     return DescribedBroker(node, counts["leads"], counts["replicas"], counts["behind"], software, directories)
-
-
-async def _software(views: BrokerViews, node: BrokerNode) -> Software | None:
-    from barnabas.link.errors import RequestTimeoutError
-
-    try:
-        return software_of(await views.api_versions(node))
-    except (ConnectionError, RequestTimeoutError):
-        return None
 
 
 async def _log_directories(admin: Admin, node: BrokerNode) -> tuple[LogDirectory, ...] | None:
