@@ -29,7 +29,11 @@ class MetadataChange:
     changed: tuple[TopicPartition, ...]
     """Partitions that are new or have another state."""
     deleted: tuple[TopicPartition, ...]
-    """Partitions whose topic is being deleted, known before or not, and those of which nothing is left to know."""
+    """Partitions whose topic is being deleted, known before or not, and those of a topic whose name another has now."""
+    forgotten: tuple[TopicPartition, ...] = ()
+    """Partitions that a full request does not name. That is no word of their deletion: what they had may not be deleted
+    for it.
+    """
 
     @property
     def brokers_changed(self) -> bool:
@@ -77,7 +81,6 @@ class MetadataCache:
         if named or gone:
             next_topics = dict(topics)
             _forget(next_topics, gone)
-            deleted.update(dict.fromkeys(gone))
             for name, topic_id, states in named:
                 self._apply_topic(next_topics, name, topic_id, states, changed, deleted)
             touched = dict.fromkeys((*(name for name, _, _ in named), *(partition.topic for partition in gone)))
@@ -90,7 +93,7 @@ class MetadataCache:
             controller_id=request.controller_id if request.controller_id >= 0 else None,
             controller_epoch=request.controller_epoch,
         )
-        change = MetadataChange(previous, self.image, tuple(changed), tuple(deleted))
+        change = MetadataChange(previous, self.image, tuple(changed), tuple(deleted), tuple(gone))
         self._log(request, change)
         for listener in self._listeners:
             try:
@@ -173,11 +176,12 @@ class MetadataCache:
         return brokers
 
     def _log(self, request: UpdateMetadataRequest, change: MetadataChange) -> None:
-        if change.changed or change.deleted:
+        if change.changed or change.deleted or change.forgotten:
             self._logger.info(
                 "Add %d partitions and deleted %d partitions from metadata cache in response to UpdateMetadata request "
                 "sent by controller %d epoch %d",
-                *(len(change.changed), len(change.deleted), request.controller_id, request.controller_epoch),
+                *(len(change.changed), len(change.deleted) + len(change.forgotten)),
+                *(request.controller_id, request.controller_epoch),
             )
 
 

@@ -42,6 +42,8 @@ class BrokerChanges:
         self._replicas = replicas
         self._deletion = deletion
         self._logger = logger
+        # They have not heard yet what is gone, since the context was not complete.
+        self._owed_full_metadata: dict[int, None] = {}
 
     def process(self, reader: BrokerReader) -> Steps[None]:
         """Compares who is registered with who was: the new start, the gone fail, and those with a new epoch do both.
@@ -50,8 +52,15 @@ class BrokerChanges:
         that has started anew can lead it.
         """
         context = self._context
-        present = yield from reader.read_all()
+        registered = yield from reader.read_all()
         known = context.live_or_shutting_down_brokers
+        present = {**registered.usable}
+        for broker_id, epoch in registered.unreadable.items():
+            # It is there, in the life that is known.
+            if broker_id in known and known[broker_id].epoch == epoch:
+                present[broker_id] = known[broker_id]
+        unusable = [broker_id for broker_id in registered.unusable if broker_id not in present]
+        context.hold_back(broker_id for broker_id in unusable if broker_id not in known)
         new = [broker for broker_id, broker in present.items() if broker_id not in known]
         bounced = [
             broker
@@ -67,7 +76,7 @@ class BrokerChanges:
             [broker.broker_id for broker in new],
             dead,
             bounced_ids,
-            list(present),
+            sorted(present),
         )
         yield (ChangeChannels((*dead, *bounced_ids), (*new, *bounced)),)
         if new:
@@ -75,7 +84,7 @@ class BrokerChanges:
         for broker_id in dead:
             reader.watches.forget_broker(broker_id)
         if bounced or dead:
-            context.hold_back(bounced_ids)
+            context.hold_back([*unusable, *bounced_ids])
             yield from self._fail([*bounced_ids, *dead])
         if bounced:
             yield from self.start_up(bounced)
@@ -85,6 +94,10 @@ class BrokerChanges:
         context = self._context
         broker = yield from reader.read_one(broker_id)
         known = context.live_or_shutting_down_brokers.get(broker_id)
+        if broker is not None and known is None:
+            # It is new, or could not be used so far.
+            yield from self.process(reader)
+            return
         # Another epoch is another life of the broker, which the event of the children is about.
         if broker is None or known is None or broker.epoch != known.epoch:
             return
@@ -104,12 +117,28 @@ class BrokerChanges:
             yield effects
 
     def send_full_metadata(self, broker_ids: Iterable[int]) -> Steps[None]:
-        """Tells the brokers of all live brokers and all partitions, and that there are no others."""
+        """Tells the brokers of all live brokers and all partitions, and that there are no others: the latter later, by
+        `settle_full_metadata`, while something cannot be read.
+        """
+        if not self._context.is_complete:
+            broker_ids = tuple(broker_ids)
+            self._owed_full_metadata.update(dict.fromkeys(broker_ids))
+            self._logger.warning(
+                "Brokers %s keep what they know of topics that may be gone, since these cannot be read: %s",
+                list(broker_ids),
+                ", ".join([*self._context.unreadable_topics, *map(str, self._context.unreadable_partitions)][:10]),
+            )
         batch = self._batch()
         batch.add_full_metadata(broker_ids)
         effects = batch.effects()
         if effects:
             yield effects
+
+    def settle_full_metadata(self) -> Steps[None]:
+        """Something can be read again: once that is all, brokers hear what is gone."""
+        if self._owed_full_metadata and self._context.is_complete:
+            owed, self._owed_full_metadata = self._owed_full_metadata, {}
+            yield from self.send_full_metadata(owed)
 
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)

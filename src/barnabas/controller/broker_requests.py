@@ -85,8 +85,10 @@ class RequestBatch:
     def add_full_metadata(self, broker_ids: Iterable[int]) -> None:
         """Tells the brokers of all live brokers, and of every partition that ever had a leader; whatever else a broker
         knows, because it was away when a topic was deleted, is gone.
+
+        Where the context is not complete it is no full request: what cannot be read is not gone.
         """
-        self._is_full_metadata = True
+        self._is_full_metadata = self._context.is_complete
         self.add_update_metadata(broker_ids, self._context.partitions_with_leadership)
 
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:

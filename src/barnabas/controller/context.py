@@ -84,8 +84,19 @@ class ControllerContext:
         self._queued_for_deletion: dict[str, None] = {}
         self._deletion_started: dict[str, None] = {}
         self._ineligible_for_deletion: dict[str, None] = {}
+        self.unreadable_topics: dict[str, None] = {}
+        """Topics whose assignment cannot be read, as last seen."""
+        self.unreadable_partitions: dict[TopicPartition, None] = {}
+        """Partitions whose state cannot be read, as last seen."""
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the topics is missing here because it cannot be read."""
+        return all(map(self.has_topic, self.unreadable_topics)) and all(
+            partition in self._leadership for partition in self.unreadable_partitions
+        )
 
     # Brokers.
 
@@ -210,6 +221,7 @@ class ControllerContext:
         replicas = self.assignment(partition).replicas
         self._count_replicas(partition, replicas, -1)
         del self._topics[partition.topic].partitions[partition.partition]
+        self.unreadable_partitions.pop(partition, None)
         for replica in replicas:
             self._replica_states.pop(PartitionReplica(partition, replica), None)
         state = self._partition_states.pop(partition, PartitionState.NON_EXISTENT)

@@ -31,6 +31,7 @@ from barnabas.controller.events import (
     LeaderAndIsrResponseReceived,
     LogDirEventNotification,
     PartitionModifications,
+    ReadAgain,
     Reelect,
     RegisterBrokerAndReelect,
     Startup,
@@ -46,7 +47,7 @@ from barnabas.controller.events import (
 from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.recent_moves import RecentMoves
-from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.settings import READ_AGAIN_MS, ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.states import ControllerState
 from barnabas.controller.term import ControllerTerm
@@ -397,7 +398,12 @@ class Controller:
     async def _maybe_resign(self) -> None:
         """Looks who the controller is, and resigns if this broker was and is no longer."""
         await self._watch_controller()
-        if self._term is not None and not self._is_mine(self._incumbent):
+        incumbent = self._incumbent
+        if incumbent is not None and incumbent.broker_id is None:
+            # It says nothing of another controller, whose election would have changed the epoch. While nobody can read
+            # who the controller is, the one that there is goes on.
+            self._logger.error("The controller's znode cannot be read; mend or delete it: %s", incumbent.fault)
+        elif self._term is not None and not self._is_mine(incumbent):
             await self._resign()
 
     def _is_mine(self, incumbent: Incumbent | None) -> bool:
@@ -417,7 +423,7 @@ class Controller:
             await self._give_back()
             return
         if incumbent is not None:
-            self._logger.debug("Broker %d is the controller, so there is no election", incumbent.broker_id)
+            self._logger.debug("Broker %s is the controller, so there is no election", incumbent.broker_id)
             return
         if self._host.loop.time() < self._stands_again_at:
             self._put_later(Reelect())
@@ -450,6 +456,14 @@ class Controller:
             return
         delay_over = UncleanElectionDelayOver(office.epoch)
         self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
+        self._timers.call_after(READ_AGAIN_MS, self._read_again, office.epoch)
+
+    def _read_again(self, epoch: int) -> None:
+        """As long as the term lasts."""
+        if self._term is not None and self._term.context.epoch == epoch:
+            if self._term.must_read_again:
+                self._put(ReadAgain(epoch))
+            self._timers.call_after(READ_AGAIN_MS, self._read_again, epoch)
 
     async def _move(self, epoch_version: int) -> None:
         """Gives the office up, for any broker to take it."""
@@ -544,6 +558,8 @@ def _steps(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
             return term.try_online()
         case TopicUncleanLeaderElectionEnable():
             return term.try_online(event.topic)
+        case ReadAgain() if event.epoch == term.context.epoch:
+            return term.read_again()
         case UncleanElectionDelayOver() if event.epoch == term.context.epoch:
             return term.allow_unclean_elections()
         case LeaderAndIsrResponseReceived() if event.epoch == term.context.epoch:

@@ -18,6 +18,7 @@ from barnabas.coordination.layout.controller import (
     decode_controller_epoch,
     encode_controller_epoch,
 )
+from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Check, Create, Delete, Exists, GetData, Multi, SetData, Watcher
 from barnabas.coordination.protocol import CreateMode
 
@@ -35,10 +36,13 @@ class Office:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """Who holds `/controller`, and the payload by which a broker knows its own."""
+    """Who holds `/controller`, and the payload by which a broker knows its own. `broker_id` is None, and `fault` says
+    why, where the payload cannot be read.
+    """
 
-    broker_id: int
+    broker_id: int | None
     payload: bytes | None
+    fault: str = ""
 
 
 def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
@@ -54,7 +58,10 @@ def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
         return None
     if isinstance(found, Exception):
         raise found
-    return Incumbent(ControllerRegistration.decode(found.data).broker_id, found.data)
+    try:
+        return Incumbent(ControllerRegistration.decode(found.data).broker_id, found.data)
+    except LayoutError as error:
+        return Incumbent(None, found.data, str(error))
 
 
 def take_office(registration: ControllerRegistration) -> Steps[Office]:

@@ -147,6 +147,14 @@ class TopicUncleanLeaderElectionEnable(TermEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAgain(TermEvent):
+    """The controller of this epoch looks whether what it could not read is mended."""
+
+    epoch: int
+    state = ControllerState.ISR_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanElectionDelayOver(TermEvent):
     """The controller of this epoch has waited long enough for replicas in sync to come."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import Steps, operate
@@ -13,6 +13,17 @@ from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import GetChildren, GetData
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBrokers:
+    """Who is registered, in the order of the ids: the brokers that can be used, the epochs of those whose registration
+    cannot be read, and the ids of all that cannot be used, these among them.
+    """
+
+    usable: dict[int, LiveBroker] = field(default_factory=dict)
+    unreadable: dict[int, int] = field(default_factory=dict)
+    unusable: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +36,23 @@ class BrokerReader:
     features: Mapping[str, int]
     logger: logging.Logger
 
-    def read_all(self) -> Steps[dict[int, LiveBroker]]:
-        """The registered brokers by id, in the order of their ids."""
+    def read_all(self) -> Steps[RegisteredBrokers]:
+        """Everybody."""
         (children,) = yield from operate([GetChildren(BROKER_IDS_PATH, self.watches.brokers)])
         if isinstance(children, Exception):
             raise children
         broker_ids = sorted(int(name) for name in children.names if name.isdecimal())
-        found = yield from self._read(broker_ids)
-        return {broker.broker_id: broker for broker in found}
+        return (yield from self._read(broker_ids))
 
     def read_one(self, broker_id: int) -> Steps[LiveBroker | None]:
         """One registration; None when it is gone or cannot be used."""
         found = yield from self._read([broker_id])
-        return found[0] if found else None
+        return found.usable.get(broker_id)
 
-    def _read(self, broker_ids: list[int]) -> Steps[list[LiveBroker]]:
+    def _read(self, broker_ids: list[int]) -> Steps[RegisteredBrokers]:
         reads = [GetData(broker_id_path(broker_id), self.watches.broker(broker_id)) for broker_id in broker_ids]
         outcomes = yield from operate(reads)
-        found = []
+        found = RegisteredBrokers()
         for broker_id, outcome in zip(broker_ids, outcomes, strict=True):
             if isinstance(outcome, NoNodeError):
                 continue
@@ -52,14 +62,17 @@ class BrokerReader:
                 registration = BrokerRegistration.decode(outcome.data, broker_id_path(broker_id))
             except LayoutError as error:
                 self.logger.warning("Ignoring broker %d, whose registration cannot be read: %s", broker_id, error)
+                found.unreadable[broker_id] = outcome.stat.czxid
+                found.unusable.append(broker_id)
                 continue
             missing = self._unsupported(registration)
             if missing:
                 self.logger.warning(
                     "Ignoring broker %d, which does not support the finalized features %s", broker_id, missing
                 )
+                found.unusable.append(broker_id)
                 continue
-            found.append(LiveBroker(broker_id, outcome.stat.czxid, registration))
+            found.usable[broker_id] = LiveBroker(broker_id, outcome.stat.czxid, registration)
         return found
 
     def _unsupported(self, registration: BrokerRegistration) -> dict[str, int]:

@@ -97,7 +97,9 @@ class PartitionStateMachine:
         for partition in context.partitions:
             known = context.leadership(partition)
             if known is None:
-                state = PartitionState.NEW
+                # One whose state cannot be read had a leader, and may have it still; once it can, one is elected.
+                unreadable = partition in context.unreadable_partitions
+                state = PartitionState.OFFLINE if unreadable else PartitionState.NEW
             elif context.is_replica_online(known.leader, partition):
                 state = PartitionState.ONLINE
             else:

@@ -47,18 +47,21 @@ def read_leadership(
     written_at: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
     """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
-    given the transactions that wrote them.
+    given the transactions that wrote them. The context learns which of them cannot be read.
     """
     wanted = list(partitions)
     outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
     for partition, outcome in zip(wanted, outcomes, strict=True):
+        context.unreadable_partitions.pop(partition, None)
         if isinstance(outcome, NoNodeError):
             found[partition] = None
         elif isinstance(outcome, Exception):
             found[partition] = outcome
         else:
-            found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
+            known = found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
+            if isinstance(known, Exception):
+                context.unreadable_partitions[partition] = None
             if written_at is not None:
                 written_at[partition] = outcome.stat.mzxid
     return found

@@ -6,6 +6,7 @@ from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import Steps, operate, write_as_controller
 from barnabas.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.cluster import PRODUCER_ID_BLOCK_PATH, ProducerIdBlock
+from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Create, GetData, SetData
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -55,7 +56,11 @@ def _next_block(broker_id: int, data: bytes | None) -> ProducerIdBlock:
     # The persistent path is made without data.
     if not data:
         return ProducerIdBlock(broker_id, 0, PRODUCER_ID_BLOCK_SIZE - 1)
-    before = ProducerIdBlock.decode(data)
+    try:
+        before = ProducerIdBlock.decode(data)
+    except LayoutError as error:
+        # No id is given out that may have been given out already.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no producer ids can be given out: {error}") from None
     if before.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"producer ids are used up: the last block ends at {before.last}"

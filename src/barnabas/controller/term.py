@@ -30,6 +30,7 @@ from barnabas.controller.topic_znodes import TopicReader, delete_znodes
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
@@ -77,7 +78,8 @@ class ControllerTerm:
         self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
         self._isr_changes = IsrChanges(context, logger)
         self._broker_reader = BrokerReader(watches, {}, logger)
-        self._topic_reader = TopicReader(watches, new_topic_id, logger)
+        self._topic_reader = TopicReader(watches, new_topic_id, logger, context.unreadable_topics)
+        self._are_features_known = True
 
     def reconfigure(self, settings: ControllerSettings) -> None:
         """From now on elections follow these settings."""
@@ -88,8 +90,7 @@ class ControllerTerm:
     def take_over(self) -> Steps[None]:
         """Loads the context, tells every broker, and finds every partition a leader that can have one."""
         context, version = self.context, self.context.epoch_version
-        features = yield from set_up_features(version, self._logger)
-        self._broker_reader = BrokerReader(self._watches, features, self._logger)
+        self._are_features_known = yield from self._set_up_features()
         # What they say is found by loading everything; what comes from here on fires the watch.
         isr_changes, _ = yield from read_isr_changes(self._watches, self._logger)
         log_dir_events, _ = yield from read_log_dir_events(self._watches, self._logger)
@@ -108,12 +109,27 @@ class ControllerTerm:
         yield from self._say_what_is_not_carried_out()
         yield from self._deletion.resume()
 
+    def _set_up_features(self) -> Steps[bool]:
+        """Returns whether `/feature` could be read. While it cannot, brokers are taken as if nothing was finalized,
+        which is the default.
+        """
+        features: Mapping[str, int] = {}
+        fault: LayoutError | None = None
+        try:
+            features = yield from set_up_features(self.context.epoch_version, self._logger)
+        except LayoutError as error:
+            self._logger.warning("No broker is refused for features that it lacks: %s", error)
+            fault = error
+        self._broker_reader = BrokerReader(self._watches, features, self._logger)
+        return fault is None
+
     def _load(self) -> Steps[list[LiveBroker]]:
         """Reads everything. Returns the brokers that have come back from a stop of which no partition knows yet: they
         are held back until what they led and were in sync with has been given to others, where there are any in sync.
         """
         context = self.context
-        brokers = yield from self._broker_reader.read_all()
+        registered = yield from self._broker_reader.read_all()
+        brokers = registered.usable
         for broker in brokers.values():
             context.add_live_broker(broker)
         names = yield from self._topic_reader.read_names()
@@ -125,7 +141,7 @@ class ControllerTerm:
         written_at: dict[TopicPartition, int] = {}
         yield from self._refresh(context.partitions, written_at)
         returned = self._returned(brokers, written_at)
-        context.hold_back(broker.broker_id for broker in returned)
+        context.hold_back([*(broker.broker_id for broker in returned), *registered.unusable])
         yield (ChangeChannels(opened=tuple(brokers.values())),)
         self._logger.info(
             "Loaded the context: brokers %s, %d topics, %d partitions",
@@ -195,14 +211,52 @@ class ControllerTerm:
         yield from self._brokers.modify(broker_id, self._broker_reader)
 
     def topics_changed(self) -> Steps[None]:
+        was_complete = self.context.is_complete
         yield from self._topics.process(self._topic_reader)
+        if not was_complete:
+            yield from self._go_on_with_what_waited()
 
     def topic_modified(self, topic: str) -> Steps[None]:
+        was_complete = self.context.is_complete
         yield from self._topics.modify(topic, self._topic_reader)
+        if not was_complete:
+            yield from self._go_on_with_what_waited()
+
+    def _go_on_with_what_waited(self) -> Steps[None]:
+        """Something that could not be read may be readable now."""
+        yield from self.deletions_changed()
+        yield from self._brokers.settle_full_metadata()
 
     def deletions_changed(self) -> Steps[None]:
         topics = yield from self._topic_reader.read_deletions()
         yield from self._deletion.enqueue(topics)
+
+    @property
+    def must_read_again(self) -> bool:
+        """Whether there is anything unreadable of which no watch would say that it was mended."""
+        return bool(self.context.unreadable_partitions) or not self._are_features_known
+
+    def read_again(self) -> Steps[None]:
+        """Looks whether what could not be read is mended, and goes on with it."""
+        context = self.context
+        if not self._are_features_known:
+            self._are_features_known = yield from self._set_up_features()
+            if self._are_features_known:
+                yield from self._brokers.process(self._broker_reader)
+        mended = yield from self._refresh(list(context.unreadable_partitions))
+        if mended:
+            self._logger.info("The states of %d partitions can be read again, %s among them", len(mended), mended[0])
+            # Whatever was to be written while they could not be read.
+            yield from self._brokers.take_offline(
+                [
+                    PartitionReplica(partition, broker_id)
+                    for partition in mended
+                    for broker_id in context.assignment(partition).replicas
+                    if not context.is_replica_online(broker_id, partition)
+                ]
+            )
+            yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, mended)
+            yield from self._brokers.settle_full_metadata()
 
     def isr_changes_announced(self) -> Steps[None]:
         """Leaders have changed ISRs themselves (inter.broker.protocol.version below 2.7): all are told."""

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from barnabas.controller.context import ContextError, ControllerContext
 from barnabas.controller.effects import Steps
 from barnabas.controller.elections import ElectionStrategy
+from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
@@ -33,20 +35,50 @@ class TopicChanges:
         self._logger = logger
 
     def process(self, reader: TopicReader) -> Steps[None]:
-        """Compares the topics that there are with those that are known: new ones are brought online."""
+        """Compares the topics that there are with those that are known: new ones are brought online, and so are those
+        that could not be read so far.
+        """
         context = self._context
         present = yield from reader.read_names()
         names = frozenset(present)
         gone = [topic for topic in context.topics if topic not in names]
         new = [topic for topic in present if not context.has_topic(topic)]
-        for topic in gone:
+        mended = frozenset(context.unreadable_topics)
+        for topic in [*gone, *(topic for topic in mended if topic not in names)]:
             reader.watches.forget_topic(topic)
             context.remove_topic(topic)
+            context.unreadable_topics.pop(topic, None)
         znodes = yield from reader.read_with_ids(new, context.epoch_version)
         added = [partition for topic, znode in znodes.items() for partition in self.add(topic, znode)]
         if znodes or gone:
             self._logger.info("New topics: %s, deleted topics: %s, new partitions: %d", [*znodes], gone, len(added))
-        yield from self._create(added)
+        yield from self._create([partition for partition in added if partition.topic not in mended])
+        yield from self._go_on([partition for partition in added if partition.topic in mended])
+
+    def _go_on(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """Partitions that may be older than this term, and whose topic could not be read before: those that had a
+        leader get one, in a new epoch.
+        """
+        if not partitions:
+            return
+        context = self._context
+        found = yield from read_leadership(context, partitions)
+        older = [partition for partition in partitions if found[partition] is not None]
+        offline: list[PartitionReplica] = []
+        for partition in older:
+            known = found[partition]
+            if isinstance(known, LeaderAndIsr):
+                context.set_leadership(partition, known)
+            context.set_partition_state(partition, PartitionState.OFFLINE)
+            for broker_id in context.assignment(partition).replicas:
+                replica = PartitionReplica(partition, broker_id)
+                context.set_replica_state(replica, ReplicaState.ONLINE)
+                if not context.is_replica_online(broker_id, partition):
+                    offline.append(replica)
+        for topic in dict.fromkeys(partition.topic for partition in older):
+            yield from self._partitions.try_online(topic)
+        yield from self._replicas.move(offline, ReplicaState.OFFLINE)
+        yield from self._create([partition for partition in partitions if found[partition] is None])
 
     def add(self, topic: str, znode: TopicZnode) -> list[TopicPartition]:
         """Takes a topic into the context, and returns its partitions. One whose id belongs to another topic is left
@@ -57,6 +89,7 @@ class TopicChanges:
             context.add_topic(topic, znode.assignment.topic_id)
         except ContextError as error:
             self._logger.warning("Ignoring topic %s: %s", topic, error)
+            context.unreadable_topics[topic] = None
             return []
         return self._assign(topic, znode, sorted(znode.assignment.partitions))
 

@@ -45,9 +45,9 @@ class TopicDeletionManager:
         """For a controller that has just loaded its context: queues the topics whose deletion is asked for.
 
         One with a replica that is not there is held from the start. What a former controller has left of a topic that
-        is gone but for its config is deleted.
+        is gone but for its config is deleted. One that cannot be read waits until it can.
         """
-        wanted = list(topics)
+        wanted = self._readable(topics)
         if not self._settings.delete_topic_enable:
             yield from self._refuse(wanted)
             return
@@ -60,9 +60,9 @@ class TopicDeletionManager:
 
     def enqueue(self, topics: Iterable[str]) -> Steps[None]:
         """Queues topics whose deletion is asked for, and begins with it. A request for a topic that does not exist is
-        deleted, and every request where delete.topic.enable is false.
+        deleted, and every request where delete.topic.enable is false. One that cannot be read waits until it can.
         """
-        wanted = list(topics)
+        wanted = self._readable(topics)
         unknown = [topic for topic in wanted if not self._context.has_topic(topic)]
         if unknown:
             self._logger.warning("Ignoring the request to delete topics that do not exist: %s", ", ".join(unknown))
@@ -73,6 +73,19 @@ class TopicDeletionManager:
         elif known:
             self._context.queue_for_deletion(known)
             yield from self.resume()
+
+    def _readable(self, topics: Iterable[str]) -> list[str]:
+        wanted = []
+        for topic in topics:
+            if topic in self._context.unreadable_topics and not self._context.has_topic(topic):
+                self._logger.warning(
+                    "Topic %s is deleted once its assignment can be read: until then nobody knows "
+                    "which brokers have it",
+                    topic,
+                )
+            else:
+                wanted.append(topic)
+        return wanted
 
     def _refuse(self, topics: list[str]) -> Steps[None]:
         if topics:

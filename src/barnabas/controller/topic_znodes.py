@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.controller.effects import Steps, operate, read_children, write_as_controller
 from barnabas.controller.watches import ControllerWatches
@@ -35,11 +35,14 @@ class TopicZnode:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none."""
+    """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none;
+    `unreadable` is kept to hold those whose assignment cannot be read.
+    """
 
     watches: ControllerWatches
     new_topic_id: Callable[[], Uuid]
     logger: logging.Logger
+    unreadable: dict[str, None] = field(default_factory=dict)
 
     def read_names(self) -> Steps[list[str]]:
         """The names of all topics, sorted."""
@@ -61,6 +64,7 @@ class TopicReader:
         outcomes = yield from operate([GetData(topic_path(topic), self.watches.topic(topic)) for topic in wanted])
         found: dict[str, TopicZnode] = {}
         for topic, outcome in zip(wanted, outcomes, strict=True):
+            self.unreadable.pop(topic, None)
             if isinstance(outcome, NoNodeError):
                 self.watches.forget_topic(topic)
                 continue
@@ -70,6 +74,7 @@ class TopicReader:
                 assignment = TopicAssignment.decode(outcome.data, topic_path(topic))
             except LayoutError as error:
                 self.logger.warning("Ignoring topic %s, whose assignment cannot be read: %s", topic, error)
+                self.unreadable[topic] = None
                 continue
             found[topic] = TopicZnode(assignment, outcome.stat.version)
         return found

@@ -10,6 +10,7 @@ from barnabas.cluster.metadata_cache import MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.coordination.errors import CoordinationError, NoNodeError
+from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicAssignment, TopicPartition, topic_path
 from barnabas.coordination.operations import GetData
 from barnabas.coordinators.group.coordinator import GroupCoordinator
@@ -83,7 +84,7 @@ class CoordinatorRooms:
             logger=logs.logger("kafka.coordinator.transaction.RPCProducerIdManager"),
         )
 
-    async def read_partition_count(self) -> int:
+    async def _read_partition_count(self) -> int:
         """Of `__consumer_offsets`, or what it will be made with. The placement of groups depends on it for as long as
         the topic lives.
         """
@@ -96,9 +97,15 @@ class CoordinatorRooms:
         self._offsets_topic_id = assignment.topic_id or ZERO_UUID
         return len(assignment.partitions)
 
-    def start(self, partition_count: int) -> None:
-        """Takes shards on from now on."""
-        self.groups.start(partition_count)
+    async def start(self) -> None:
+        """Takes shards on from now on. Raises CoordinationError when the coordinator cannot be asked; an assignment of
+        `__consumer_offsets` that cannot be read harms groups only, until it is mended.
+        """
+        try:
+            self.groups.start(await self._read_partition_count())
+        except LayoutError:
+            self.groups.start(None)
+            self._begin_to_place_groups()
 
     def broker_registered(self) -> None:
         """The controller takes requests of this broker from now on."""
@@ -112,7 +119,9 @@ class CoordinatorRooms:
         await asyncio.gather(self.groups.stop(), self.producer_ids.stop())
 
     def metadata_changed(self, change: MetadataChange) -> None:
-        """For the metadata cache: offsets of partitions that are gone go too."""
+        """For the metadata cache: offsets of partitions that are deleted go too; those of partitions that a request
+        merely does not name stay, as in Apache Kafka.
+        """
         if change.deleted:
             self.groups.on_partitions_deleted(change.deleted)
         topic_id = change.image.topic_id(OFFSETS_TOPIC)
@@ -148,15 +157,18 @@ class CoordinatorRooms:
         if topic_id in (ZERO_UUID, self._offsets_topic_id):
             return
         self._offsets_topic_id = topic_id
+        self.groups.place(None)
+        self._begin_to_place_groups()
+
+    def _begin_to_place_groups(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
-        self.groups.place(None)
         self._reading = self._loop.create_task(self._place_groups(), name="read-offsets-topic")
 
     async def _place_groups(self) -> None:
         while True:
             try:
-                self.groups.place(await self.read_partition_count())
+                self.groups.place(await self._read_partition_count())
             except CoordinationError as error:
                 self._logger.warning("%s cannot be read, and is read again: %s", OFFSETS_TOPIC, error)
                 await self._timers.sleep(_READ_AGAIN_MS)

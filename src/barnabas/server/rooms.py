@@ -137,7 +137,7 @@ class Rooms:
 
     async def start(self) -> None:
         """Starts what must be there when the controller's first request comes."""
-        self.coordinators.start(await self.coordinators.read_partition_count())
+        await self.coordinators.start()
         self.replica_manager.start()
 
     async def register(self) -> None:
@@ -276,7 +276,7 @@ class Rooms:
         if not self.told_of_cluster.done():
             self.told_of_cluster.set_result(None)
         self.coordinators.metadata_changed(change)
-        gone = {partition.topic for partition in change.deleted} - change.image.topics.keys()
+        gone = {partition.topic for partition in (*change.deleted, *change.forgotten)} - change.image.topics.keys()
         if gone:
             self.storage.log_configs.forget(sorted(gone))
             self.handlers.topic_metrics.remove(sorted(gone))

@@ -161,7 +161,8 @@ def test_a_full_request_has_everything_forgotten_that_it_does_not_name() -> None
     assert {name: list(topic.partitions) for name, topic in image.topics.items()} == {"flights": [1]}
     assert (image.topic_name(OTHER_ID), image.topic_name(FLIGHTS_ID)) == (None, "flights")
     assert change.changed == (TopicPartition("flights", 1),)
-    assert change.deleted == (TopicPartition("flights", 0), TopicPartition("gone", 0), TopicPartition("gone", 1))
+    assert change.forgotten == (TopicPartition("flights", 0), TopicPartition("gone", 0), TopicPartition("gone", 1))
+    assert change.deleted == (), "what is not named may merely not be readable"
 
 
 def test_a_full_request_without_topics_leaves_none() -> None:

@@ -119,9 +119,11 @@ class Elections(RuleBasedStateMachine):
         for partition in self.cluster.context.partitions_in(PartitionState.OFFLINE):
             known = self.cluster.store.leadership(partition)
             assert known is not None
+            assigned = self.cluster.context.assignment(partition).replicas
             candidates = self.cluster.context.online_replicas(partition)
-            if self.cluster.context.registered_members(partition, known.isr):
-                # As long as a member that shuts down is there, nobody who is not in sync may lead.
+            if set(self.cluster.context.shutting_down_brokers) & set(assigned):
+                # As long as a member that shuts down is there, nobody who is not in sync may lead; a dying leader may
+                # have taken it out of the ISR since.
                 candidates = tuple(candidate for candidate in candidates if candidate in known.isr)
             # A dying leader may still have grown the ISR after the election failed; nobody tries again before a broker
             # comes or goes, so what is in sync now does not count here.

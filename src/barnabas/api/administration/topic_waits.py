@@ -110,5 +110,7 @@ class TopicWaits:
 
     def _metadata_changed(self, change: MetadataChange) -> None:
         if self.purgatory.delayed:
-            for topic in dict.fromkeys(partition.topic for partition in (*change.changed, *change.deleted)):
+            for topic in dict.fromkeys(
+                partition.topic for partition in (*change.changed, *change.deleted, *change.forgotten)
+            ):
                 self.purgatory.check_and_complete(topic)

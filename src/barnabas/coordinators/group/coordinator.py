@@ -132,8 +132,10 @@ class GroupCoordinator:
         self._is_active = False
         self._partition_count: int | None = None
 
-    def start(self, partition_count: int) -> None:
-        """`partition_count` is that of `__consumer_offsets`, or what it will be created with."""
+    def start(self, partition_count: int | None) -> None:
+        """`partition_count` is that of `__consumer_offsets`, or what it will be created with; None while that cannot be
+        read, until `place`.
+        """
         self.place(partition_count)
         self._is_active = True
         self._scheduler.schedule(

@@ -1,0 +1,243 @@
+"""An operator spoils one znode, and the controller fails over: whatever else there is goes on, no record and no
+committed offset is lost, and once the znode is mended everything works.
+
+Production brokers on the embedded coordinator, in virtual time; every kind of znode that a broker reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.client import Client
+from barnabas.client.producer import Producer
+from barnabas.client.records import OffsetAndMetadata, ProducerRecord, TopicPartition
+from barnabas.client.settings import ClientSettings, ProducerSettings
+from barnabas.coordination import client as coordination
+from barnabas.coordination import session
+from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.errors import NoNodeError
+from barnabas.coordination.layout.admin import delete_topic_path
+from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.layout.cluster import CLUSTER_ID_PATH, FEATURE_PATH, MIGRATION_PATH, PRODUCER_ID_BLOCK_PATH
+from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH, DEFAULT_ENTITY, ConfigEntityType, config_path
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTROLLER_PATH
+from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, LOG_DIR_EVENTS_PATH
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
+from barnabas.kernel.host import Host
+from barnabas.server.broker import Broker
+from barnabas.server.entry import broker_main, coordinator_main
+from barnabas.testing.simulated_host import SimulatedMachine
+from barnabas.testing.simulation import Simulation
+
+BROKERS = (1, 2, 3)
+PORT = 9092
+HEALTHY, SPOILED = "healthy", "spoiled"
+PARTITIONS = 3
+TOPICS = (HEALTHY, SPOILED, OFFSETS_TOPIC)
+GROUP = "readers"
+SESSION_TIMEOUT_SECONDS = 4.0
+MENDED_SECONDS = 30.0
+GARBAGE = {"no JSON": b"\xff{garbage", "nothing": b"", "another object": b'{"version":true}'}
+PROPERTIES = f"""
+listeners=PLAINTEXT://:{PORT}
+zookeeper.connect=coordinator:2181
+zookeeper.session.timeout.ms={SESSION_TIMEOUT_SECONDS * 1000:.0f}
+log.dirs=/data
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of znode. `path` is given the ids of the controller and of another broker."""
+
+    path: Callable[[int, int], str]
+    harms_offsets: bool = False
+    """Offsets cannot be asked for while it is spoiled."""
+    allows_failover: bool = True
+    allows_restart: bool = True
+    """A broker starts while it is spoiled."""
+
+
+KINDS = {
+    "a topic's assignment": Kind(lambda *_: topic_path(SPOILED)),
+    "a partition's state": Kind(lambda *_: partition_state_path(SPOILED, 1)),
+    "the assignment of __consumer_offsets": Kind(lambda *_: topic_path(OFFSETS_TOPIC), harms_offsets=True),
+    "the state of __consumer_offsets": Kind(lambda *_: partition_state_path(OFFSETS_TOPIC, 0), harms_offsets=True),
+    "a broker's registration": Kind(lambda _, other: broker_id_path(other)),
+    "a broker that is none": Kind(lambda *_: broker_id_path(0) + "x"),
+    "a topic's config": Kind(lambda *_: config_path(ConfigEntityType.TOPICS, SPOILED)),
+    "a broker's config": Kind(lambda _, other: config_path(ConfigEntityType.BROKERS, str(other))),
+    "the brokers' config": Kind(lambda *_: config_path(ConfigEntityType.BROKERS, DEFAULT_ENTITY)),
+    "an announcement of a config": Kind(lambda *_: f"{CONFIG_CHANGES_PATH}/config_change_0000000900"),
+    "an announcement that is none": Kind(lambda *_: f"{CONFIG_CHANGES_PATH}/garbage"),
+    "the controller": Kind(lambda *_: CONTROLLER_PATH),
+    "the controller's epoch": Kind(lambda *_: CONTROLLER_EPOCH_PATH, allows_failover=False),
+    "the features": Kind(lambda *_: FEATURE_PATH),
+    "the block of producer ids": Kind(lambda *_: PRODUCER_ID_BLOCK_PATH),
+    "the deletion of a topic that is none": Kind(lambda *_: delete_topic_path("no topic")),
+    "a change of ISRs": Kind(lambda *_: f"{ISR_CHANGES_PATH}/isr_change_0000000900"),
+    "an event of log directories": Kind(lambda *_: f"{LOG_DIR_EVENTS_PATH}/log_dir_event_0000000900"),
+    "the cluster's id": Kind(lambda *_: CLUSTER_ID_PATH, allows_restart=False),
+    "the state of a migration": Kind(lambda *_: MIGRATION_PATH, allows_restart=False),
+}
+
+
+class Cluster:
+    """The machines, and the brokers that run on them now."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.brokers: dict[int, Broker] = {}
+        self.coordinator = simulation.machine("coordinator")
+        self.coordinator.start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
+        self.machines: dict[int, SimulatedMachine] = {}
+        for broker_id in BROKERS:
+            machine = self.machines[broker_id] = simulation.machine(f"broker{broker_id}")
+            machine.start(broker_main(f"broker.id={broker_id}\n{PROPERTIES}", on_started=self._started))
+
+    def _started(self, broker: Broker) -> None:
+        self.brokers[broker.broker_id] = broker
+
+    def kill(self, broker_id: int) -> None:
+        self.machines[broker_id].crash()
+        self.brokers.pop(broker_id, None)
+
+    def controller(self) -> int | None:
+        active = [broker_id for broker_id, broker in self.brokers.items() if broker.rooms.controller.is_active]
+        return active[0] if len(active) == 1 else None
+
+    def is_known(self, broker_id: int) -> bool:
+        """Whether that broker knows all topics whole."""
+        topics = self.brokers[broker_id].rooms.metadata_cache.image.topics
+        return all(
+            topic in topics and len(topics[topic].partitions) == (1 if topic == OFFSETS_TOPIC else PARTITIONS)
+            for topic in TOPICS
+        )
+
+    def is_whole(self) -> bool:
+        """All run, and know all partitions, each led and with all replicas in sync."""
+        images = [broker.rooms.metadata_cache.image for broker in self.brokers.values()]
+        return (
+            set(self.brokers) == set(BROKERS)
+            and self.controller() is not None
+            and all(map(self.is_known, BROKERS))
+            and all(
+                set(image.brokers) == set(BROKERS)
+                and all(
+                    partition.leader in BROKERS and set(partition.isr) == set(BROKERS)
+                    for topic in TOPICS
+                    for partition in image.topics[topic].partitions.values()
+                )
+                for image in images
+            )
+        )
+
+    async def on_client(self, host: Host, use: Callable[[Client], object]) -> None:
+        settings = ClientSettings(bootstrap_servers=tuple(f"broker{broker_id}:{PORT}" for broker_id in BROKERS))
+        async with Client(host, settings, logging.getLogger("test")) as client:
+            await use(client)  # type: ignore[misc]
+
+    def use(self, use: Callable[[Client], object]) -> None:
+        self.simulation.run_on(self.simulation.machine("client"), lambda host: self.on_client(host, use), 60)
+
+    def write(self, path: str, data: bytes | None) -> bytes | None:
+        """Writes a znode as an operator does, and returns what it held: None deletes it, or says that none was."""
+        before: list[bytes | None] = []
+
+        async def write(host: Host) -> None:
+            settings = session.ClientSettings("coordinator:2181", 10_000)
+            client = coordination.Client(host, settings)
+            await client.connect()
+            try:
+                try:
+                    before.append((await client.get_data(path)).data or b"")
+                except NoNodeError:
+                    before.append(None)
+                if data is None:
+                    with contextlib.suppress(NoNodeError):  # who reads announcements deletes them
+                        await client.delete(path)
+                elif before[0] is None:
+                    await client.create(path, data)
+                else:
+                    await client.set_data(path, data)
+            finally:
+                await client.close()
+
+        self.simulation.run_on(self.simulation.machine("operator"), write)
+        return before[0]
+
+
+async def begin(client: Client) -> None:
+    async with Admin(client) as admin:
+        await admin.create_topics(
+            [NewTopic(name, PARTITIONS, 3, configs={"min.insync.replicas": "1"}) for name in (HEALTHY, SPOILED)]
+        )
+        await produce(client, HEALTHY, SPOILED)
+        offsets = {
+            TopicPartition(topic, number): OffsetAndMetadata(1) for topic in (HEALTHY, SPOILED) for number in range(3)
+        }
+        await admin.alter_group_offsets(GROUP, offsets)
+
+
+async def produce(client: Client, *topics: str) -> None:
+    async with Producer(client, ProducerSettings(delivery_timeout_ms=20_000, idempotent=False)) as producer:
+        await asyncio.gather(
+            *(
+                producer.send_and_wait(ProducerRecord(topic, b"value", partition=number))
+                for topic in topics
+                for number in range(PARTITIONS)
+            )
+        )
+
+
+async def check_offsets(client: Client) -> None:
+    async with Admin(client) as admin:
+        found = await admin.list_group_offsets(GROUP)
+    assert {partition: found[partition].offset for partition in sorted(found)} == {
+        TopicPartition(topic, number): 1 for topic in (HEALTHY, SPOILED) for number in range(PARTITIONS)
+    }
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
+@pytest.mark.parametrize("name", KINDS)
+def test_a_spoiled_znode_harms_itself_only_and_is_recovered_from(name: str, garbage: bytes) -> None:
+    kind = KINDS[name]
+    with Simulation(1) as simulation:
+        cluster = Cluster(simulation)
+        simulation.run_until(lambda: cluster.controller() is not None and set(cluster.brokers) == set(BROKERS), 30)
+        cluster.use(begin)
+        simulation.run_until(cluster.is_whole, 30)
+        controller = cluster.controller()
+        assert controller is not None
+        other = next(broker_id for broker_id in BROKERS if broker_id != controller)
+        path = kind.path(controller, other)
+        before = cluster.write(path, garbage)
+        simulation.run_for(1.0)
+        witnesses = list(BROKERS)
+        if kind.allows_failover:
+            cluster.kill(controller)
+            witnesses.remove(controller)
+            simulation.run_until(lambda: cluster.controller() is not None, 30)
+            if kind.allows_restart:
+                cluster.machines[controller].restart()
+            simulation.run_for(2 * SESSION_TIMEOUT_SECONDS)
+        assert all(map(cluster.is_known, witnesses)), "nobody forgets what cannot be read"
+        cluster.use(lambda client: produce(client, HEALTHY))
+        if not kind.harms_offsets:
+            cluster.use(check_offsets)
+        if path != CONTROLLER_PATH:  # the one that was spoiled has gone with its session
+            cluster.write(path, before)
+        if kind.allows_failover and not kind.allows_restart:
+            cluster.machines[controller].restart()
+        simulation.run_until(cluster.is_whole, MENDED_SECONDS)
+        cluster.use(lambda client: produce(client, HEALTHY, SPOILED))
+        cluster.use(check_offsets)

@@ -1,0 +1,183 @@
+"""What cannot be read harms itself only: nobody is told that it is gone, and it goes on once it is mended."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from barnabas.controller.broker_requests import FULL
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK_PATH, FinalizedFeatures
+from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import UpdateMetadataRequest
+from tests.unit.controller.memory_store import LISTENER
+from tests.unit.controller.term_harness import CONTROLLER, Terms
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+GARBAGE = b"{garbage"
+ALL = {1, 2, 3}
+
+
+def with_topics(settings: ControllerSettings | None = None) -> Terms:
+    """Brokers 1, 2 and 3, the topics t and u on all of them, and a controller that has been there for a while."""
+    terms = Terms(1, 2, 3, settings=settings)
+    terms.elect()
+    for topic in ("t", "u"):
+        terms.create(topic, (1, 2, 3))
+    terms.settle()
+    terms.run(terms.term.allow_unclean_elections())
+    return terms
+
+
+def spoil(terms: Terms, path: str) -> bytes | None:
+    """Returns what the znode had."""
+    data = terms.store.znodes[path][0]
+    terms.store.put_data(path, GARBAGE)
+    return data
+
+
+def known(terms: Terms, topic: str) -> LeaderAndIsr:
+    found = terms.state(topic)
+    assert found is not None
+    return found
+
+
+def full_requests(terms: Terms) -> dict[int, list[str]]:
+    """The topics that full requests have named, by broker."""
+    return {
+        request.broker_id: [topic.topic_name for topic in request.message.topic_states]
+        for request in terms.sent("UPDATE_METADATA")
+        if isinstance(request.message, UpdateMetadataRequest) and request.message.type == FULL
+    }
+
+
+@pytest.mark.parametrize("path", [topic_path("t"), partition_state_path(*T0)])
+def test_brokers_hear_what_is_gone_once_everything_can_be_read(path: str) -> None:
+    terms = with_topics()
+    before = spoil(terms, path)
+    terms.watches.end()
+    terms.elect()
+    terms.settle()
+    assert full_requests(terms) == {}
+    assert not terms.term.context.is_complete
+    terms.store.put_data(path, before)
+    terms.settle()
+    terms.run(terms.term.read_again())
+    assert full_requests(terms).keys() == ALL
+    assert all(sorted(topics) == ["t", "u"] for topics in full_requests(terms).values())
+    assert (known(terms, "t").leader, set(known(terms, "t").isr)) == (1, ALL)
+    assert terms.term.context.partition_state(T0) is PartitionState.ONLINE
+    assert not terms.term.must_read_again
+
+
+def test_a_topic_that_is_deleted_while_it_cannot_be_read_is_told_to_be_gone() -> None:
+    terms = with_topics()
+    spoil(terms, topic_path("t"))
+    terms.elect()
+    for path in [path for path in terms.store.znodes if path.startswith(topic_path("t"))][::-1]:
+        terms.store.remove(path)
+    terms.settle()
+    assert full_requests(terms) == {broker_id: ["u"] for broker_id in ALL}
+
+
+def test_a_topic_with_the_id_of_another_is_not_told_to_be_gone() -> None:
+    terms = with_topics()
+    terms.store.put_data(topic_path("u"), terms.store.znodes[topic_path("t")][0])
+    terms.elect()
+    assert full_requests(terms) == {}
+
+
+def test_a_leader_that_dies_while_the_state_cannot_be_read_is_replaced_when_it_can() -> None:
+    terms = with_topics()
+    before = spoil(terms, partition_state_path(*T0))
+    terms.stop_broker(1)
+    terms.settle()
+    assert known(terms, "u").leader == 2
+    assert terms.term.must_read_again
+    terms.run(terms.term.read_again())
+    terms.store.put_data(partition_state_path(*T0), before)
+    terms.run(terms.term.read_again())
+    assert (known(terms, "t").leader, set(known(terms, "t").isr)) == (2, {2, 3})
+    assert not terms.term.must_read_again
+
+
+def test_a_broker_whose_registration_is_spoiled_stays_while_it_lives() -> None:
+    terms = with_topics()
+    before = spoil(terms, broker_id_path(2))
+    terms.stop_broker(3)
+    terms.settle()
+    assert set(known(terms, "t").isr) == {1, 2}
+    terms.stop_broker(2)
+    terms.settle()
+    assert set(known(terms, "t").isr) == {1}
+    terms.store.put_data(broker_id_path(2), GARBAGE)
+    terms.settle()
+    assert set(terms.term.context.live_brokers) == {1}
+    terms.store.put_data(broker_id_path(2), before)
+    terms.settle()
+    assert set(terms.term.context.live_brokers) == {1, 2}
+
+
+def test_nobody_leads_uncleanly_while_a_member_has_a_registration_that_cannot_be_read() -> None:
+    settings = ControllerSettings(CONTROLLER, LISTENER, unclean_leader_election_enable=True)
+    terms = with_topics(dataclasses.replace(settings, unclean_election_delay_ms=0))
+    for broker_id in (2, 3):
+        terms.stop_broker(broker_id)
+        terms.settle()
+    assert known(terms, "t").isr == (1,)
+    terms.start_broker(2)
+    terms.settle()
+    before = spoil(terms, broker_id_path(1))
+    terms.elect()
+    terms.settle()
+    assert known(terms, "t").leader == -1
+    terms.store.put_data(broker_id_path(1), before)
+    terms.settle()
+    assert known(terms, "t").leader == 1
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_topic_that_cannot_be_read_is_deleted_when_it_can(asked_before: bool) -> None:
+    terms = with_topics()
+    before = spoil(terms, topic_path("t"))
+    if asked_before:
+        terms.watches.end()
+        terms.delete("t")
+    terms.elect()
+    if not asked_before:
+        terms.delete("t")
+    terms.settle()
+    assert terms.state("t") is not None
+    terms.store.put_data(topic_path("t"), before)
+    terms.settle()
+    assert terms.state("t") is None
+    assert {request.broker_id for request in terms.sent("STOP_REPLICA")} == ALL
+    assert full_requests(terms).keys() == ALL
+
+
+def test_features_that_cannot_be_read_refuse_nobody_and_are_set_up_when_they_can() -> None:
+    terms = with_topics()
+    terms.store.put_data(FEATURE_PATH, GARBAGE)
+    terms.elect()
+    assert set(terms.term.context.live_brokers) == ALL
+    assert terms.store.znodes[FEATURE_PATH][0] == GARBAGE
+    must_read_again = [terms.term.must_read_again]
+    terms.store.put_data(FEATURE_PATH, b'{"features":{"x":{"max_version_level":1}},"version":2,"status":0}')
+    terms.run(terms.term.read_again())
+    assert [*must_read_again, terms.term.must_read_again] == [True, False]
+    assert FinalizedFeatures.decode(terms.store.znodes[FEATURE_PATH][0]).status == 1
+
+
+def test_no_producer_id_is_given_out_while_the_last_block_cannot_be_read() -> None:
+    terms = with_topics()
+    epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
+    terms.store.put_data(PRODUCER_ID_BLOCK_PATH, GARBAGE)
+    with pytest.raises(KafkaError, match=PRODUCER_ID_BLOCK_PATH) as refused:
+        terms.run(terms.term.allocate_producer_ids(1, epoch))
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert terms.store.znodes[PRODUCER_ID_BLOCK_PATH][0] == GARBAGE
