@@ -8,7 +8,7 @@ first error of one of them is raised as KafkaError, with its name in the detail;
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -263,7 +263,8 @@ class Admin:
             resource_type=int(resource_type), resource_name=name, configs=configs
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        await self._at_resource(resource_type, name, "altering configs", self._alter_with(request, name), timeout_ms)
+        alter = self._alter_with(request, name)
+        await self._at_resource(resource_type, name, "altering configs", alter, timeout_ms, is_change=True)
 
     async def replace_configs(
         self, resource_type: ResourceType, name: str, configs: Mapping[str, str], timeout_ms: float | None = None
@@ -275,7 +276,8 @@ class Admin:
             configs=[AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()],
         )
         request = AlterConfigsRequest(resources=[resource], validate_only=False)
-        await self._at_resource(resource_type, name, "replacing configs", self._alter_with(request, name), timeout_ms)
+        alter = self._alter_with(request, name)
+        await self._at_resource(resource_type, name, "replacing configs", alter, timeout_ms, is_change=True)
 
     # Records and offsets.
 
@@ -411,11 +413,23 @@ class Admin:
     # Inside: where to ask, and how often.
 
     async def _somewhere(
-        self, what: str, ask: Callable[[BrokerNode, float], Awaitable[Result]], timeout_ms: float | None
+        self,
+        what: str,
+        ask: Callable[[BrokerNode, float], Coroutine[Any, Any, Result]],
+        timeout_ms: float | None,
+        *,
+        is_change: bool = False,
     ) -> Result:
-        return await self._client.repeat(
-            what, lambda attempt_ms: ask(self._client.any_node(), attempt_ms), timeout_ms, final=_MISSING
-        )
+        """Asks any broker, and soon another beside one that is silent; changes go to one at a time, since a broker that
+        was stopped would make them again when it goes on.
+        """
+
+        async def attempt(attempt_ms: float) -> Result:
+            if is_change:
+                return await ask(self._client.any_nodes()[0], attempt_ms)
+            return await self._client.ask_any(lambda node: ask(node, attempt_ms))
+
+        return await self._client.repeat(what, attempt, timeout_ms, final=_MISSING)
 
     async def _at_controller(
         self,
@@ -448,19 +462,21 @@ class Admin:
         resource_type: ResourceType,
         name: str,
         what: str,
-        ask: Callable[[BrokerNode, float], Awaitable[Result]],
+        ask: Callable[[BrokerNode, float], Coroutine[Any, Any, Result]],
         timeout_ms: float | None,
+        *,
+        is_change: bool = False,
     ) -> Result:
         """Configurations of one broker are its own to tell and change; all others any broker's."""
         if resource_type is ResourceType.TOPIC or not name:
-            return await self._somewhere(what, ask, timeout_ms)
+            return await self._somewhere(what, ask, timeout_ms, is_change=is_change)
         if not name.isdecimal():
             raise ValueError(f"{name!r} is no broker: give its id, a number")
         return await self._client.repeat(
             what, lambda attempt_ms: ask(self._client.node(int(name)), attempt_ms), timeout_ms
         )
 
-    def _alter_with(self, request: Any, name: str) -> Callable[[BrokerNode, float], Awaitable[None]]:
+    def _alter_with(self, request: Any, name: str) -> Callable[[BrokerNode, float], Coroutine[Any, Any, None]]:
         async def ask(node: BrokerNode, attempt_ms: float) -> None:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             for result in response.responses:

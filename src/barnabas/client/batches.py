@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.record_batch import increment_sequence, set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
 from barnabas.wire.records import NO_TIMESTAMP, read_records
@@ -303,7 +304,8 @@ class PartitionQueue:
                 batch,
                 DeliveryTimeoutError(
                     f"{len(batch.records)} records for {self.partition} were not acknowledged within "
-                    f"{self._settings.delivery_timeout_ms} ms (attempts: {batch.attempts})",
+                    f"{spoken_ms(self._settings.delivery_timeout_ms)} (delivery.timeout.ms), in {batch.attempts} "
+                    "attempts",
                     may_be_written=batch.is_uncertain,
                 ),
             )

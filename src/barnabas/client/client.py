@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import functools
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from barnabas.client.connections import Connections
+from barnabas.client.elsewhere import SILENT_SECONDS, first_answer
 from barnabas.client.errors import ClientTimeoutError, NoBrokerError
 from barnabas.client.metadata import Metadata
 from barnabas.client.retrying import Backoff, Retry, is_retriable
 from barnabas.client.versions import VERSIONS
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
+from barnabas.link.errors import RequestTimeoutError
 from barnabas.link.limits import LinkLimits
 from barnabas.wire.errors import KafkaError
 
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from barnabas.wire.errors import ErrorCode
 
 Result = TypeVar("Result")
+DOUBT_MS: Final = 2_000.0
+"""How long an answer may take until it is looked whether the cluster has changed."""
+GONE_SECONDS: Final = 2.0
+"""How long a broker may be missing in the image before its connections are given up: one image may be wrong."""
 
 
 class Client:
@@ -41,6 +49,11 @@ class Client:
         context = LinkContext.of(host.loop, self.timers, limits, logger)
         self.connections = Connections(context, host.random, settings.client_id, settings.outgoing)
         self.metadata = Metadata(host, self.timers, self.connections, settings, logger)
+        self._silent: dict[int, float] = {}
+        """Brokers that have owed an answer for too long, and until when they are asked only after all others."""
+        self._gone: dict[int, float] = {}
+        """Brokers with connections that are in the image no more, and since when."""
+        self.metadata.add_listener(self._close_gone)
 
     @property
     def cluster(self) -> Cluster:
@@ -57,7 +70,7 @@ class Client:
         except TimeoutError:
             servers = ", ".join(self.settings.bootstrap_servers)
             raise ClientTimeoutError(
-                f"no broker at {servers} has answered within {limit_ms:g} ms: {self.metadata.last_error}"
+                f"no broker at {servers} has answered within {spoken_ms(limit_ms)}: {self.metadata.last_error}"
             ) from self.metadata.last_error
 
     async def close(self) -> None:
@@ -123,13 +136,25 @@ class Client:
             raise NoBrokerError("no such broker is known now" if node_id < 0 else f"broker {node_id} is not known now")
         return node
 
-    def any_node(self) -> BrokerNode:
-        """Some broker; NoBrokerError when none is known."""
+    def any_nodes(self) -> list[BrokerNode]:
+        """All brokers, in the order in which to ask one of them for what each can answer; NoBrokerError when none is
+        known. Those that were silent lately come last.
+        """
         nodes = list(self.cluster.brokers.values())
         if not nodes:
             self.metadata.request_update()
             raise NoBrokerError("no broker is known now")
-        return self.host.random.choice(nodes)
+        self.host.random.shuffle(nodes)
+        now = self.host.loop.time()
+        return sorted(nodes, key=lambda node: self._silent.get(node.node_id, 0.0) > now)
+
+    async def ask_any(self, ask: Callable[[BrokerNode], Coroutine[Any, Any, Result]]) -> Result:
+        """What `ask(node)` returns for the first broker that answers; see `first_answer`."""
+        nodes = self.any_nodes()
+        return await first_answer(
+            [functools.partial(ask, node) for node in nodes],
+            lambda place: self._note_silence(nodes[place].node_id),
+        )
 
     async def ask(self, node: BrokerNode, lane: Lane, message: Any, timeout_ms: float | None = None) -> Any:
         """Sends a request in the highest version that both sides speak, once connected, and returns the answer.
@@ -156,4 +181,55 @@ class Client:
         low, high = VERSIONS[api_key]
         version = outgoing.version_of(api_key, low, high if highest is None else min(high, highest))
         left_ms = max(1.0, (ends_at - self.host.loop.time()) * 1_000)
-        return await outgoing.send(build(version), version, left_ms)
+        doubt = Doubt(self, DOUBT_MS + max(0.0, limit_ms - self.settings.request_timeout_ms))
+        try:
+            return await outgoing.send(build(version), version, left_ms)
+        except RequestTimeoutError as error:
+            self._note_silence(node.node_id)
+            raise RequestTimeoutError(f"broker {node.node_id}: {error}") from error
+        finally:
+            doubt.end()
+
+    # Inside.
+
+    def _note_silence(self, node_id: int) -> None:
+        self._silent[node_id] = self.host.loop.time() + SILENT_SECONDS
+
+    def _close_gone(self) -> None:
+        """Ends the connections to brokers that the cluster has not had for a while, so that nobody waits for them."""
+        now = self.host.loop.time()
+        brokers = self.cluster.brokers
+        for node_id in self.connections.node_ids:
+            if node_id in brokers:
+                self._gone.pop(node_id, None)
+            elif now - self._gone.setdefault(node_id, now) >= GONE_SECONDS:
+                self.connections.close_node(node_id)
+
+
+class Doubt:
+    """From its making to `end`, fresh metadata are asked for now and then: whoever owes an answer may be dead, or lead
+    no more, and cannot tell.
+    """
+
+    __slots__ = ("_began_at", "_client", "_pause_ms", "_timer")
+
+    def __init__(self, client: Client, pause_ms: float = DOUBT_MS) -> None:
+        self._client = client
+        self._pause_ms = pause_ms
+        self._began_at = client.host.loop.time()
+        self._timer = client.timers.call_after(pause_ms, self._look)
+
+    def restart(self) -> None:
+        """One answer came, and others are owed."""
+        self._began_at = self._client.host.loop.time()
+
+    def end(self) -> None:
+        """The answer is there, or nobody waits for it any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        passed_ms = (self._client.host.loop.time() - self._began_at) * 1_000
+        if passed_ms >= self._pause_ms:
+            self._client.metadata.request_update()
+            passed_ms = 0.0
+        self._timer = self._client.timers.call_after(max(1.0, self._pause_ms - passed_ms), self._look)

@@ -67,6 +67,17 @@ class Connections:
             )
         return found
 
+    @property
+    def node_ids(self) -> set[int]:
+        """The brokers that were connected to."""
+        return {node_id for _, node_id in self._places}
+
+    def close_node(self, node_id: int) -> None:
+        """Ends the connections of all lanes to a broker: what waits there fails."""
+        for lane, other in list(self._places):
+            if other == node_id:
+                self._close((lane, *self._places.pop((lane, other))))
+
     async def close_lane(self, lane: Lane) -> None:
         """Ends the connections of a lane."""
         ended = [self._close(key) for key in list(self._made) if key[0] == lane]

@@ -31,6 +31,7 @@ from barnabas.client.positions import (
 )
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.client.settings import ConsumerSettings
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.primitives import ProtocolError
@@ -244,7 +245,9 @@ class Consumer:
                         raise self._finder.errors.pop(0)
                     await self._news.wait()
         except TimeoutError:
-            raise ClientTimeoutError(f"the position of {partition} was not known within {limit_ms:g} ms") from None
+            raise ClientTimeoutError(
+                f"the position of {partition} was not known within {spoken_ms(limit_ms)}"
+            ) from None
         return state.position.offset
 
     def high_watermark(self, partition: TopicPartition) -> int:

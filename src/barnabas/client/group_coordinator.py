@@ -174,7 +174,7 @@ class GroupCoordinator:
 
     async def _find(self, timeout_ms: float) -> BrokerNode:
         request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self.group_id])
-        response = await self._client.ask(self._client.any_node(), self._lane, request, timeout_ms)
+        response = await self._client.ask_any(lambda node: self._client.ask(node, self._lane, request, timeout_ms))
         for answer in response.coordinators:
             if answer.key == self.group_id:
                 raise_for_code(answer.error_code, f"coordinator of group {self.group_id}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.connections import METADATA_LANE
+from barnabas.client.elsewhere import SILENT_SECONDS, first_answer
 from barnabas.client.errors import ClientClosedError, NoBrokerError
 from barnabas.client.retrying import Backoff
 from barnabas.client.settings import split_address
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Host
     from barnabas.kernel.timers import Timers
     from barnabas.link.outgoing import Outgoing
+    from barnabas.wire.messages import MetadataResponse
 
 _ATTEMPTS_PER_REFRESH_MAX: Final = 10
 """Known brokers, and as many bootstrap servers, that one refresh tries."""
@@ -54,6 +57,8 @@ class Metadata:
         """For the next refresh."""
         self._being_answered: list[asyncio.Future[None]] = []
         """For the refresh that is on its way."""
+        self._silent: dict[str, float] = {}
+        """Who has owed an answer for too long, by `host:port`, and until when others are asked first."""
         self._listeners: list[Callable[[], object]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -171,21 +176,39 @@ class Metadata:
 
     async def _refresh(self) -> None:
         self._forget_idle_topics()
+        candidates = self._candidates()
         errors: list[Exception] = []
-        for outgoing in self._candidates():
+
+        async def ask(outgoing: Outgoing) -> MetadataResponse:
             try:
-                await self._ask(outgoing)
-            except Exception as error:  # noqa: BLE001 - told if nobody does better
+                return await self._ask(outgoing)
+            except Exception as error:
                 errors.append(error)
-            else:
-                return
-        raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(map(str, errors)))}")
+                raise ConnectionError from error  # whatever is wrong with one broker, the next may do better
+
+        def note_silence(place: int) -> None:
+            self._silent[candidates[place].peer] = self._host.loop.time() + SILENT_SECONDS
+
+        try:
+            response = await first_answer([functools.partial(ask, outgoing) for outgoing in candidates], note_silence)
+        except ConnectionError:
+            raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(map(str, errors)))}") from None
+        self._take(response)
 
     def _candidates(self) -> list[Outgoing]:
-        """Whom to ask, the best first: connected, then those that nothing speaks against, at last the bootstrap."""
+        """Whom to ask, the best first: connected, then those that nothing speaks against, those that were silent, and
+        at last the bootstrap.
+        """
+        now = self._host.loop.time()
         known = [self._connections.to_node(METADATA_LANE, node) for node in self.cluster.brokers.values()]
         self._host.random.shuffle(known)
-        known.sort(key=lambda outgoing: (not outgoing.is_connected, outgoing.backs_off_ms > 0))
+        known.sort(
+            key=lambda outgoing: (
+                self._silent.get(outgoing.peer, 0.0) > now,
+                not outgoing.is_connected,
+                outgoing.backs_off_ms > 0,
+            )
+        )
         bootstrap = [
             self._connections.to_address(METADATA_LANE, *split_address(server))
             for server in self._settings.bootstrap_servers
@@ -193,7 +216,7 @@ class Metadata:
         self._host.random.shuffle(bootstrap)
         return list(dict.fromkeys(known[:_ATTEMPTS_PER_REFRESH_MAX] + bootstrap[:_ATTEMPTS_PER_REFRESH_MAX]))
 
-    async def _ask(self, outgoing: Outgoing) -> None:
+    async def _ask(self, outgoing: Outgoing) -> MetadataResponse:
         timeout_ms = self._settings.request_timeout_ms
         await outgoing.ready(timeout_ms)
         version = outgoing.version_of(ApiKey.METADATA, *VERSIONS[ApiKey.METADATA])
@@ -204,6 +227,9 @@ class Metadata:
         response = await outgoing.send(request, version, timeout_ms)
         if not response.brokers:
             raise NoBrokerError(f"{outgoing.peer} knows of no broker yet")
+        return cast("MetadataResponse", response)
+
+    def _take(self, response: MetadataResponse) -> None:
         if any(topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE for topic in response.topics):
             self._wanted.set()
         self._replace(self.cluster.updated(response))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from barnabas.client.batches import PartitionQueue, ProducerIdentity
 from barnabas.client.errors import BufferFullError, ClientClosedError
@@ -13,15 +13,17 @@ from barnabas.client.partitioners import StickyPartitioner, partition_of_key
 from barnabas.client.producer_sender import NodeSender
 from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ProducerSettings
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import InitProducerIdRequest
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
-    from barnabas.client.cluster import TopicInfo
+    from barnabas.client.cluster import BrokerNode, TopicInfo
     from barnabas.client.records import ProducerRecord, RecordMetadata
     from barnabas.kernel.timers import Timer
+    from barnabas.wire.messages import InitProducerIdResponse
 
 _RECORD_OVERHEAD_BYTES: Final = 36
 """Attributes, and the varints of length, timestamp, offset, key, value and count of headers at their longest."""
@@ -169,8 +171,9 @@ class Producer:
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise BufferFullError(
-                f"no room for a record within {self.settings.max_block_ms} ms: {self._buffered_bytes} bytes of "
-                f"{self.settings.buffer_bytes_max} wait to be acknowledged"
+                f"no room for a record within {spoken_ms(self.settings.max_block_ms)} (max.block.ms): "
+                f"{self._buffered_bytes} bytes of {self.settings.buffer_bytes_max} (buffer.memory) wait to be "
+                "acknowledged"
             ) from None
         finally:
             if entry in self._waiting_for_room:
@@ -288,9 +291,7 @@ class Producer:
         try:
             while True:
                 try:
-                    node = self._client.any_node()
-                    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT32_MAX)
-                    response = await self._client.ask(node, self._lane, request)
+                    response = await self._client.ask_any(self._ask_for_identity)
                     raise_for_code(response.error_code, "InitProducerId")
                 except Exception as error:  # noqa: BLE001 - records expire if this lasts
                     self._client.logger.info("No producer id yet: %s", error)
@@ -305,6 +306,10 @@ class Producer:
             self._identifying = None
             if not self._closed:
                 self._client.host.loop.call_soon(self.dispatch)
+
+    async def _ask_for_identity(self, node: BrokerNode) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT32_MAX)
+        return cast("InitProducerIdResponse", await self._client.ask(node, self._lane, request))
 
     def _expire_at(self, when: float) -> None:
         self._expiry = self._client.timers.call_at(when, self._expire)

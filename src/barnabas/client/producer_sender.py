@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.client.client import Doubt
 from barnabas.client.versions import VERSIONS
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.wire.api_keys import ApiKey
@@ -42,6 +43,7 @@ class NodeSender:
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._timer: Timer | None = None
+        self._doubt: Doubt | None = None
         self._turn = 0
         self._task = client.host.loop.create_task(self._run(), name=f"sender to broker {node_id}")
 
@@ -55,6 +57,8 @@ class NodeSender:
         await asyncio.wait([self._task])
         if self._timer is not None:
             self._timer.cancel()
+        if self._doubt is not None:
+            self._doubt.end()
 
     async def _run(self) -> None:
         backoff = self._client.backoff()
@@ -141,6 +145,8 @@ class NodeSender:
         now = self._client.host.loop.time()
         left_ms = max(batch.expires_at - now for _, batch in taken) * 1_000
         self._in_flight += 1
+        if self._doubt is None:
+            self._doubt = Doubt(self._client)
         try:
             outgoing.start(
                 request,
@@ -156,7 +162,7 @@ class NodeSender:
 
     def _failed(self, taken: Taken, error: Exception) -> None:
         """There is no answer, and there will be none."""
-        self._in_flight -= 1
+        self._landed()
         self._client.logger.info("A Produce request to broker %d has failed: %s", self._node_id, error)
         self._client.metadata.request_update()
         self._again_all(taken)
@@ -167,8 +173,18 @@ class NodeSender:
         for queue, batch in taken:
             self._again(queue, batch, is_uncertain=True)
 
-    def _answered(self, taken: Taken, response: Any) -> None:
+    def _landed(self) -> None:
         self._in_flight -= 1
+        if self._doubt is None:
+            return
+        if self._in_flight:
+            self._doubt.restart()
+        else:
+            self._doubt.end()
+            self._doubt = None
+
+    def _answered(self, taken: Taken, response: Any) -> None:
+        self._landed()
         answers = {
             (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
         }

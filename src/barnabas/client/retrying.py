@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.errors import ClientTimeoutError
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, RequestTimeoutError
 from barnabas.wire.errors import KafkaError
 
@@ -97,4 +98,6 @@ class Retry:
         if left_ms > 0:
             await self._timers.sleep(min(left_ms, self._backoff.next_ms()))
         if self.left_ms <= 0:
-            raise ClientTimeoutError(f"{self.what} was not done within {self.timeout_ms:g} ms: {error}") from error
+            raise ClientTimeoutError(
+                f"{self.what} was not done within {spoken_ms(self.timeout_ms)}: {error}"
+            ) from error

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.kernel.timers import Timer
 from barnabas.link.connection import Connection, LinkContext
 from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError
@@ -174,8 +175,8 @@ class ClientConnection(Connection):
 
     def _time_out(self, waiting: _InFlight, timeout_ms: float) -> None:
         self._in_flight.remove(waiting)
-        self.fail(f"no response within {timeout_ms:g} ms")
-        self._report(waiting, RequestTimeoutError(f"{self.peer} did not answer within {timeout_ms:g} ms"))
+        self.fail(f"no response within {spoken_ms(timeout_ms)}")
+        self._report(waiting, RequestTimeoutError(f"{self.peer} did not answer within {spoken_ms(timeout_ms)}"))
 
     def _fail_all(self, error: Exception) -> None:
         while self._in_flight:
@@ -211,7 +212,7 @@ async def connect(
         # It may have been made in the very turn in which nobody wanted it any more.
         connection.abort()
         if not timer.active:
-            raise TimeoutError(f"no connection with {address}:{port} within {timeout_ms:g} ms") from None
+            raise TimeoutError(f"no connection with {address}:{port} within {spoken_ms(timeout_ms)}") from None
         raise
     finally:
         timer.cancel()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas import __version__
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.client import (
     ClientConnection,
     Decode,
@@ -312,7 +313,7 @@ class Outgoing:
         self._waiting.remove(request)
         reason = "it is busy with earlier requests" if self.is_connected else "there was no connection"
         self._report(
-            request, RequestTimeoutError(f"nothing was sent to {self.peer} within {timeout_ms:g} ms: {reason}")
+            request, RequestTimeoutError(f"nothing was sent to {self.peer} within {spoken_ms(timeout_ms)}: {reason}")
         )
 
     def _withdraw(self, request: _Request) -> None:

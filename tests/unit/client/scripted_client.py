@@ -75,6 +75,7 @@ class ScriptedConnections:
     def __init__(self) -> None:
         self.outgoing = ScriptedOutgoing()
         self.lanes = 0
+        self.node_ids: set[int] = set()
 
     def new_lane(self) -> Lane:
         self.lanes += 1

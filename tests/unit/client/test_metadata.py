@@ -47,6 +47,7 @@ class ScriptedConnections:
     def __init__(self, answers: dict[str, list[Any]]) -> None:
         self._answers = answers
         self._brokers: dict[str, ScriptedBroker] = {}
+        self.node_ids: set[int] = set()
 
     def to_node(self, lane: int, node: BrokerNode) -> ScriptedBroker:
         return self.to_address(lane, node.host, node.port)
@@ -91,6 +92,30 @@ def test_bootstrap_servers_are_asked_however_many_known_brokers_are_gone() -> No
         client.metadata.start()
         await client.metadata.update()
         assert list(client.cluster.brokers) == [7]
+        await client.close()
+
+    simulated(main)
+
+
+def test_a_broker_that_says_nothing_is_not_waited_for_and_then_asked_last() -> None:
+    async def main(host: Host) -> None:
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=number, host=f"broker-{number}", port=9092)
+            for number in (1, 2)
+        ]
+        answer = MetadataResponse(brokers=brokers, topics=[])
+        client = client_of(host, {"broker-1:9092": [None], "broker-2:9092": [answer], "bootstrap:1": [answer]})
+        client.metadata.start()
+        await client.metadata.update()
+        began = host.loop.time()
+        waits = []
+        for _ in range(20):
+            await client.metadata.update()
+            waits.append(host.loop.time() - began)
+            began = host.loop.time()
+        # A refresh follows another after a pause of 100 ms.
+        assert sum(wait > 0.5 for wait in waits) == 1
+        assert max(waits) < 1.3
         await client.close()
 
     simulated(main)

@@ -243,3 +243,29 @@ def test_a_batch_is_sent_when_it_begins_and_the_next_when_that_is_full() -> None
         await client.close()
 
     simulated(main)
+
+
+def test_looks_for_another_leader_while_one_says_nothing() -> None:
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(client, ProducerSettings(idempotent=False))
+        await producer.send(record())
+        await turns()
+        client.metadata._wanted.clear()
+        await client.timers.sleep(1_900)
+        assert not client.metadata._wanted.is_set()
+        await client.timers.sleep(200)
+        assert client.metadata._wanted.is_set(), "who leads may be another by now"
+        client.metadata._wanted.clear()
+        await client.timers.sleep(2_000)
+        assert client.metadata._wanted.is_set(), "or only later"
+        sent = client.scripted.outgoing.sent.pop(0)
+        sent.on_response(taken(sent))
+        await turns()
+        client.metadata._wanted.clear()
+        await client.timers.sleep(10_000)
+        assert not client.metadata._wanted.is_set()
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)

@@ -1,0 +1,58 @@
+"""What any broker can answer is not asked of one alone: a broker that is stopped takes requests and says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from barnabas.client.retrying import is_retriable
+from barnabas.wire.errors import KafkaError
+
+SILENCE_MS: Final = 1_000.0
+"""How long one broker is waited for before the next is asked beside it."""
+SILENT_SECONDS: Final = 30.0
+"""How long a broker that was silent is asked last for what any broker can answer."""
+
+Result = TypeVar("Result")
+
+
+async def first_answer(
+    asks: Sequence[Callable[[], Coroutine[Any, Any, Result]]],
+    on_silence: Callable[[int], object] = lambda _place: None,
+) -> Result:
+    """What the first of `asks` returns that returns anything. Each is begun when the one before it has failed, or has
+    been silent for SILENCE_MS, which `on_silence(place)` hears; the others are cancelled then. So it is for requests
+    that do no harm when several brokers get them.
+
+    What a broker answers, errors included, is an answer: KafkaError, and whatever would come of any broker, is raised
+    at once. ConnectionError and the like are raised, the first of them, when all have failed.
+    """
+    loop = asyncio.get_running_loop()
+    begun: list[asyncio.Task[Result]] = []
+    errors: list[BaseException] = []
+    try:
+        for place, ask in enumerate(asks):
+            begun.append(loop.create_task(ask(), name="asking any broker"))
+            is_last = place + 1 == len(asks)
+            while begun:
+                limit = None if is_last else SILENCE_MS / 1_000
+                finished, _ = await asyncio.wait(begun, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                done = [task for task in begun if task in finished]
+                if not done:
+                    on_silence(place)
+                    break
+                for task in done:
+                    begun.remove(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if isinstance(error, KafkaError) or not is_retriable(error):
+                        raise error
+                    errors.append(error)
+                if not is_last:
+                    break
+    finally:
+        for task in begun:
+            task.cancel()
+    raise errors[0] if errors else ConnectionError("there is nobody to ask")
