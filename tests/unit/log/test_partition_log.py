@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -278,6 +279,28 @@ def test_retention_by_time_keeps_what_is_not_committed(with_broker: WithBroker) 
         assert log.append_as_leader(records(b"more"), 0).first_offset == 30
 
     with_broker(main, config=LogConfig(segment_bytes=600, retention_ms=1000))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("missing_bytes", "spared"), [(-1, 0), (0, 0), (1, 1)])
+def test_retention_by_size_deletes_a_segment_once_the_others_are_enough(
+    with_broker: WithBroker, count: int, missing_bytes: int, spared: int
+) -> None:
+    """As soon as what is left has `retention.bytes`; with one byte less it would have too little."""
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(30):
+            log.append_as_leader(records(bytes(50 + number)), 0)
+        log.increase_high_watermark(30)
+        before = [segment.size_bytes for segment in log.segments]
+        assert len(before) > 3
+        left_bytes = log.size_bytes - sum(before[:count])
+        log.reconfigure(dataclasses.replace(log.config, retention_bytes=left_bytes + missing_bytes))
+        await broker.manager.delete_old_segments()
+        assert [segment.size_bytes for segment in log.segments] == before[count - spared :]
+
+    with_broker(main, config=LogConfig(segment_bytes=600, retention_ms=-1))
 
 
 def test_a_compacted_topic_is_kept(with_broker: WithBroker) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.producer_state import (
     BATCHES_REMEMBERED,
     LATE_TRANSACTION_MS,
+    BatchMetadata,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     ProducerState,
+    ProducerStateError,
     TransactionCoordinatorFencedError,
+    Update,
 )
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
 from barnabas.wire.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader
@@ -48,14 +51,25 @@ class Partition:
 
     def append(self, batch: BatchHeader) -> int | None:
         """The base offset; that of the first time for a duplicate."""
-        duplicate = self.state.find_duplicate(batch)
-        if duplicate is not None:
-            return duplicate.first_offset
         base_offset = self.state.end_offset
-        update = self.state.prepare_client(batch, base_offset, batch.max_timestamp_ms)
-        self.state.apply(update, base_offset + batch.record_count)
+        wanted = self.state.find_duplicate(batch) or self.prepared(batch, base_offset)
+        if isinstance(wanted, ProducerStateError):
+            with pytest.raises(type(wanted)):
+                self.state.check_client(batch, base_offset, batch.max_timestamp_ms)
+            raise wanted
+        outcome = self.state.check_client(batch, base_offset, batch.max_timestamp_ms)
+        assert outcome == wanted, "both in one give what they give one by one"
+        if isinstance(outcome, BatchMetadata):
+            return outcome.first_offset
+        self.state.apply(outcome, base_offset + batch.record_count)
         self.log.append((batch._replace(base_offset=base_offset), None))
         return base_offset
+
+    def prepared(self, batch: BatchHeader, base_offset: int) -> Update | ProducerStateError:
+        try:
+            return self.state.prepare_client(batch, base_offset, batch.max_timestamp_ms)
+        except ProducerStateError as error:
+            return error
 
     def send(
         self, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, producer: int = 7
@@ -94,21 +108,61 @@ def test_a_repeated_batch_is_found_among_the_last_five(counts: list[int], data: 
     assert partition.state.end_offset == sum(counts)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(1, 3)), max_size=40))
-def test_the_log_has_no_gap_and_no_repetition(sent: list[tuple[int, int, int]]) -> None:
-    """Invariant: within an epoch, sequences in the log follow one another; epochs never go back. Whatever is sent."""
+Sent = tuple[int, int, int, bool]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(1, 3), st.booleans()),
+            st.tuples(st.integers(0, 3), st.just(-1), st.just(1), st.just(True)),
+        ),
+        max_size=40,
+    )
+)
+@example([(0, 0, 1, True), (0, 1, 1, True), (1, 0, 1, True), (1, 1, 1, True)])
+@example([(0, 0, 1, True), (0, 1, 1, True), (1, -1, 1, True), (1, 0, 1, True), (1, 1, 1, True)])
+@example([(0, 0, 3, False), (0, 1, 2, False)])
+@example([(0, 0, 1, False), (1, 1, 1, False)])
+def test_the_log_has_no_gap_and_no_repetition(sent: list[Sent]) -> None:
+    """Invariants: within an epoch, sequences in the log follow one another, and epochs never go back; what is answered
+    as a repetition is in the log, in the very epoch. Whatever is sent, in transactions (sequence -1 ends one) or not.
+    """
     partition = Partition()
-    for epoch, sequence, count in sent:
+    for epoch, sequence, count, transactional in sent:
+        before = len(partition.log)
         try:
-            partition.send(sequence, count, epoch=epoch)
-        except (OutOfOrderSequenceError, InvalidProducerEpochError):
+            if sequence < 0:
+                partition.end(ControlRecordType.COMMIT, epoch=epoch)
+                continue
+            offset = partition.send(sequence, count, epoch=epoch, transactional=transactional)
+        except (OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTransactionStateError):
             continue
-    for (earlier, _), (later, _) in itertools.pairwise(partition.log):
+        if len(partition.log) == before:
+            (found,) = [batch for batch, _ in partition.log if batch.base_offset == offset]
+            assert (found.producer_epoch, found.base_sequence, found.record_count) == (epoch, sequence, count)
+    data = [batch for batch, marker in partition.log if marker is None]
+    for earlier, later in itertools.pairwise(data):
         if earlier.producer_epoch == later.producer_epoch:
             assert later.base_sequence == earlier.last_sequence + 1
         else:
             assert later.producer_epoch > earlier.producer_epoch
             assert later.base_sequence == 0
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["bumped", "bumped by a marker"])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_nothing_of_a_new_epoch_repeats_what_the_old_one_wrote(
+    partition: Partition, transactional: bool, marked: bool
+) -> None:
+    """ProducerStateEntry.findDuplicateBatch of Apache Kafka looks at the batches of the present epoch alone."""
+    old = [partition.send(sequence, 2, transactional=transactional) for sequence in (0, 2, 4)]
+    if marked:
+        partition.end(ControlRecordType.ABORT, epoch=1)
+    new = [partition.send(sequence, 2, epoch=1, transactional=transactional) for sequence in (0, 2, 4)]
+    assert (old, new) == ([0, 2, 4], [6 + marked, 8 + marked, 10 + marked])
+    repeated = [partition.send(sequence, 2, epoch=1, transactional=transactional) for sequence in (0, 2, 4)]
+    assert repeated == new
 
 
 def test_sequences_go_on_after_the_largest(partition: Partition) -> None:

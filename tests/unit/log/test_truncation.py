@@ -212,3 +212,48 @@ def test_who_waits_for_a_sync_learns_that_the_records_are_cut_off(with_broker: W
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     with_broker(main, config=LogConfig(flush_messages=1))
+
+
+def snapshots_of(log: PartitionLog) -> list[int]:
+    """The offsets of the producer snapshots in the directory."""
+    return sorted(int(name.split(".")[0]) for name in os.listdir(log.directory) if name.endswith(".snapshot"))
+
+
+def producers_of(log: PartitionLog) -> dict[int, int]:
+    """The last sequence of each."""
+    return {entry.producer_id: entry.last_sequence for entry in log.producers}
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "crashed"])
+def test_a_snapshot_of_what_was_cut_off_tells_nobody_of_producers_that_are_not_there(
+    with_broker: WithBroker, is_clean: bool
+) -> None:
+    """Another leader's records come to the same offsets; a snapshot in the middle of a segment does not go with it."""
+
+    async def write(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(10):
+            send(log, number, timestamp_ms=broker.host.clock.time_ms())
+        log.increase_high_watermark(3)
+        await broker.written(log)
+
+    async def cut_off(broker: LogBroker) -> None:
+        log = broker.log()
+        assert snapshots_of(log) == [10]
+        await log.truncate_to(4)
+        assert snapshots_of(log) == []
+        for number in range(8):
+            send(log, number, producer_id=8, timestamp_ms=broker.host.clock.time_ms())
+        await log.truncate_to(11)
+        assert producers_of(log) == {7: 3, 8: 6}
+        assert not send(log, 4).is_duplicate
+        await log.truncate_to(10)
+        await broker.written(log)
+        await broker.manager.checkpoint_recovery_points()
+
+    async def look(broker: LogBroker) -> None:
+        log = broker.log()
+        assert (log.log_end_offset, producers_of(log)) == (10, {7: 3, 8: 5})
+
+    with_broker(write)
+    with_broker(cut_off, look, is_clean=is_clean)
