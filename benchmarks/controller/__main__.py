@@ -1,17 +1,19 @@
 """How long the controller takes to fail over, and to make a topic.
 
-    PYTHONPATH=. python -m benchmarks.controller [--partitions N] [--topics N] [--created N] [--json FILE]
+    PYTHONPATH=. python -m benchmarks.controller [--partitions N] [--topics N] [--created N] [--live] [--json FILE]
 
 Failover: partitions with three replicas are in a coordinator of its own process, all on brokers that are dead, as when
 Apache Kafka was measured; one live broker, with nothing on it, becomes the controller. Creation: a topic of 1,000
 partitions with three replicas on three live brokers, whose connections answer at once, from the write of the topic's
-znode to the last request to the brokers. "Longest stall" is the longest time that the loop did nothing else.
+znode to the last request to the brokers. "Longest stall" is the longest turn of the loop of those over 50 ms,
+each of which is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import resource
@@ -43,9 +45,12 @@ from barnabas.coordination.protocol import CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.long_turns import LongTurn
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.real_host import RealHost, fastest_loop_factory, run
+from barnabas.kernel.real_turn_watch import TurnWatch
 from barnabas.kernel.timers import Timers
+from barnabas.server.turn_names import broker_turn_names
 from barnabas.wire import codec
 from barnabas.wire.classes import Message
 from barnabas.wire.messages import (
@@ -58,9 +63,10 @@ from barnabas.wire.messages import (
 from tests.support.embedded_coordinator import embedded_coordinator
 
 LISTENER = "PLAINTEXT"
+# As a broker has them.
+_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 DEAD = (1, 2, 3)
 LIVE = (4, 5, 6)
-STALL_PROBE_SECONDS = 0.002
 
 
 @dataclass(slots=True)
@@ -75,6 +81,8 @@ class Figures:
     created_partitions: int = 0
     creation_seconds: float = 0.0
     creation_longest_stall_seconds: float = 0.0
+    failure_seconds: float = 0.0
+    failure_longest_stall_seconds: float = 0.0
     control_requests: int = 0
 
 
@@ -111,32 +119,35 @@ class Ports:
         return
 
 
-class StallWatch:
-    """Finds the longest time between two turns of the loop."""
+class Stalls:
+    """The turns of the loop over 50 ms."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.longest_seconds = 0.0
-        self._last = time.perf_counter()
-        self._probe()
-
-    def _probe(self) -> None:
-        now = time.perf_counter()
-        self.longest_seconds = max(self.longest_seconds, now - self._last - STALL_PROBE_SECONDS)
-        self._last = now
-        self._loop.call_later(STALL_PROBE_SECONDS, self._probe)
+        self._longest_ms = 0
+        self._watch = TurnWatch(loop, self._count, broker_turn_names())
+        self._watch.start()
 
     def take(self) -> float:
-        longest, self.longest_seconds = self.longest_seconds, 0.0
-        return longest
+        """The longest one since the last call, in seconds; 0 when there was none."""
+        longest, self._longest_ms = self._longest_ms, 0
+        return longest / 1000
+
+    def stop(self) -> None:
+        self._watch.stop()
+
+    def _count(self, turn: LongTurn) -> None:
+        self._longest_ms = max(self._longest_ms, turn.duration_ms)
+        print(f"{turn.duration_ms} ms ({turn.processor_ms} ms): {turn.name}, in {turn.place}", file=sys.stderr)
 
 
-async def write_partitions(client: Client, host: RealHost, topics: int, partitions: int) -> None:
-    """Topics whose replicas are all on dead brokers."""
+async def write_partitions(
+    client: Client, host: RealHost, topics: int, partitions: int, brokers: tuple[int, ...]
+) -> None:
+    """Topics whose replicas are all on these three brokers."""
     operations: list[Operation[object]] = []
     for topic in (f"topic-{number:05}" for number in range(topics)):
         assigned = {
-            number: ReplicaAssignment(tuple(DEAD[(number + offset) % 3] for offset in range(3)))
+            number: ReplicaAssignment(tuple(brokers[(number + offset) % 3] for offset in range(3)))
             for number in range(partitions // topics)
         }
         assignment = TopicAssignment(assigned, Uuid.generate(host.entropy))
@@ -152,13 +163,14 @@ async def write_partitions(client: Client, host: RealHost, topics: int, partitio
         raise failed[0]
 
 
-async def measure(host: RealHost, address: str, partitions: int, topics: int, created: int) -> Figures:
-    figures = Figures(partitions, created_partitions=created)
+async def measure(host: RealHost, address: str, given: argparse.Namespace) -> Figures:
+    created: int = given.created
+    figures = Figures(given.partitions, created_partitions=created)
     client = Client(host, ClientSettings(address, session_timeout_ms=30_000))
     await client.connect()
     for path in PERSISTENT_PATHS:
         await client.ensure_path(path)
-    await write_partitions(client, host, topics, partitions)
+    await write_partitions(client, host, given.topics, given.partitions, LIVE if given.live else DEAD)
     for broker_id in LIVE:
         registration = BrokerRegistration((BrokerEndpoint(LISTENER, "localhost", 9092, LISTENER),), 0)
         await client.create(broker_id_path(broker_id), registration.encode(), mode=CreateMode.EPHEMERAL)
@@ -173,7 +185,9 @@ async def measure(host: RealHost, address: str, partitions: int, topics: int, cr
         logs=logs,
         metrics=metrics,
     )
-    stalls = StallWatch(host.loop)
+    stalls = Stalls(host.loop)
+    gc.collect()
+    gc.freeze()
     began, cpu_began = time.perf_counter(), time.process_time()
     controller.start(client)
     await controller.idle()
@@ -191,6 +205,14 @@ async def measure(host: RealHost, address: str, partitions: int, topics: int, cr
         await timers.sleep(1)
     figures.creation_seconds = time.perf_counter() - began
     figures.creation_longest_stall_seconds = stalls.take()
+    if given.live:
+        began = time.perf_counter()
+        await client.delete(broker_id_path(LIVE[-1]))
+        while LIVE[-1] in term.context.live_or_shutting_down_brokers or controller.state is not ControllerState.IDLE:
+            await timers.sleep(1)
+        figures.failure_seconds = time.perf_counter() - began
+        figures.failure_longest_stall_seconds = stalls.take()
+    stalls.stop()
     await controller.stop()
     await client.close()
     return figures
@@ -201,11 +223,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--topics", type=int, default=1_000)
     parser.add_argument("--created", type=int, default=1_000)
+    parser.add_argument("--live", action="store_true", help="The brokers of the partitions are alive; then one dies.")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     with tempfile.TemporaryDirectory() as directory, embedded_coordinator(Path(directory)) as coordinator:
         figures = run(
-            lambda host: measure(host, coordinator.address, given.partitions, given.topics, given.created),
+            lambda host: measure(host, coordinator.address, given),
             loop_factory=fastest_loop_factory(),
         )
     text = json.dumps(asdict(figures), indent=2)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.real_host import RealHost
 
-# Znodes live long and hold no cycles: the collector looks at the young objects rarely, and hardly ever at all of them.
-_COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+# Znodes live long and hold no cycles: the collector hardly ever looks at all of them, and at few at a time.
+_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 
 
 @click.command(name="coordinator")

@@ -8,7 +8,7 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext, LiveBroker
-from barnabas.controller.effects import ChangeChannels, Steps
+from barnabas.controller.effects import ITEMS_PER_PIECE, ChangeChannels, Steps, give_way, pieces
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -129,8 +129,7 @@ class BrokerChanges:
                 ", ".join([*self._context.unreadable_topics, *map(str, self._context.unreadable_partitions)][:10]),
             )
         batch = self._batch()
-        batch.add_full_metadata(broker_ids)
-        effects = batch.effects()
+        effects = yield from batch.full_metadata(broker_ids)
         if effects:
             yield effects
 
@@ -152,30 +151,50 @@ class BrokerChanges:
         others = [broker_id for broker_id in context.live_or_shutting_down_brokers if broker_id not in new]
         yield from self.send_update_metadata(others)
         yield from self.send_full_metadata(new)
-        hosted = [replica for broker_id in new for replica in context.replicas_on_broker(broker_id)]
-        # What a broker has deleted already stays deleted, whether it is there or not.
-        started = [
-            replica for replica in hosted if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL
-        ]
+        topics: dict[str, None] = {}
+        started: list[PartitionReplica] = []
+        for broker_id in new:
+            for piece in pieces(context.partitions_on_broker(broker_id)):
+                for partition in piece:
+                    topics[partition.topic] = None
+                    replica = PartitionReplica(partition, broker_id)
+                    # What a broker has deleted already stays deleted, whether it is there or not.
+                    if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL:
+                        started.append(replica)
+                if len(piece) == ITEMS_PER_PIECE:
+                    yield from give_way()
         yield from self._replicas.move(started, ReplicaState.ONLINE)
         yield from self._partitions.try_online()
-        yield from self._deletion.resume_for([replica.partition.topic for replica in hosted])
+        yield from self._deletion.resume_for(topics)
 
     def _fail(self, broker_ids: list[int]) -> Steps[None]:
         """Brokers are gone: what they led is led by others."""
         context = self._context
         for broker_id in broker_ids:
             context.remove_live_broker(broker_id)
-        yield from self.take_offline(
-            [replica for broker_id in broker_ids for replica in context.replicas_on_broker(broker_id)]
-        )
+        gone: list[PartitionReplica] = []
+        for broker_id in broker_ids:
+            for piece in pieces(context.partitions_on_broker(broker_id)):
+                gone += [PartitionReplica(partition, broker_id) for partition in piece]
+                if len(piece) == ITEMS_PER_PIECE:
+                    yield from give_way()
+        yield from self.take_offline(gone)
 
     def take_offline(self, replicas: list[PartitionReplica]) -> Steps[None]:
         """Replicas went offline, with their broker or with a log directory: elects where a leader is missing."""
         context = self._context
-        deleted = [replica for replica in replicas if context.is_queued_for_deletion(replica.partition.topic)]
-        others = [replica for replica in replicas if not context.is_queued_for_deletion(replica.partition.topic)]
-        leaderless = context.partitions_with_offline_leader()
+        deleted: list[PartitionReplica] = []
+        others: list[PartitionReplica] = []
+        for replicas_of_piece in pieces(replicas):
+            for replica in replicas_of_piece:
+                (deleted if context.is_queued_for_deletion(replica.partition.topic) else others).append(replica)
+            if len(replicas_of_piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        leaderless: list[TopicPartition] = []
+        for piece in pieces(context.partitions_with_leadership):
+            leaderless += context.with_offline_leader(piece)
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
         yield from self._partitions.move(leaderless, PartitionState.OFFLINE)
         moves = yield from self._partitions.try_online()
         yield from self._replicas.move(others, ReplicaState.OFFLINE)
@@ -237,6 +256,7 @@ class BrokerChanges:
         effects = batch.effects()
         if effects:
             yield effects
+            yield from give_way()
         replicas = [PartitionReplica(partition, broker_id) for partition in followed]
         yield from self._replicas.move(replicas, ReplicaState.OFFLINE)
         return list(context.partitions_led_by(broker_id))

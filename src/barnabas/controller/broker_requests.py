@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from barnabas.controller.context import ControllerContext, LiveBroker
-from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
+from barnabas.controller.effects import (
+    ITEMS_PER_PIECE,
+    BrokerRequest,
+    Effect,
+    SendRequests,
+    StateChange,
+    Steps,
+    give_way,
+    pieces,
+)
 from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
 from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
@@ -82,14 +91,25 @@ class RequestBatch:
             if self._context.leadership(partition) is not None:
                 self._update_metadata_partitions[partition] = None
 
-    def add_full_metadata(self, broker_ids: Iterable[int]) -> None:
-        """Tells the brokers of all live brokers, and of every partition that ever had a leader; whatever else a broker
-        knows, because it was away when a topic was deleted, is gone.
+    def full_metadata(self, broker_ids: Iterable[int]) -> Steps[tuple[Effect, ...]]:
+        """The effects of a batch that tells the brokers of all live brokers, and of every partition that ever had a
+        leader; whatever else a broker knows, because it was away when a topic was deleted, is gone.
 
         Where the context is not complete it is no full request: what cannot be read is not gone.
         """
         self._is_full_metadata = self._context.is_complete
-        self.add_update_metadata(broker_ids, self._context.partitions_with_leadership)
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        count = 0
+        for piece in pieces(self._context.partitions_with_leadership):
+            self._add_topic_states(topics, piece)
+            count += len(piece)
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        self.add_update_metadata(broker_ids)
+        requests = tuple(self._update_metadata_requests(list(topics.values())))
+        lines = tuple(self._other_lines(count))
+        self._clear()
+        return (*lines, SendRequests(requests)) if requests else ()
 
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
         """Tells the brokers to stop their replicas; to delete them too if any call of this batch says so.
@@ -107,12 +127,21 @@ class RequestBatch:
         """The requests, to brokers that are live or shutting down, and their lines in the state-change log; nothing
         when nobody must be told anything. The batch is empty then.
         """
-        requests = (*self._leader_and_isr_requests(), *self._update_metadata_requests(), *self._stop_replica_requests())
-        lines = (*self._leader_and_isr_lines(), *self._other_lines())
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        self._add_topic_states(topics, self._update_metadata_partitions)
+        requests = (
+            *self._leader_and_isr_requests(),
+            *self._update_metadata_requests(list(topics.values())),
+            *self._stop_replica_requests(),
+        )
+        lines = (*self._leader_and_isr_lines(), *self._other_lines(len(self._update_metadata_partitions)))
+        self._clear()
+        return (*lines, SendRequests(requests)) if requests else ()
+
+    def _clear(self) -> None:
         self._leader_and_isr, self._stop_replica = {}, {}
         self._update_metadata_brokers, self._update_metadata_partitions = {}, {}
         self._is_full_metadata = False
-        return (*lines, SendRequests(requests)) if requests else ()
 
     def _live(self, broker_ids: Iterable[int]) -> Iterator[LiveBroker]:
         live = self._context.live_or_shutting_down_brokers
@@ -186,9 +215,12 @@ class RequestBatch:
             ],
         )
 
-    def _update_metadata_requests(self) -> Iterator[BrokerRequest]:
-        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-        for partition in self._update_metadata_partitions:
+    def _add_topic_states(
+        self,
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState],
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        for partition in partitions:
             known = self._context.leadership(partition)
             if known is None:
                 continue
@@ -198,7 +230,10 @@ class RequestBatch:
                     topic_name=partition.topic, topic_id=self._context.topic_id(partition.topic) or ZERO_UUID
                 )
             topic.partition_states.append(self._metadata_of(partition, known))
-        topic_states = list(topics.values())
+
+    def _update_metadata_requests(
+        self, topic_states: list[UpdateMetadataRequest.UpdateMetadataTopicState]
+    ) -> Iterator[BrokerRequest]:
         live_brokers = [_broker(broker) for broker in self._live(self._context.live_or_shutting_down_brokers)]
         for broker in self._live(self._update_metadata_brokers):
             # What all brokers are told is one list; nobody changes a request that was built.
@@ -242,12 +277,10 @@ class RequestBatch:
                 f"LeaderAndIsr to broker {broker.broker_id}: {led} partitions led, {len(partitions) - led} followed"
             )
 
-    def _other_lines(self) -> Iterator[StateChange]:
+    def _other_lines(self, changed: int) -> Iterator[StateChange]:
         told = [broker.broker_id for broker in self._live(self._update_metadata_brokers)]
         if told:
-            yield self._line(
-                f"UpdateMetadata to brokers {told}: {len(self._update_metadata_partitions)} partitions changed"
-            )
+            yield self._line(f"UpdateMetadata to brokers {told}: {changed} partitions changed")
         for broker in self._live(self._stop_replica):
             partitions = self._stop_replica[broker.broker_id]
             yield self._line(

@@ -335,13 +335,15 @@ class ControllerContext:
         """Those that ever had a leader, which brokers are told of."""
         return tuple(self._leadership)
 
-    def partitions_with_offline_leader(self) -> tuple[TopicPartition, ...]:
-        """Those whose known leader is not online, but for topics that are queued for deletion."""
-        return tuple(
+    def with_offline_leader(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions whose known leader is not online, but for topics that are queued for deletion."""
+        return [
             partition
-            for partition, known in self._leadership.items()
-            if partition.topic not in self._queued_for_deletion and not self.is_replica_online(known.leader, partition)
-        )
+            for partition in partitions
+            if partition.topic not in self._queued_for_deletion
+            and (known := self._leadership.get(partition)) is not None
+            and not self.is_replica_online(known.leader, partition)
+        ]
 
     def partitions_led_by(self, broker_id: int) -> tuple[TopicPartition, ...]:
         """Those that a controlled shutdown must move: with other replicas, and not queued for deletion."""

@@ -7,8 +7,9 @@ generator what ends the event (expiry of the session, shutdown).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from barnabas.controller.context import LiveBroker
@@ -25,6 +26,9 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+ITEMS_PER_PIECE = 1_000
+"""How many partitions or replicas an event handles before the loop has a turn, where each takes some microseconds."""
 WRITES_PER_MULTI_MAX = 64
 """How many writes share one check of the controller's epoch: a failover of many partitions is mostly such writes."""
 BYTES_PER_MULTI_MAX = 128 * 1024
@@ -110,6 +114,11 @@ class WaitForFeatures:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """Lets the loop do everything else that is due. Its result is None."""
+
+
 Effect = (
     ZnodeOperations
     | ReadZnodes
@@ -119,6 +128,7 @@ Effect = (
     | ChangeChannels
     | UncleanElections
     | WaitForFeatures
+    | GiveWay
 )
 Steps = Generator[tuple[Effect, ...], tuple[Any, ...], Result]
 """A part of an event: yields effects, is sent their results, and returns a `Result`."""
@@ -130,6 +140,18 @@ class ControllerMovedError(Exception):
 
 class SessionOverError(Exception):
     """The session with the coordinator is over, and with it the term of this controller."""
+
+
+def give_way() -> Steps[None]:
+    """Ends a piece of work that needs nothing from outside, so that no event holds the loop for long."""
+    yield (GiveWay(),)
+
+
+def pieces(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """The items, as many at a time as may be handled before `give_way`."""
+    remaining = iter(items)
+    while piece := list(islice(remaining, ITEMS_PER_PIECE)):
+        yield piece
 
 
 def operate(operations: Sequence[Operation[Any]]) -> Steps[list[Any]]:

@@ -8,10 +8,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ContextError, ControllerContext
-from barnabas.controller.effects import Effect, StateChange, Steps, UncleanElections, read_znodes
+from barnabas.controller.effects import (
+    ITEMS_PER_PIECE,
+    Effect,
+    StateChange,
+    Steps,
+    UncleanElections,
+    give_way,
+    pieces,
+    read_znodes,
+)
 from barnabas.controller.elections import (
     Elected,
     Election,
@@ -94,44 +104,57 @@ class PartitionStateMachine:
         no live leader.
         """
         context = self._context
-        for partition in context.partitions:
-            known = context.leadership(partition)
-            if known is None:
-                # One whose state cannot be read had a leader, and may have it still; once it can, one is elected.
-                unreadable = partition in context.unreadable_partitions
-                state = PartitionState.OFFLINE if unreadable else PartitionState.NEW
-            elif context.is_replica_online(known.leader, partition):
-                state = PartitionState.ONLINE
-            else:
-                state = PartitionState.OFFLINE
-            context.set_partition_state(partition, state)
+        for piece in pieces(context.partitions):
+            for partition in piece:
+                known = context.leadership(partition)
+                if known is None:
+                    # One whose state cannot be read had a leader, and may have it still; once it can, one is elected.
+                    unreadable = partition in context.unreadable_partitions
+                    state = PartitionState.OFFLINE if unreadable else PartitionState.NEW
+                elif context.is_replica_online(known.leader, partition):
+                    state = PartitionState.ONLINE
+                else:
+                    state = PartitionState.OFFLINE
+                context.set_partition_state(partition, state)
+            yield from give_way()
         return (yield from self.try_online())
 
     def try_online(self, topic: str | None = None) -> Steps[PartitionMoves]:
         """Tries to bring the new and the offline partitions online, of all topics or of one, but none whose topic is
         queued for deletion.
         """
-        partitions = [
-            partition
-            for partition in self._context.partitions_in(PartitionState.OFFLINE, PartitionState.NEW)
-            if topic in {None, partition.topic} and not self._context.is_queued_for_deletion(partition.topic)
-        ]
-        all_moves = PartitionMoves()
-        for start in range(0, len(partitions), PARTITIONS_PER_BATCH):
-            batch = partitions[start : start + PARTITIONS_PER_BATCH]
-            moves = yield from self.move(batch, PartitionState.ONLINE, ElectionStrategy.OFFLINE)
-            all_moves.elected |= moves.elected
-            all_moves.unclean += moves.unclean
-            all_moves.refused |= moves.refused
-            all_moves.failed |= moves.failed
-        return all_moves
+        partitions: list[TopicPartition] = []
+        for piece in pieces(self._context.partitions_in(PartitionState.OFFLINE, PartitionState.NEW)):
+            partitions += [
+                partition
+                for partition in piece
+                if topic in {None, partition.topic} and not self._context.is_queued_for_deletion(partition.topic)
+            ]
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        return (yield from self.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE))
 
     def move(
         self, partitions: Iterable[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None = None
     ) -> Steps[PartitionMoves]:
-        """Moves partitions to `target`. To bring those online that had a leader before takes a `strategy`; ValueError
-        without one, before anything is done.
+        """Moves partitions to `target`, so many at a time. To bring those online that had a leader before takes a
+        `strategy`; ValueError without one, before anything is done to the first of them.
         """
+        all_moves = PartitionMoves()
+        remaining = iter(partitions)
+        while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+            moves = yield from self._move(batch, target, strategy)
+            all_moves.elected |= moves.elected
+            all_moves.unclean += moves.unclean
+            all_moves.refused |= moves.refused
+            all_moves.failed |= moves.failed
+            if len(batch) == PARTITIONS_PER_BATCH:
+                yield from give_way()
+        return all_moves
+
+    def _move(
+        self, partitions: list[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None
+    ) -> Steps[PartitionMoves]:
         context = self._context
         before = {partition: context.partition_state(partition) for partition in partitions}
         advanced = PARTITION_TRANSITIONS.advance_all(before.items(), target)

@@ -14,7 +14,7 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import StateChange, Steps
+from barnabas.controller.effects import StateChange, Steps, give_way, pieces
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import (
     ATTEMPTS_MAX,
@@ -36,6 +36,12 @@ class ReplicaMoves:
     moved: list[PartitionReplica] = field(default_factory=list)
     refused: dict[PartitionReplica, IllegalTransitionError] = field(default_factory=dict)
     failed: dict[PartitionReplica, Exception] = field(default_factory=dict)
+
+    def add(self, moves: ReplicaMoves) -> None:
+        """Takes in what became of a part of the call."""
+        self.moved += moves.moved
+        self.refused |= moves.refused
+        self.failed |= moves.failed
 
 
 @dataclass(slots=True)
@@ -90,12 +96,29 @@ class ReplicaStateMachine:
                     offline.append(replica)
         for replicas, target in ((online, ReplicaState.ONLINE), (offline, ReplicaState.OFFLINE)):
             moves = yield from self.move(replicas, target)
-            all_moves.moved += moves.moved
-            all_moves.refused |= moves.refused
-            all_moves.failed |= moves.failed
+            all_moves.add(moves)
 
     def move(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> Steps[ReplicaMoves]:
-        """Moves replicas to `target`."""
+        """Moves replicas to `target`, those of so many partitions at a time.
+
+        Replicas of one partition go together: when all of an ISR go offline, all of them stay in it.
+        """
+        replicas_of: dict[TopicPartition, list[PartitionReplica]] = {}
+        for piece in pieces(replicas):
+            for replica in piece:
+                replicas_of.setdefault(replica.partition, []).append(replica)
+            if len(replicas_of) >= PARTITIONS_PER_BATCH:
+                yield from give_way()
+        all_moves = ReplicaMoves()
+        remaining = iter(replicas_of.values())
+        while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+            moves = yield from self._move([replica for together in batch for replica in together], target)
+            all_moves.add(moves)
+            if len(batch) == PARTITIONS_PER_BATCH:
+                yield from give_way()
+        return all_moves
+
+    def _move(self, replicas: list[PartitionReplica], target: ReplicaState) -> Steps[ReplicaMoves]:
         context = self._context
         before = {replica: context.replica_state(replica) for replica in replicas}
         advanced = REPLICA_TRANSITIONS.advance_all(before.items(), target)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTITIONS_PER_BATCH = 2_000
-"""How many partitions a controller that takes over handles at a time. Between two such batches the loop of the broker
+PARTITIONS_PER_BATCH = 500
+"""How many partitions a controller handles at a time. Between two such batches the loop of the broker
 does everything else, so that a cluster of many partitions does not cost the controller its session.
 """
 READ_AGAIN_MS = 5_000
 """How often it looks whether znodes that it cannot read are mended, of which no watch tells."""
-TOPICS_PER_BATCH = 200
+TOPICS_PER_BATCH = 50
 """How many topics it reads at a time."""
 
 

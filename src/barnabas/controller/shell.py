@@ -13,6 +13,7 @@ from barnabas.controller.channels import BrokerChannels
 from barnabas.controller.effects import (
     ChangeChannels,
     Effect,
+    GiveWay,
     ReadChildren,
     ReadZnodes,
     SendRequests,
@@ -35,6 +36,7 @@ from barnabas.coordination.errors import (
 from barnabas.coordination.ports import Store
 from barnabas.kernel.metrics import Meter
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import next_turn
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -116,6 +118,8 @@ class ControllerShell:
                         self.channels.open(broker)
             case UncleanElections():
                 self._unclean_elections.count += effect.count
+            case GiveWay():
+                await next_turn()
             case WaitForFeatures():
                 try:
                     await self._features.wait_for_epoch(effect.version, self._settings.zookeeper_connection_timeout_ms)

@@ -13,7 +13,7 @@ from barnabas.controller.alter_partition import IsrChanges
 from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.controller_election import Office
-from barnabas.controller.effects import ChangeChannels, StateChange, Steps, operate
+from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, operate, pieces
 from barnabas.controller.features import set_up_features
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
@@ -137,10 +137,12 @@ class ControllerTerm:
         for start in range(0, len(names), TOPICS_PER_BATCH):
             batch = names[start : start + TOPICS_PER_BATCH]
             znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version)
-            partition_count += sum(len(self._topics.add(topic, znode)) for topic, znode in znodes.items())
+            for topic, znode in znodes.items():
+                added = yield from self._topics.add(topic, znode)
+                partition_count += len(added)
         written_at: dict[TopicPartition, int] = {}
         yield from self._refresh(context.partitions, written_at)
-        returned = self._returned(brokers, written_at)
+        returned = yield from self._returned(brokers, written_at)
         context.hold_back([*(broker.broker_id for broker in returned), *registered.unusable])
         yield (ChangeChannels(opened=tuple(brokers.values())),)
         self._logger.info(
@@ -153,7 +155,7 @@ class ControllerTerm:
 
     def _returned(
         self, brokers: Mapping[int, LiveBroker], written_at: Mapping[TopicPartition, int]
-    ) -> list[LiveBroker]:
+    ) -> Steps[list[LiveBroker]]:
         """The brokers that registered after the state of a partition was written in whose ISR they are.
 
         Such a broker has stopped and started again while nobody was the controller. It may have lost the end of its
@@ -161,12 +163,14 @@ class ControllerTerm:
         member of the ISR is there that did not stop. (Apache Kafka's controller does not notice it.)
         """
         returned: dict[int, LiveBroker] = {}
-        for partition, zxid in written_at.items():
-            known = self.context.leadership(partition)
-            for member in () if known is None else known.isr:
-                broker = brokers.get(member)
-                if broker is not None and broker.epoch > zxid:
-                    returned[member] = broker
+        for piece in pieces(written_at.items()):
+            for partition, zxid in piece:
+                known = self.context.leadership(partition)
+                for member in () if known is None else known.isr:
+                    broker = brokers.get(member)
+                    if broker is not None and broker.epoch > zxid:
+                        returned[member] = broker
+            yield from give_way()
         if returned:
             self._logger.info("Brokers %s have started anew while there was no controller", sorted(returned))
         return [returned[broker_id] for broker_id in sorted(returned)]
@@ -176,7 +180,7 @@ class ControllerTerm:
     ) -> Steps[list[TopicPartition]]:
         """Reads who leads the partitions; returns those that have or had a leader. What cannot be used is logged."""
         refreshed = []
-        wanted = iter(list(partitions))
+        wanted = iter(partitions)
         while batch := list(islice(wanted, PARTITIONS_PER_BATCH)):
             found = yield from read_leadership(self.context, batch, written_at)
             for partition, known in found.items():

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from barnabas.controller.context import ContextError, ControllerContext
-from barnabas.controller.effects import Steps
+from barnabas.controller.effects import Steps, give_way, pieces
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -49,7 +49,9 @@ class TopicChanges:
             context.remove_topic(topic)
             context.unreadable_topics.pop(topic, None)
         znodes = yield from reader.read_with_ids(new, context.epoch_version)
-        added = [partition for topic, znode in znodes.items() for partition in self.add(topic, znode)]
+        added: list[TopicPartition] = []
+        for topic, znode in znodes.items():
+            added += yield from self.add(topic, znode)
         if znodes or gone:
             self._logger.info("New topics: %s, deleted topics: %s, new partitions: %d", [*znodes], gone, len(added))
         yield from self._create([partition for partition in added if partition.topic not in mended])
@@ -80,7 +82,7 @@ class TopicChanges:
         yield from self._replicas.move(offline, ReplicaState.OFFLINE)
         yield from self._create([partition for partition in partitions if found[partition] is None])
 
-    def add(self, topic: str, znode: TopicZnode) -> list[TopicPartition]:
+    def add(self, topic: str, znode: TopicZnode) -> Steps[list[TopicPartition]]:
         """Takes a topic into the context, and returns its partitions. One whose id belongs to another topic is left
         out, with an error in the log.
         """
@@ -91,12 +93,15 @@ class TopicChanges:
             self._logger.warning("Ignoring topic %s: %s", topic, error)
             context.unreadable_topics[topic] = None
             return []
-        return self._assign(topic, znode, sorted(znode.assignment.partitions))
+        return (yield from self._assign(topic, znode, sorted(znode.assignment.partitions)))
 
-    def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> list[TopicPartition]:
+    def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> Steps[list[TopicPartition]]:
         added = [TopicPartition(topic, partition) for partition in partitions]
-        for partition in added:
-            self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
+        for piece in pieces(added):
+            for partition in piece:
+                self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
+            if len(piece) < len(added):
+                yield from give_way()
         return added
 
     def modify(self, topic: str, reader: TopicReader) -> Steps[None]:
@@ -118,7 +123,8 @@ class TopicChanges:
             return
         if not context.is_queued_for_deletion(topic):
             self._logger.info("New partitions of topic %s: %s", topic, added)
-            yield from self._create(self._assign(topic, znode, added))
+            assigned = yield from self._assign(topic, znode, added)
+            yield from self._create(assigned)
             return
         self._logger.warning("Taking back partitions %s of topic %s, which is being deleted", added, topic)
         partitions = {partition: context.assignment(TopicPartition(topic, partition)) for partition in sorted(known)}

@@ -47,7 +47,7 @@ def test_a_broker_that_shuts_down_is_online_only_for_those_who_ask() -> None:
     assert list(context.live_or_shutting_down_brokers) == [1, 2, 3]
     assert context.online_replicas(A0) == (2,)
     assert context.online_replicas(A0, include_shutting_down=True) == (1, 2)
-    assert context.partitions_with_offline_leader() == (A0, B0)
+    assert context.with_offline_leader(context.partitions_with_leadership) == [A0, B0]
     assert context.counts().active_broker_count == 3
     with pytest.raises(ContextError, match="broker 9 cannot shut down"):
         context.begin_shutdown(9)
@@ -69,7 +69,7 @@ def test_a_replica_in_a_failed_log_directory_is_offline() -> None:
     context = filled()
     context.set_offline_log_dir_partitions(1, [A0])
     assert (context.is_replica_online(1, A0), context.is_replica_online(1, B0)) == (False, True)
-    assert context.partitions_with_offline_leader() == (A0,)
+    assert context.with_offline_leader(context.partitions_with_leadership) == [A0]
 
 
 def test_topic_ids_are_one_to_one() -> None:

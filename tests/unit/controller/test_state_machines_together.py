@@ -60,7 +60,7 @@ class Elections(RuleBasedStateMachine):
         if broker_id not in context.live_or_shutting_down_brokers:
             return
         context.remove_live_broker(broker_id)
-        lost = context.partitions_with_offline_leader()
+        lost = context.with_offline_leader(context.partitions_with_leadership)
         shell.run(self.partition_machine.move(lost, PartitionState.OFFLINE))
         shell.run(self.partition_machine.try_online())
         shell.run(self.replica_machine.move(context.replicas_on_broker(broker_id), ReplicaState.OFFLINE))
