@@ -8,7 +8,6 @@ version 5 on the configs, counts and, from 7, the id are told of what was made. 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -20,12 +19,16 @@ from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.topic_config import describe_topic
 from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 _TOLD_SINCE: Final = 5
+_NAMED_PER_STEP: Final = 2048
+_RESULTS_PER_STEP: Final = 64
+"""Each may have configs of its own to be told of."""
 
 Result = CreateTopicsResponse.CreatableTopicResult
 Config = CreateTopicsResponse.CreatableTopicConfigs
@@ -51,32 +54,32 @@ class CreateTopicsHandler:
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         context.park()  # it waits for other brokers, which is not this broker's work
-        return self._create(request, are_told=context.api_version >= _TOLD_SINCE)
+        return self._create(context, request)
 
     def error_response(
         self, _context: RequestContext, request: CreateTopicsRequest, error: KafkaError
-    ) -> CreateTopicsResponse:
-        return CreateTopicsResponse(
-            topics=[
-                Result(name=topic.name, error_code=error.code, error_message=error.detail, configs=[])
-                for topic in request.topics
-            ]
-        )
+    ) -> Steps[CreateTopicsResponse]:
+        def failed(topic: CreateTopicsRequest.CreatableTopic) -> Result:
+            return Result(name=topic.name, error_code=error.code, error_message=error.detail, configs=[])
 
-    async def _create(self, request: CreateTopicsRequest, *, are_told: bool) -> CreateTopicsResponse:
-        refused = _refused(request.topics)
-        asked = [topic for topic in request.topics if topic.name not in refused]
-        outcomes = await self._creator.create(
-            [_new_topic(topic) for topic in asked], validate_only=request.validate_only
+        return CreateTopicsResponse(topics=(yield from each(failed, request.topics)))
+
+    async def _create(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        refused = await context.in_steps(_refused(request.topics))
+        asked = await context.in_steps(
+            each(lambda topic: None if topic.name in refused else _new_topic(topic), request.topics)
         )
+        wanted = [topic for topic in asked if topic is not None]
+        outcomes = await self._creator.create(wanted, validate_only=request.validate_only)
         late: AbstractSet[str] = frozenset()
         if not request.validate_only:
             counts = {name: len(made.assignment) for name, made in outcomes.items() if isinstance(made, PlannedTopic)}
             is_waited_for = request.timeout_ms > 0
             late = set(await self._waits.until_led(counts, request.timeout_ms)) if is_waited_for else counts.keys()
-        results = []
+        are_told = context.api_version >= _TOLD_SINCE
         told: dict[tuple[tuple[str, str], ...], list[Config]] = {}
-        for topic in request.topics:
+
+        def result_of(topic: CreateTopicsRequest.CreatableTopic) -> Result:
             outcome = refused.get(topic.name) or outcomes[topic.name]
             result = _result(topic.name, outcome, is_late=topic.name in late, is_made=not request.validate_only)
             if are_told and isinstance(outcome, PlannedTopic) and not result.error_code:
@@ -86,8 +89,10 @@ class CreateTopicsHandler:
                 if same not in told:
                     told[same] = self._configs(outcome.configs)
                 result.configs = told[same]
-            results.append(result)
-        return CreateTopicsResponse(topics=results)
+            return result
+
+        results = each(result_of, request.topics, _RESULTS_PER_STEP)
+        return CreateTopicsResponse(topics=await context.in_steps(results))
 
     def _configs(self, overrides: Mapping[str, str]) -> list[Config]:
         described = describe_topic(overrides, self._broker_configs.values, self._broker_configs.layers)
@@ -112,16 +117,21 @@ def _result(name: str, outcome: Outcome, *, is_late: bool, is_made: bool) -> Res
     return Result(name=name, topic_id=topic_id, error_code=code, error_message=None, configs=[])
 
 
-def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> dict[str, KafkaError]:
+def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> Steps[dict[str, KafkaError]]:
     """What is refused because of the request itself, by name."""
     refused: dict[str, KafkaError] = {}
-    for name, count in Counter(topic.name for topic in topics).items():
+    named: set[str] = set()
+    for position, topic in enumerate(topics):
+        if position % _NAMED_PER_STEP == _NAMED_PER_STEP - 1:
+            yield
+        name = topic.name
         if name == CLUSTER_METADATA_TOPIC:
             refused[name] = KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
             )
-        elif count > 1:
+        elif name in named and name not in refused:
             refused[name] = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        named.add(name)
     return refused
 
 

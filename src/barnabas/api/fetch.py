@@ -8,18 +8,22 @@ quotas, snapshots (KRaft). A client before version 4 gets its records converted,
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.fetch_frames import form_of
 from barnabas.api.fetch_short_way import Asked, Chosen, Collected, FetchWay, SharedFetches
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
+from barnabas.kernel.steps import Steps, at_once, each_within
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
-from barnabas.replication.fetch_reads import NO_FOLLOWER, FetchParameters, PartitionRead, Reads
+from barnabas.replication.fetch_reads import NO_FOLLOWER, READ_PER_STEP, FetchParameters, PartitionRead, Reads
 from barnabas.replication.fetch_sessions import (
+    FEW_PARTITIONS,
+    PARTITIONS_MAX,
     FetchPartition,
     FetchScope,
     FetchSessionCache,
@@ -31,6 +35,7 @@ from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.classes import dissolve
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import ZERO_UUID, Buffer
@@ -53,6 +58,7 @@ _SOFT_MAX_BYTES_SINCE: Final = 3
 _MAGIC_0_UNTIL: Final = 1
 _MAGIC_1_UNTIL: Final = 3
 _READ_COMMITTED: Final = 1
+_FORGOTTEN_PER_STEP: Final = 16_384
 _NAME_OF: Final = {True: "FetchFollower", False: "FetchConsumer"}
 
 
@@ -87,11 +93,13 @@ class FetchHandler:
         self._fetch_bytes_max = fetch_bytes_max
         self._shared = SharedFetches(self, sessions, fetches, host.loop.time)
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse] | None:
+    def handle(self, context: RequestContext, request: FetchRequest) -> Any:
         follower_id = _follower_id(context.api_version, request)
         asked = Asked(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
         parameters = self.parameters(context.api_version, follower_id, asked, _follower_epoch(request))
         context.request_name = _NAME_OF[parameters.is_from_follower]
+        if self._is_large(request):
+            return self._handle_in_steps(context, request, parameters, follower_id)
         scope = self._sessions.scope(self._session_request(context.api_version, request, follower_id))
         if scope.error:
             return FetchResponse(error_code=scope.error)
@@ -107,6 +115,87 @@ class FetchHandler:
         responder.when_lost(parked.give_up)
         return None
 
+    def _is_large(self, request: FetchRequest) -> bool:
+        """It names very many partitions, or there is news of so many in its session."""
+        session = self._sessions.sessions.get(request.session_id)
+        count = 0 if session is None else session.candidate_count
+        for topic in request.topics:
+            count += 1 + len(topic.partitions)
+            if count > FEW_PARTITIONS:
+                return True
+        for forgotten in request.forgotten_topics_data:
+            count += 1 + len(forgotten.partitions)
+            if count > FEW_PARTITIONS:
+                return True
+        return count > FEW_PARTITIONS
+
+    # Very many partitions.
+
+    def _handle_in_steps(
+        self, context: RequestContext, request: FetchRequest, parameters: FetchParameters, follower_id: int
+    ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
+        version = context.api_version
+        uses_topic_ids = version >= _TOPIC_IDS_SINCE
+        found: dict[SessionKey, FetchPartition] = {}
+        named = _named(request, uses_topic_ids=uses_topic_ids)
+        while some := list(islice(named, READ_PER_STEP)):
+            found.update(self._asked_by_key(some))
+            yield
+        asked = list(found.values())
+        forgotten = list(islice(_forgotten(request, uses_topic_ids=uses_topic_ids), PARTITIONS_MAX + 1))
+        yield from dissolve(request)
+        scope = self._sessions.scope(
+            SessionRequest(
+                session_id=request.session_id,
+                session_epoch=request.session_epoch,
+                follower_id=follower_id,
+                uses_topic_ids=uses_topic_ids,
+                asked=asked,
+                forgotten=forgotten,
+                follower_epoch=_follower_epoch(request),
+            )
+        )
+        while found:
+            for _ in range(min(len(found), _FORGOTTEN_PER_STEP)):
+                found.popitem()
+            yield
+        if scope.error:
+            return FetchResponse(error_code=scope.error)
+        reads = yield from self._fetches.fetch_in_steps(parameters, scope)
+        if reads is None:
+            return self._wait_and_respond(context, context.park(), parameters, scope)
+        return (yield from self._respond_in_steps(context, parameters, scope, reads))
+
+    async def _wait_and_respond(
+        self, context: RequestContext, responder: Responder, parameters: FetchParameters, scope: FetchScope
+    ) -> FetchResponse:
+        await self._fetches.wait(parameters, scope, context.in_steps, responder.when_lost)
+        reads = self._fetches.reader.read_in_steps(parameters, scope, updates_followers=False)
+        response = self._respond_in_steps(context, parameters, scope, await context.in_steps(reads))
+        answer = await context.in_steps(response)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _respond_in_steps(
+        self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, reads: Reads
+    ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
+        """As `collect` and `respond`."""
+        version = context.api_version
+        positions = yield from scope.select_in_steps(reads)
+        if scope.error:
+            return FetchResponse(error_code=scope.error, session_id=scope.session_id)
+        chosen: list[Chosen] = []
+        records: list[Buffer | None] = []
+        is_complete = True
+        for start in range(0, len(positions), READ_PER_STEP):
+            some = self._collect(version, parameters, reads, positions[start : start + READ_PER_STEP])
+            chosen += some.chosen
+            records += some.records
+            is_complete = is_complete and some.is_complete
+            yield
+        if is_complete and version > _MAGIC_1_UNTIL:
+            return (yield from self._response(context, parameters, scope.session_id, chosen, records))
+        return self.respond(context, parameters, scope, Collected(chosen, records, is_complete))
+
     def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
         """Later requests of the connection need not come here, as long as they are as usual."""
         connection = context.connection
@@ -119,24 +208,17 @@ class FetchHandler:
         if form is not None:
             connection.short_way = FetchWay(self._shared, context, form, follower)
 
-    def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+    def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
         response = FetchResponse(error_code=error.code)
         if context.api_version < _TOPIC_IDS_SINCE:
-            response.responses = [
-                FetchResponse.FetchableTopicResponse(
-                    topic=topic.topic,
-                    partitions=[
-                        FetchResponse.PartitionData(
-                            partition_index=partition.partition,
-                            error_code=error.code,
-                            high_watermark=-1,
-                            records=b"",
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
+            response.responses = yield from each_within(
+                request.topics,
+                lambda topic: topic.partitions,
+                lambda _, partition: FetchResponse.PartitionData(
+                    partition_index=partition.partition, error_code=error.code, high_watermark=-1, records=b""
+                ),
+                lambda topic, failed: FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=failed),
+            )
         return response
 
     # What is asked.
@@ -166,6 +248,9 @@ class FetchHandler:
 
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:
         """The partitions that a request names, each once."""
+        return list(self._asked_by_key(named).values())
+
+    def _asked_by_key(self, named: Sequence[NamedPartition]) -> dict[SessionKey, FetchPartition]:
         names = self._metadata.image.names_by_id
         found: dict[SessionKey, FetchPartition] = {}
         for each in named:
@@ -181,33 +266,17 @@ class FetchHandler:
                 last_fetched_epoch=each.last_fetched_epoch,
                 log_start_offset=each.log_start_offset,
             )
-        return list(found.values())
+        return found
 
     def _session_request(self, version: int, request: FetchRequest, follower_id: int) -> SessionRequest:
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
-        named = [
-            NamedPartition(
-                (topic.topic_id if uses_topic_ids else topic.topic, partition.partition),
-                partition.fetch_offset,
-                partition.partition_max_bytes,
-                partition.current_leader_epoch,
-                partition.last_fetched_epoch,
-                partition.log_start_offset,
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
         return SessionRequest(
             session_id=request.session_id,
             session_epoch=request.session_epoch,
             follower_id=follower_id,
             uses_topic_ids=uses_topic_ids,
-            asked=self.asked(named),
-            forgotten=[
-                (topic.topic_id if uses_topic_ids else topic.topic, partition)
-                for topic in request.forgotten_topics_data
-                for partition in topic.partitions
-            ],
+            asked=self.asked(list(_named(request, uses_topic_ids=uses_topic_ids))),
+            forgotten=list(_forgotten(request, uses_topic_ids=uses_topic_ids)),
             follower_epoch=_follower_epoch(request),
         )
 
@@ -252,9 +321,14 @@ class FetchHandler:
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
         """Chooses what goes into the response, and reads of it what is cached. `scope` says then whether there is an
         error of the session instead."""
+        return self._collect(api_version, parameters, reads, scope.select(reads))
+
+    def _collect(
+        self, api_version: int, parameters: FetchParameters, reads: Reads, positions: Iterable[int]
+    ) -> Collected:
         chosen = [
             Chosen(reads[position][0], reads[position][1], _code(api_version, parameters, reads[position][1]))
-            for position in scope.select(reads)
+            for position in positions
         ]
         records: list[Buffer | None] = []
         is_complete = True
@@ -277,7 +351,7 @@ class FetchHandler:
             return FetchResponse(error_code=scope.error, session_id=scope.session_id)
         chosen, records, is_complete = collected
         if is_complete and context.api_version > _MAGIC_1_UNTIL:
-            return self._response(context, parameters, scope.session_id, chosen, records)
+            return at_once(self._response(context, parameters, scope.session_id, chosen, records))
         for (_, read, _), data in zip(chosen, records, strict=True):
             if data is None and read.plan is not None:
                 # The file must not be closed before the coroutine has its turn.
@@ -301,7 +375,10 @@ class FetchHandler:
                 data, code = await self._convert(context.api_version, item, read, data)
             records[position] = data
             chosen[position] = Chosen(item, read, code)
-        return self._response(context, parameters, session_id, chosen, records)
+            if position % READ_PER_STEP == READ_PER_STEP - 1:
+                await context.turn()
+        response = self._response(context, parameters, session_id, chosen, records)
+        return await context.in_steps(response) if len(chosen) > FEW_PARTITIONS else at_once(response)
 
     async def _read_cold(self, plan: ReadPlan, code: ErrorCode) -> tuple[Buffer, ErrorCode]:
         try:
@@ -342,11 +419,16 @@ class FetchHandler:
         session_id: int,
         chosen: Sequence[Chosen],
         records: Sequence[Buffer | None],
-    ) -> FetchResponse:
+    ) -> Steps[FetchResponse]:
         response = FetchResponse(session_id=session_id)
         topics = response.responses
         last: FetchResponse.FetchableTopicResponse | None = None
+        left = READ_PER_STEP
         for (item, read, code), data in zip(chosen, records, strict=True):
+            left -= 1
+            if not left:
+                yield
+                left = READ_PER_STEP
             topic = item.topic_partition.topic
             if last is None or last.topic != topic or last.topic_id != item.topic_id:
                 last = FetchResponse.FetchableTopicResponse(topic=topic, topic_id=item.topic_id, partitions=[])
@@ -355,14 +437,19 @@ class FetchHandler:
             if data:
                 self.count_given(item, len(data), is_from_follower=parameters.is_from_follower)
         if context.api_version >= _LEADER_SINCE:
-            self._add_leaders(context, response, chosen)
+            yield from self._add_leaders(context, response, chosen)
         return response
 
-    def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[Chosen]) -> None:
+    def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[Chosen]) -> Steps[None]:
         """Names the leaders to a reader that has come to the wrong broker, or in a former epoch."""
         data = (partition for topic in response.responses for partition in topic.partitions)
         nodes: dict[int, CurrentLeader] = {}
+        left = READ_PER_STEP
         for (item, _, code), partition in zip(chosen, data, strict=True):
+            left -= 1
+            if not left:
+                yield
+                left = READ_PER_STEP
             if code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                 continue
             leader = current_leader(item.topic_partition, self._replicas, self._metadata.image, context.listener_name)
@@ -378,6 +465,29 @@ class FetchHandler:
             for leader in nodes.values()
             if leader.node is not None
         ]
+
+
+def _named(request: FetchRequest, *, uses_topic_ids: bool) -> Iterator[NamedPartition]:
+    return (
+        NamedPartition(
+            (topic.topic_id if uses_topic_ids else topic.topic, partition.partition),
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
+def _forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> Iterator[SessionKey]:
+    return (
+        (topic.topic_id if uses_topic_ids else topic.topic, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    )
 
 
 def _follower_id(api_version: int, request: FetchRequest) -> int:

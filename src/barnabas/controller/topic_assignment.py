@@ -41,11 +41,6 @@ def check_topic_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the topic name is not legal: {complaint}")
 
 
-def topic_names_collide(first: str, second: str) -> bool:
-    """Whether the names of the topics' metrics, where a dot is an underscore, are the same."""
-    return first.replace(".", "_") == second.replace(".", "_")
-
-
 def assign_replicas(
     brokers: Collection[BrokerRack],
     partition_count: int,

@@ -127,6 +127,10 @@ class StepRunner:
             steps.close()
         return result
 
+    async def turn(self) -> None:
+        """For coroutines, after each piece of long work: waits for the next turn in which there is no other."""
+        await self.run(a_turn())
+
     def _begin(self) -> None:
         self._loop.call_soon(self._step)
         self._collects = gc.isenabled()

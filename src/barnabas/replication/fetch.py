@@ -6,13 +6,15 @@ most, after all appends of the tick: so one response takes them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
+from barnabas.kernel.steps import Steps
 from barnabas.link.tick import Tick
-from barnabas.replication.fetch_reads import FetchParameters, FetchReader, Reads
+from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, FetchReader, Reads
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
 from barnabas.wire.errors import ErrorCode
 
@@ -20,17 +22,26 @@ if TYPE_CHECKING:
     from barnabas.replication.partition import Partition
 
 OnDone = Callable[[Reads], object]
+_TALLIED_PER_STEP: Final = 8192
 _FETCHER_TYPES: Final = ("consumer", "follower")
 
 
 class Fetches:
     """The fetches of a broker."""
 
-    def __init__(self, reader: FetchReader, purgatory: Purgatory[Any], tick: Tick, metrics: MetricsRegistry) -> None:
+    def __init__(
+        self,
+        reader: FetchReader,
+        purgatory: Purgatory[Any],
+        tick: Tick,
+        metrics: MetricsRegistry,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         """`purgatory` is for time-outs and gauges only: changes come from the partitions."""
         self.reader = reader
         self._purgatory = purgatory
         self._tick = tick
+        self._loop = loop
         self._ready: dict[DelayedFetch, None] = {}
         self._expires: dict[str, Meter] = {
             kind: metrics.meter(
@@ -42,14 +53,45 @@ class Fetches:
     def fetch(self, parameters: FetchParameters, scope: FetchScope) -> Reads | None:
         """What there is, if that is to be answered at once; None if it is too little, and `park` may be called."""
         reads = self.reader.read(parameters, scope, updates_followers=True)
-        unknown = errors = size_bytes = 0
-        for _, read in reads:
-            unknown += read.is_unknown
-            errors += (read.code != ErrorCode.NONE and not read.is_unknown) or read.diverging is not None
-            size_bytes += read.size_bytes
-        if parameters.max_wait_ms <= 0 or size_bytes >= parameters.min_bytes or errors or not scope.has_others(unknown):
+        if parameters.max_wait_ms <= 0 or _is_enough(parameters, scope, *_tally(reads)):
             return reads
         return None
+
+    def fetch_in_steps(self, parameters: FetchParameters, scope: FetchScope) -> Steps[Reads | None]:
+        """As `fetch`, of very many partitions; None if it is too little, and `wait` may be awaited."""
+        reads = yield from self.reader.read_in_steps(parameters, scope, updates_followers=True)
+        if parameters.max_wait_ms <= 0:
+            return reads
+        unknown = errors = size_bytes = 0
+        for start in range(0, len(reads), _TALLIED_PER_STEP):
+            some = _tally(reads[start : start + _TALLIED_PER_STEP])
+            unknown, errors, size_bytes = unknown + some[0], errors + some[1], size_bytes + some[2]
+            yield
+        return reads if _is_enough(parameters, scope, unknown, errors, size_bytes) else None
+
+    async def wait(
+        self,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        in_steps: Callable[[Steps[None]], Awaitable[None]],
+        when_lost: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """Returns when there may be enough in very many partitions, after `max_wait_ms` at the latest.
+
+        `in_steps` does the steps of long work; `when_lost` takes what is to be called if nobody waits for the answer
+        any more.
+        """
+        waiting = _LargeWait(self.reader, parameters, scope, self._loop.create_future())
+        when_lost(waiting.answer_now)
+        timer = self._loop.call_later(parameters.max_wait_ms / 1000, waiting.expire)
+        try:
+            await in_steps(waiting.watch())
+            await waiting.ended
+            if waiting.is_expired:
+                self.expired(parameters)
+        finally:
+            timer.cancel()
+            waiting.close()
 
     def park(self, parameters: FetchParameters, scope: FetchScope, on_done: OnDone) -> DelayedFetch:
         """Calls `on_done` with what there is once it is enough, after `max_wait_ms` at the latest."""
@@ -72,6 +114,20 @@ class Fetches:
         ready, self._ready = self._ready, {}
         for fetch in ready:
             fetch.force_complete()
+
+
+def _tally(reads: Reads) -> tuple[int, int, int]:
+    """Partitions that are unknown, errors, and bytes."""
+    unknown = errors = size_bytes = 0
+    for _, read in reads:
+        unknown += read.is_unknown
+        errors += (read.code != ErrorCode.NONE and not read.is_unknown) or read.diverging is not None
+        size_bytes += read.size_bytes
+    return unknown, errors, size_bytes
+
+
+def _is_enough(parameters: FetchParameters, scope: FetchScope, unknown: int, errors: int, size_bytes: int) -> bool:
+    return size_bytes >= parameters.min_bytes or errors > 0 or not scope.has_others(unknown)
 
 
 class DelayedFetch(DelayedOperation):
@@ -162,3 +218,73 @@ class _ScopeWatcher:
     def close(self) -> None:
         for partition in self._watched:
             partition.watchers.pop(self, None)
+
+
+class _LargeWait:
+    """A fetch of very many partitions that waits for one of them; it begins to hear of them in steps."""
+
+    def __init__(
+        self, reader: FetchReader, parameters: FetchParameters, scope: FetchScope, ended: asyncio.Future[None]
+    ) -> None:
+        self.ended = ended
+        """Done when there may be enough, or the time is over."""
+        self.is_expired = False
+        self._reader = reader
+        self._parameters = parameters
+        self._scope = scope
+        self._available: dict[FetchPartition, int] = {}
+        self._available_total = 0
+        self._watched: dict[Partition, FetchPartition] = {}
+
+    def watch(self) -> Steps[None]:
+        """Begins to hear of changes; takes note of what there is already."""
+        session = self._scope.session
+        if session is not None:
+            session.parked[self] = None
+        items = self._scope.items()
+        for start in range(0, len(items), READ_PER_STEP):
+            for item in items[start : start + READ_PER_STEP]:
+                partition = self._reader.find_partition(item)
+                if partition is None:
+                    continue
+                if session is None:
+                    self._watched[partition] = item
+                    partition.watchers[self] = None
+                self._look(item)
+            if self.ended.done():
+                return
+            yield
+
+    def partition_changed(self, changed: Partition | FetchPartition) -> None:
+        """A partition reports, or the session says which of its partitions has."""
+        self._look(changed if isinstance(changed, FetchPartition) else self._watched[changed])
+
+    def answer_now(self) -> None:
+        """There is nobody left who would tell of changes, or the follower is wanted for something else."""
+        self._end()
+
+    def expire(self) -> None:
+        """The time is over."""
+        self.is_expired = not self.ended.done()
+        self._end()
+
+    def close(self) -> None:
+        """Hears of nothing any more."""
+        if self._scope.session is not None:
+            self._scope.session.parked.pop(self, None)
+        for partition in self._watched:
+            partition.watchers.pop(self, None)
+
+    def _look(self, item: FetchPartition) -> None:
+        available = self._reader.available(self._parameters, item)
+        if available is None:
+            self._end()
+            return
+        self._available_total += available - self._available.get(item, 0)
+        self._available[item] = available
+        if self._available_total >= self._parameters.min_bytes:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from barnabas.kernel.steps import Steps
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
@@ -80,6 +81,19 @@ class PartitionRead(NamedTuple):
 
 
 Reads = list[tuple[FetchPartition, PartitionRead]]
+_UNKNOWN_PARTITION: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
+_UNKNOWN_TOPIC_ID: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)
+READ_PER_STEP: Final = 256
+
+
+class _Limit:
+    """What is left of `max_bytes` while the partitions of a request are read."""
+
+    __slots__ = ("bytes", "has_minimum")
+
+    def __init__(self, parameters: FetchParameters) -> None:
+        self.bytes = parameters.max_bytes
+        self.has_minimum = not parameters.is_max_bytes_hard
 
 
 class FetchReader:
@@ -108,22 +122,44 @@ class FetchReader:
         comes, not when a parked one is looked at again.
         """
         reads: Reads = []
-        limit = parameters.max_bytes
-        has_minimum = not parameters.is_max_bytes_hard
+        self._read(parameters, scope, scope.items(), _Limit(parameters), reads, updates_followers=updates_followers)
+        return reads
+
+    def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
+        """As `read`, for very many partitions: each is looked at as it is in its step."""
+        reads: Reads = []
+        items, limit = scope.items(), _Limit(parameters)
+        for start in range(0, len(items), READ_PER_STEP):
+            some = items[start : start + READ_PER_STEP]
+            self._read(parameters, scope, some, limit, reads, updates_followers=updates_followers)
+            yield
+        return reads
+
+    def _read(
+        self,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        items: Iterable[FetchPartition],
+        left: _Limit,
+        reads: Reads,
+        *,
+        updates_followers: bool,
+    ) -> None:
+        limit, has_minimum = left.bytes, left.has_minimum
         image = self._metadata.image
         session = scope.session
         is_from_follower = parameters.is_from_follower
         now = self._now()
         clock = session.clock if session is not None and is_from_follower else None
-        for item in scope.items():
+        for item in items:
             if not item.is_resolved:
                 name = image.topic_name(item.topic_id)
                 if name is None:
-                    reads.append((item, PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)))
+                    reads.append((item, _UNKNOWN_TOPIC_ID))
                     continue
                 item.resolve(name)
             if image.partition(item.topic_partition) is None:
-                reads.append((item, PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)))
+                reads.append((item, _UNKNOWN_PARTITION))
                 continue
             self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
             try:
@@ -154,7 +190,7 @@ class FetchReader:
                 has_minimum = False
                 limit = max(0, limit - read.size_bytes)
             reads.append((item, read))
-        return reads
+        left.bytes, left.has_minimum = limit, has_minimum
 
     def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
         """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.steps import Steps
 from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, FetchClock
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
@@ -25,6 +26,12 @@ INITIAL_EPOCH: Final = 0
 """Of a request that opens a session."""
 FINAL_EPOCH: Final = -1
 """Of a request that ends a session, or wants none."""
+PARTITIONS_MAX: Final = 30_000
+"""A session has no more: its partitions are watched one by one, and let go all at once. Whoever fetches more names them
+in each request, as before there were sessions."""
+FEW_PARTITIONS: Final = 1024
+"""More than these are looked at in steps."""
+_PER_STEP: Final = 1024
 EVICTION_SECONDS: Final = 120.0
 """A session that was not used for so long may be evicted by any other; one that is younger than that is spared from
 those that are worth more only by being larger (`min.incremental.fetch.session.eviction.ms`, which is fixed)."""
@@ -188,6 +195,11 @@ class FetchSession:
         """The partitions of which there may be something to say; who has got the most lately comes last."""
         return list(self._candidates)
 
+    @property
+    def candidate_count(self) -> int:
+        """How many partitions there may be something to say of."""
+        return len(self._candidates)
+
     def update(self, asked: Sequence[FetchPartition], forgotten: Iterable[SessionKey]) -> None:
         """Takes over what an incremental request names."""
         items, candidates = self._items, self._candidates
@@ -338,11 +350,39 @@ class FetchScope:
             return iter(())
         return iter(self._news(session, reads))
 
+    def select_in_steps(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> Steps[Sequence[int]]:
+        """As `select`, of very many."""
+        if self.session is not None:
+            if self.session.epoch != self._expected_epoch:
+                self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+                return ()
+            news: list[int] = []
+            for start in range(0, len(reads), _PER_STEP):
+                news += [start + found for found in self._news(self.session, reads[start : start + _PER_STEP])]
+                yield
+            return news
+        if self._opens and len(reads) <= PARTITIONS_MAX:
+            session = self._cache.make(self._request, [item for item, _ in reads])
+            opened = False
+            try:
+                for start in range(0, len(reads), _PER_STEP):
+                    self._fill(session, reads[start : start + _PER_STEP])
+                    yield
+                opened = self._cache.add(session)
+            finally:
+                if not opened:
+                    session.close()
+            self.session_id = session.session_id if opened else NO_SESSION
+        return range(len(reads))
+
     def _open(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> None:
-        session = self._cache.open(self._request, [item for item, _ in reads])
-        if session is None:
-            return
-        self.session_id = session.session_id
+        session = self._cache.make(self._request, [item for item, _ in reads])
+        if self._cache.add(session):
+            self.session_id = session.session_id
+            self._fill(session, reads)
+
+    def _fill(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> None:
+        """Takes note of what a new session is told first, and watches its partitions."""
         for item, read in reads:
             item.note_sent(read)
             if read.partition is not None:
@@ -406,6 +446,10 @@ class FetchSessionCache:
             return FetchScope(self, request, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != request.uses_topic_ids:
             return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        named, forgotten = len(request.asked), len(request.forgotten)
+        if max(named, forgotten, len(session) + named - forgotten) > PARTITIONS_MAX:
+            self._remove(session)
+            return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.update(request.asked, request.forgotten)
         if not len(session):
             self._remove(session)
@@ -421,6 +465,7 @@ class FetchSessionCache:
             or session.epoch != request.session_epoch
             or session.uses_topic_ids != request.uses_topic_ids
             or not len(session)
+            or session.candidate_count > FEW_PARTITIONS
             or not session.update_known(named)
         ):
             return None
@@ -433,22 +478,27 @@ class FetchSessionCache:
             if session.follower_id in broker_ids:
                 session.answer_parked()
 
-    def open(self, request: SessionRequest, items: Sequence[FetchPartition]) -> FetchSession | None:
-        """A new session, if there is room or can be made."""
-        now = self._now()
-        is_privileged = request.follower_id >= 0
-        if len(self._sessions) >= self._slots and not self._evict(len(items), now, is_privileged=is_privileged):
-            return None
-        session = FetchSession(
+    def make(self, request: SessionRequest, items: Sequence[FetchPartition]) -> FetchSession:
+        """A new session, which nobody finds before it is added."""
+        return FetchSession(
             self._new_id(),
             items,
             follower_id=request.follower_id,
             uses_topic_ids=request.uses_topic_ids,
-            now=now,
+            now=self._now(),
             broker_epoch=request.follower_epoch,
         )
+
+    def add(self, session: FetchSession) -> bool:
+        """True if there is room for the session, or could be made; and no other has got its id meanwhile."""
+        if session.session_id in self._sessions:
+            return False
+        if len(self._sessions) >= self._slots and not self._evict(
+            len(session), self._now(), is_privileged=session.is_privileged
+        ):
+            return False
         self._sessions[session.session_id] = session
-        return session
+        return True
 
     def _go_on(self, session: FetchSession, request: SessionRequest) -> FetchScope:
         """A request of the session's present epoch has come, and what it names was taken over."""

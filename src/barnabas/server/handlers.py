@@ -77,7 +77,12 @@ class Handlers:
         )
         self.topic_waits = TopicWaits(rooms.metadata_cache, foundation.host.loop, foundation.timers, administration)
         self.topic_creator = TopicCreator(
-            foundation.host, rooms.session, rooms.metadata_cache, rooms.storage.broker_configs, administration
+            foundation.host,
+            rooms.session,
+            rooms.metadata_cache,
+            rooms.storage.broker_configs,
+            administration,
+            foundation.steps,
         )
         self.auto_topic_creation = AutoTopicCreation(
             foundation.host,
@@ -126,7 +131,7 @@ class Handlers:
             ),
             FetchHandler(
                 host,
-                Fetches(reader, replicas.fetch_purgatory, foundation.tick, metrics),
+                Fetches(reader, replicas.fetch_purgatory, foundation.tick, metrics, host.loop),
                 self.fetch_sessions,
                 log_manager.reader,
                 replicas,

@@ -129,7 +129,7 @@ class DataBroker:
         now = host.loop.time
         produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
         reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
-        self.fetches = Fetches(reader, fetches, calls.tick, calls.metrics)
+        self.fetches = Fetches(reader, fetches, calls.tick, calls.metrics, host.loop)
         appends = RecordAppends(replicas, write_queue, produces, metrics, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
         acknowledgements = Acknowledgements(write_queue, produces)

@@ -15,7 +15,6 @@ from barnabas.controller.topic_assignment import (
     check_manual_assignment,
     check_topic_name,
     rack_alternated,
-    topic_names_collide,
 )
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -135,8 +134,3 @@ def test_names_that_no_topic_may_have(name: str) -> None:
 @pytest.mark.parametrize("name", ["a" * 249, "...", "A.b_c-9", "__consumer_offsets"])
 def test_names_that_topics_may_have(name: str) -> None:
     check_topic_name(name)
-
-
-def test_names_that_differ_in_dots_and_underscores_collide() -> None:
-    assert topic_names_collide("a.b_c", "a_b.c")
-    assert not topic_names_collide("a.b", "a-b")

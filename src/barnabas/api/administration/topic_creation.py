@@ -26,7 +26,6 @@ from barnabas.controller.topic_assignment import (
     assign_replicas,
     check_manual_assignment,
     check_topic_name,
-    topic_names_collide,
 )
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.admin import delete_topic_path
@@ -37,12 +36,17 @@ from barnabas.coordination.operations import Check, Create, Exists, GetChildrenN
 from barnabas.coordination.ports import Store
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
+from barnabas.kernel.steps import StepRunner
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 BROKER_DEFAULT: Final = -1
 PARTITIONS_PER_REQUEST_MAX: Final = 100_000
 """More do not fit into one znode of a topic, and would keep the broker from everything else meanwhile."""
 _TOPIC_IDS_SINCE: Final = "2.8-IV0"
+_PLANNED_PER_TURN: Final = 64
+_TOPICS_AT_A_TIME: Final = 128
+_NAMES_PER_TURN: Final = 8192
+_SHOWN_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,9 @@ class TopicCreator:
         metadata: MetadataCache,
         broker_configs: BrokerConfigs,
         logger: logging.Logger,
+        steps: StepRunner,
     ) -> None:
+        self._steps = steps
         self._random: random.Random = host.random
         self._entropy = host.entropy
         self._store = store
@@ -100,7 +106,9 @@ class TopicCreator:
         """
         outcomes: dict[str, Outcome] = {}
         room = PARTITIONS_PER_REQUEST_MAX
-        for topic in topics:
+        for position, topic in enumerate(topics):
+            if position % _PLANNED_PER_TURN == _PLANNED_PER_TURN - 1:
+                await self._steps.turn()
             try:
                 planned = self._plan(topic, room)
             except KafkaError as error:
@@ -115,7 +123,9 @@ class TopicCreator:
             pending = await self._attempt(
                 pending, outcomes, validate_only=validate_only, is_last=attempt == ATTEMPTS - 1
             )
-        for name, outcome in outcomes.items():
+        for position, (name, outcome) in enumerate(outcomes.items()):
+            if position % _PLANNED_PER_TURN == _PLANNED_PER_TURN - 1:
+                await self._steps.turn()
             if isinstance(outcome, KafkaError):
                 self._logger.info("Topic %s is not created: %s", name, outcome)
             elif not validate_only:
@@ -169,18 +179,41 @@ class TopicCreator:
     async def _attempt(
         self, pending: list[PlannedTopic], outcomes: dict[str, Outcome], *, validate_only: bool, is_last: bool
     ) -> list[PlannedTopic]:
-        """Reads what there is and makes what can be made; returns what must be tried again."""
-        try:
-            check, possible = await self._look(pending, outcomes)
-        except CoordinationError as error:
-            failure = as_kafka_error(error, self._logger, "Creating topics")
-            outcomes.update({topic.name: failure for topic in pending})
-            return []
-        except KafkaError as error:
-            outcomes.update({topic.name: error for topic in pending})
-            return []
-        if validate_only:
-            return []
+        """Reads what there is and makes what can be made; returns what must be tried again.
+
+        So many topics at a time: each part of them is looked up anew, beside the controller's epoch that its writes
+        are guarded by, and only the names that others collide with are kept.
+        """
+        again: list[PlannedTopic] = []
+        names: MetricNames | None = None
+        for start in range(0, len(pending), _TOPICS_AT_A_TIME):
+            if start:
+                await self._steps.turn()
+            some = pending[start : start + _TOPICS_AT_A_TIME]
+            try:
+                if names is None and any(_may_collide(topic.name) for topic in pending):
+                    names = await self._existing_names()
+                check, possible = await self._look(some, outcomes, names)
+            except CoordinationError as error:
+                failure = as_kafka_error(error, self._logger, "Creating topics")
+                outcomes.update({topic.name: failure for topic in pending[start:]})
+                return again
+            except KafkaError as error:
+                outcomes.update({topic.name: error for topic in pending[start:]})
+                return again
+            if not validate_only:
+                again += await self._write(check, possible, outcomes, is_last=is_last)
+        return again
+
+    async def _write(
+        self,
+        check: Check,
+        possible: Sequence[tuple[PlannedTopic, bool]],
+        outcomes: dict[str, Outcome],
+        *,
+        is_last: bool,
+    ) -> list[PlannedTopic]:
+        """Makes what nothing forbids; returns what must be tried again."""
         writes = [self._writes(check, topic, has_config=has_config) for topic, has_config in possible]
         again: list[PlannedTopic] = []
         for (topic, _), outcome in zip(possible, await self._store.submit(writes), strict=True):
@@ -192,10 +225,21 @@ class TopicCreator:
                 outcomes[topic.name] = as_kafka_error(outcome, self._logger, f"Creating topic {topic.name}")
         return again
 
+    async def _existing_names(self) -> MetricNames:
+        """The names that there are. Raises `CoordinationError`."""
+        [found] = await self._store.submit([GetChildrenNames(TOPICS_PATH)])
+        names = MetricNames()
+        for position, name in enumerate([] if isinstance(found, NoNodeError) else answer_of(found)):
+            if position % _NAMES_PER_TURN == _NAMES_PER_TURN - 1:
+                await self._steps.turn()
+            names.add(name)
+        return names
+
     async def _look(
-        self, pending: list[PlannedTopic], outcomes: dict[str, Outcome]
+        self, pending: Sequence[PlannedTopic], outcomes: dict[str, Outcome], names: MetricNames | None
     ) -> tuple[Check, list[tuple[PlannedTopic, bool]]]:
-        """The topics that nothing forbids, each with whether it has configs already; the others fail.
+        """The topics that nothing forbids, each with whether it has configs already; the others fail. `names` gets what
+        is possible, for those that come after; it is None where none can collide.
 
         Raises `CoordinationError`, and `KafkaError` when this broker is not the controller.
         """
@@ -203,14 +247,8 @@ class TopicCreator:
         for topic in pending:
             config = config_path(ConfigEntityType.TOPICS, topic.name)
             reads += [GetData(topic_path(topic.name)), Exists(delete_topic_path(topic.name)), Exists(config)]
-        may_collide = any(_may_collide(topic.name) for topic in pending)
-        if may_collide:
-            reads.append(GetChildrenNames(TOPICS_PATH))
         found = await self._store.submit(reads)
         check = controller_check(found[:2], broker_id=self._broker_configs.broker_id)
-        others: list[str] = []
-        if may_collide:
-            others = [] if isinstance(found[-1], NoNodeError) else answer_of(found[-1])
         possible: list[tuple[PlannedTopic, bool]] = []
         for position, topic in enumerate(pending):
             existing, deletion, config_stat = found[2 + 3 * position : 5 + 3 * position]
@@ -224,14 +262,15 @@ class TopicCreator:
             if not isinstance(existing, NoNodeError):
                 outcomes[topic.name] = _exists(topic.name)
                 continue
-            colliding = sorted(other for other in others if topic_names_collide(topic.name, other))
-            if _may_collide(topic.name) and colliding:
+            colliding = names.colliding_with(topic.name) if names is not None else ()
+            if colliding:
                 outcomes[topic.name] = KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Topic '{topic.name}' collides with existing topics: {', '.join(colliding)}",
                 )
                 continue
-            others.append(topic.name)
+            if names is not None:
+                names.add(topic.name)
             possible.append((topic, answer_of(config_stat) is not None))
         return check, possible
 
@@ -249,6 +288,21 @@ class TopicCreator:
                 Create(made_path, assignment.encode()),
             ],
         )
+
+
+class MetricNames:
+    """Names of topics, by what they are called in the names of metrics, where a dot is an underscore."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, list[str]] = {}
+
+    def add(self, name: str) -> None:
+        self._names.setdefault(name.replace(".", "_"), []).append(name)
+
+    def colliding_with(self, name: str) -> list[str]:
+        """In order, and the first ones of very many."""
+        others = self._names.get(name.replace(".", "_"), ())
+        return sorted([other for other in others if other != name][:_SHOWN_MAX])
 
 
 def alive_brokers(metadata: MetadataCache) -> list[BrokerRack]:

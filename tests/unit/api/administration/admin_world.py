@@ -28,6 +28,7 @@ from barnabas.coordination.layout.topics import TopicAssignment, topic_path
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.messages import UpdateMetadataRequest
@@ -69,7 +70,9 @@ class AdminWorld:
         config = check_broker_config({**STATIC, **static}, "test")
         self.broker_configs = BrokerConfigs(config, broker_id=BROKER_ID, logger=self.logger)
         self.waits = TopicWaits(self.metadata, host.loop, self.timers, self.logger)
-        self.creator = TopicCreator(host, client, self.metadata, self.broker_configs, self.logger)
+        self.creator = TopicCreator(
+            host, client, self.metadata, self.broker_configs, self.logger, StepRunner(host.loop)
+        )
         self.deleter = TopicDeleter(client, self.logger)
         self.partitions = PartitionCreator(
             host, client, self.metadata, self.broker_configs, self.controller, self.logger
