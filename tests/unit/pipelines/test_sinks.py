@@ -106,18 +106,20 @@ def test_a_table_that_has_gone_is_told(pipeline: Pipeline, state: StateDirectory
         prepare_tables(pipeline, state, "one")
 
 
+@pytest.mark.parametrize("ahead", [1, 2])
 def test_a_table_that_is_newer_than_its_state_is_refused(
-    pipeline: Pipeline, state: StateDirectory, table: Path
+    pipeline: Pipeline, state: StateDirectory, table: Path, ahead: int
 ) -> None:
     prepare_tables(pipeline, state, "one")
     for batch_id in (0, 1, 2):
         begin_batch(state, batch_id)
         put_batch(table, batch_id, batch_id)
     prepare_tables(pipeline, state, "one")
-    # An older copy of the state was brought back: batch 1 would be less than the batch 2 that is there.
-    for batch_id in (1, 2):
+    # An older copy of the state was brought back: its next batch would be less than the one that is there.
+    known = 2 - ahead
+    for batch_id in range(known + 1, 3):
         (state.checkpoint("by_day") / "offsets" / str(batch_id)).unlink()
-    with pytest.raises(PipelineError, match=r"delays.yaml:33: \S+ has batch 2, and \S+ knows of none after 0"):
+    with pytest.raises(PipelineError, match=rf"delays.yaml:33: \S+ has batch 2, and \S+ knows of none after {known}"):
         prepare_tables(pipeline, state, "one")
     assert len(read(table)) == 3
 
