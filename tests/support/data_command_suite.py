@@ -295,6 +295,27 @@ class DataCommandSuite:
         assert members() == 0
         assert len(run(bootstrap, "consume", topic, "--group", group, "--until-end")[0]) == 1_001 * 1_000
 
+    @pytest.mark.parametrize("compression", ["none", "gzip"])
+    def test_records_are_as_large_as_the_topic_allows(self, bootstrap: str, compression: str) -> None:
+        large = b"x" * 3_000_000
+        with new_topic(bootstrap, "--partitions", "2", "--config", "max.message.bytes=4000000") as name:
+            for number in (0, 1):
+                lines = b"\n".join((b"before", large, b"after"))
+                options = ("--partition", str(number), "--compression", compression)
+                assert produce(bootstrap, name, lines, *options)["records"] == 3
+            output, _ = run(bootstrap, "consume", name, "--until-end")
+            assert sorted(map(len, output.splitlines())) == [5, 5, 6, 6, 3_000_000, 3_000_000]
+
+    @pytest.mark.parametrize("size", [1_500_000, 5_000_000])
+    def test_what_is_too_large_for_the_topic_is_told_in_kafkas_names(
+        self, bootstrap: str, topic: str, size: int
+    ) -> None:
+        _, errors = run(bootstrap, "produce", topic, data=b"a\n" + b"x" * size, status=1)
+        assert "line 2: the record is larger than max.message.bytes of topic" in errors
+        assert "set that higher" in errors
+        assert "MESSAGE_TOO_LARGE" in errors
+        assert "_bytes_max" not in errors
+
     def test_what_is_typed_is_written_at_once_and_ctrl_c_keeps_it(self, bootstrap: str, topic: str) -> None:
         with (
             started(bootstrap, "consume", topic, "--from", "earliest") as reader,

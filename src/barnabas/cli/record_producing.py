@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
 from barnabas.cli.required_topics import require_topics
-from barnabas.cli.streams import LineTooLongError, read_lines
+from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
 from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
@@ -78,11 +79,15 @@ async def produce(
     that is no record or cannot be written.
     """
     await require_topics(client, [lines.topic])
+    limit = await message_bytes_max(client, lines.topic)
+    request_bytes = request_bytes_max(limit, is_compressed=compression != "none")
     settings = ProducerSettings(
         acks=_ACKS[acks],
         idempotent=acks == "all" if idempotent is None else idempotent,
         batch_bytes=BATCH_BYTES,
         compression=Compression(CompressionType[compression.upper()]),
+        request_bytes_max=request_bytes,
+        buffer_bytes_max=buffer_bytes_max(request_bytes),
     )
     loop = client.host.loop
     began = loop.time()
@@ -90,7 +95,9 @@ async def produce(
         with _opened(path) as descriptor, _last_words(client.logger) as words:
             # Whoever types the lines sees how many they are.
             is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
-            sending = _Sending(producer, lines, _Progress(loop, is_shown=is_shown), _Silence(loop, words))
+            sending = _Sending(
+                producer, lines, _Progress(loop, is_shown=is_shown), _Silence(loop, words), message_bytes_max=limit
+            )
             await sending.run(loop, descriptor)
     _sum_up(lines.topic, sending.totals, loop.time() - began, as_json=as_json)
 
@@ -98,8 +105,17 @@ async def produce(
 class _Sending:
     """Sends records, a bounded number ahead of what is acknowledged."""
 
-    def __init__(self, producer: Producer, lines: LineFormat, progress: _Progress, silence: _Silence) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        lines: LineFormat,
+        progress: _Progress,
+        silence: _Silence,
+        *,
+        message_bytes_max: int | None,
+    ) -> None:
         self.totals = Totals()
+        self._message_bytes_max = message_bytes_max
         self._silence = silence
         self._producer = producer
         self._lines = lines
@@ -109,7 +125,9 @@ class _Sending:
 
     async def run(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         try:
-            async for some in read_lines(loop, descriptor):
+            # JSON and its ways to write bytes take more of a line than of a record.
+            line_bytes_max = max(LINE_BYTES_MAX, 2 * self._producer.settings.request_bytes_max)
+            async for some in read_lines(loop, descriptor, line_bytes_max):
                 for line in some:
                     self._line += 1
                     record = await self._record(line)
@@ -204,6 +222,8 @@ class _Sending:
             reason = (
                 f"{error.detail}: {error.code.name}" if error.detail else f"{error.code.message} ({error.code.name})"
             )
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                reason = f"{too_large(self._lines.topic, self._message_bytes_max)} ({error.code.name})"
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 status = ExitStatus.MISSING
         elif isinstance(error, ClientTimeoutError):

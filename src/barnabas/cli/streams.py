@@ -15,28 +15,32 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Longer than any line with a record that brokers take as they are set up."""
+"""Longer than any line with a record that brokers take unless they are set up otherwise."""
 _READ_BYTES: Final = 256 * 1024
 _PIPE_WRITE_BYTES: Final = select.PIPE_BUF
 """What a pipe that is ready takes at once for sure."""
 
 
 class LineTooLongError(Exception):
-    """A line of more than LINE_BYTES_MAX; `lines_before` is how many whole lines came before it."""
+    """A line of more than so many bytes; `lines_before` is how many whole lines came before it."""
 
-    def __init__(self, lines_before: int) -> None:
-        super().__init__(f"it has more than {LINE_BYTES_MAX} bytes without an end")
+    def __init__(self, lines_before: int, bytes_max: int) -> None:
+        super().__init__(f"it has more than {bytes_max} bytes without an end, which no record of the topic may have")
         self.lines_before = lines_before
 
 
-async def read_lines(loop: asyncio.AbstractEventLoop, descriptor: int) -> AsyncIterator[list[bytes]]:
-    """The lines up to the end of a file, a pipe or a terminal, without their `\\n`, as many at once as are there.
+async def read_lines(
+    loop: asyncio.AbstractEventLoop, descriptor: int, bytes_max: int = LINE_BYTES_MAX
+) -> AsyncIterator[list[bytes]]:
+    """The lines up to the end of a file, a pipe or a terminal, without their `\\n`, as many at once as are there. None
+    may have more than `bytes_max`.
 
     Raises LineTooLongError, and OSError.
     """
     waits = _may_wait(descriptor)
     count = 0
-    rest = b""
+    pieces: list[bytes] = []  # of a line that has no end yet
+    size = 0
     while True:
         if waits:
             await _ready(loop, descriptor, loop.add_reader, loop.remove_reader)
@@ -46,18 +50,24 @@ async def read_lines(loop: asyncio.AbstractEventLoop, descriptor: int) -> AsyncI
             continue
         if not data:
             break
-        lines = (rest + data).split(b"\n") if rest else data.split(b"\n")
+        lines = data.split(b"\n")
+        if pieces and len(lines) > 1:
+            lines[0] = b"".join((*pieces, lines[0]))
+            pieces, size = [], 0
         rest = lines.pop()
-        too_long = next((number for number, line in enumerate(lines) if len(line) > LINE_BYTES_MAX), None)
+        if rest:
+            pieces.append(rest)
+            size += len(rest)
+        too_long = next((number for number, line in enumerate(lines) if len(line) > bytes_max), None)
         if too_long is not None:
             del lines[too_long:]
         count += len(lines)
         if lines:
             yield lines
-        if too_long is not None or len(rest) > LINE_BYTES_MAX:
-            raise LineTooLongError(count)
-    if rest:
-        yield [rest]
+        if too_long is not None or size > bytes_max:
+            raise LineTooLongError(count, bytes_max)
+    if pieces:
+        yield [b"".join(pieces)]
 
 
 async def write(loop: asyncio.AbstractEventLoop, descriptor: int, data: bytes) -> None:

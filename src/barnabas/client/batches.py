@@ -211,6 +211,14 @@ class PartitionQueue:
             and self._numbered - min(batch.serial for batch in self._in_flight) < self._settings.in_flight_max
         )
 
+    @property
+    def next_bytes(self) -> int:
+        """About how large the batch is that `take` gives, and not less."""
+        batch = self._next()
+        if batch is None:
+            return 0
+        return batch.size_bytes if batch.data is None else len(batch.data)
+
     def take(self) -> ProducerBatch:
         """The next batch, with its bytes made and its sequence set, to be sent now; see `ready_at`."""
         batch = self._next()

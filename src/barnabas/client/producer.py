@@ -87,11 +87,7 @@ class Producer:
         self._check_open()
         size_bytes = _size_of(record)
         if size_bytes > self._record_bytes_max:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size_bytes} bytes is larger than request_bytes_max ({self.settings.request_bytes_max}) "
-                f"or buffer_bytes_max ({self.settings.buffer_bytes_max}) allows",
-            )
+            raise self._too_large(size_bytes, record.topic)
         topic = self._client.metadata.cluster.topics.get(record.topic)
         if topic is None or not topic.partitions:
             return None
@@ -178,6 +174,18 @@ class Producer:
         finally:
             if entry in self._waiting_for_room:
                 self._waiting_for_room.remove(entry)
+
+    def _too_large(self, size_bytes: int, topic: str) -> KafkaError:
+        settings = self.settings
+        if settings.buffer_bytes_max < settings.request_bytes_max:
+            limit = f"buffer.memory (buffer_bytes_max={settings.buffer_bytes_max})"
+        else:
+            limit = f"max.request.size (request_bytes_max={settings.request_bytes_max})"
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a record of {size_bytes} bytes is larger than the producer's {limit} allows; raise that, and "
+            f"max.message.bytes of topic {topic} where it is less",
+        )
 
     def _take(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:
         """Enqueues a record that has its room in the buffer, and gives that back where it cannot."""

@@ -106,6 +106,8 @@ class NodeSender:
             when = queue.ready_at(now, is_flushing=self._producer.is_flushing)
             if when is None or when > now:
                 continue
+            if taken and queue.next_bytes > room:
+                continue  # brokers close connections for requests that are too large
             batch = queue.take()
             taken.append((queue, batch))
             room -= len(batch.data or b"")

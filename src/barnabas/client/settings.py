@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
 
 from barnabas.client.assignors import RANGE, Assignor
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.wire.compression import NO_COMPRESSION, Compression
+
+REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
+BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 
 
 class OffsetReset(enum.Enum):
@@ -76,9 +80,11 @@ class ProducerSettings:
     in_flight_max: int = 5
     """Produce requests per broker that wait for their answers; 5 at most when idempotent. Otherwise a partition has one
     batch on its way at a time, so that none overtakes another that has to be sent again."""
-    request_bytes_max: int = 1024 * 1024
-    """The largest request, and so the largest record, before compression (`max.request.size`)."""
-    buffer_bytes_max: int = 32 * 1024 * 1024
+    request_bytes_max: int = REQUEST_BYTES_DEFAULT
+    """The largest request, and so the largest record, before compression (`max.request.size`). The topic has a limit of
+    its own for what is left after it (`max.message.bytes`).
+    """
+    buffer_bytes_max: int = BUFFER_BYTES_DEFAULT
     """What may wait to be sent or acknowledged (`buffer.memory`)."""
     max_block_ms: int = 60_000
     """How long `send` waits for room, and for a topic to be known."""

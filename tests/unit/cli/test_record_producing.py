@@ -17,8 +17,9 @@ from barnabas.cli.record_lines import LineFormat
 class SilentProducer:
     """Takes every record, and is told by the test when brokers acknowledge."""
 
-    def __init__(self, client: Any, _settings: Any) -> None:
+    def __init__(self, client: Any, settings: Any) -> None:
         self.client = client
+        self.settings = settings
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,6 +48,7 @@ def test_says_why_nothing_is_acknowledged_and_goes_on(
         pass
 
     monkeypatch.setattr(record_producing, "require_topics", topics_are_there)
+    monkeypatch.setattr(record_producing, "message_bytes_max", topics_are_there)
     logger = logging.getLogger("tests.silent-producer")
 
     async def run() -> None:

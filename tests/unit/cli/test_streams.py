@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli import streams
 from barnabas.cli.streams import LineTooLongError, read_lines, write
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -70,17 +69,24 @@ def test_the_loop_goes_on_while_a_pipe_is_empty(run: Run, pipe: tuple[int, int])
     assert run(main()) == [b"a", b"bc", b"d"]
 
 
+def test_a_long_line_is_put_together_of_what_comes(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    lines = [b"a", b"b" * 3_000_000, b"", b"c" * 700_000, b"d"]
+    path.write_bytes(b"\n".join(lines))
+    with path.open("rb") as file:
+        assert run(lines_of(file.fileno())) == lines
+
+
 @pytest.mark.parametrize("after", [b"", b"\nd\ne\n"], ids=["without an end", "with others behind it"])
 def test_a_line_that_is_too_long_is_refused_after_those_before_it(
-    run: Run, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, after: bytes
+    run: Run, pipe: tuple[int, int], after: bytes
 ) -> None:
-    monkeypatch.setattr(streams, "LINE_BYTES_MAX", 10)
     os.write(pipe[1], b"a\nb\n" + b"c" * 11 + after)
     os.close(pipe[1])
     read: list[bytes] = []
 
     async def main() -> None:
-        async for some in read_lines(asyncio.get_running_loop(), pipe[0]):
+        async for some in read_lines(asyncio.get_running_loop(), pipe[0], 10):
             read.extend(some)
 
     with pytest.raises(LineTooLongError) as caught:

@@ -269,3 +269,26 @@ def test_looks_for_another_leader_while_one_says_nothing() -> None:
         await client.close()
 
     simulated(main)
+
+
+def test_what_does_not_fit_into_a_request_beside_others_goes_in_the_next() -> None:
+    """A broker ends the connection for a request that is too large, however often it is repeated."""
+
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, request_bytes_max=300_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 3})
+        producer = Producer(client, settings)
+        for number in range(3):
+            await producer.send(record(200_000, partition=number))
+        for _ in range(3):
+            await turns()
+            sent = client.scripted.outgoing.sent.pop(0)
+            sizes = [len(data.records) for topic in sent.message.topic_data for data in topic.partition_data]
+            assert sum(sizes) <= 300_000
+            sent.on_response(taken(sent))
+        await turns()
+        assert producer.buffered_bytes == 0
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
