@@ -1,8 +1,8 @@
 """Random faults from the seed: what breaks when, in a scenario that must survive it.
 
 A `Nemesis` strikes a set of machines: each kind of fault comes as a Poisson process with its own rate, lasts a drawn
-time, and is undone. It knows nothing of what runs there. `stop` undoes everything that is still broken, so that a
-scenario can then check that the cluster heals.
+time, and is undone. It knows nothing of what runs there: kinds that need to know are carried out by the scenario, which
+hands in how. `stop` undoes everything that is still broken, so that a scenario can then check that the cluster heals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from barnabas.testing.profile import Range
@@ -31,9 +31,36 @@ class FaultKind(enum.Enum):
     RESET = "reset"  # every connection between two machines breaks
     SLOW_DISK = "slow-disk"  # one disk is up to a hundred times slower
     CLOCK_STEP = "clock-step"  # one wall clock is set up to ten seconds wrong, for good
+    # Kinds that only the scenario can carry out.
+    CRASH_ALL = "crash-all"  # every broker is killed at once; each is restarted at a time of its own
+    ROLLING_RESTART = "rolling-restart"  # the brokers are stopped in order and started, one after another
+    EXPIRY = "expiry"  # the coordinator ends a session although its broker is there
+    CONTROLLER_DELETED = "controller-deleted"  # somebody deletes `/controller`
+    ZNODE_SPOILED = "znode-spoiled"  # somebody writes garbage into a znode, and puts it right later
+    CONFIG_CHANGED = "config-changed"  # a dynamic config of a topic, a broker or all brokers is set or deleted
+    RECORDS_DELETED = "records-deleted"  # DeleteRecords up to an offset below the high watermark
+    INTERNAL_TOPIC_DELETED = "internal-topic-deleted"  # somebody deletes `__consumer_offsets`
+    DIRECTORY_ERROR = "directory-error"  # one log directory gives EIO; the broker is restarted when it is mended
+    DIRECTORY_FULL = "directory-full"  # one log directory has no space left
+    DIRECTORY_READ_ONLY = "directory-read-only"  # one log directory is mounted read-only
+    DIRECTORY_SLOW = "directory-slow"  # one log directory is up to a hundred times slower
+    CHECKPOINT_SPOILED = "checkpoint-spoiled"  # a broker is killed, and finds a checkpoint full of garbage
 
 
 DOWN = frozenset({FaultKind.CRASH, FaultKind.POWER, FaultKind.PAUSE})
+GENERAL: Final = DOWN | {
+    FaultKind.OUTAGE,
+    FaultKind.PARTITION,
+    FaultKind.CUT,
+    FaultKind.RESET,
+    FaultKind.SLOW_DISK,
+    FaultKind.CLOCK_STEP,
+}
+"""What a nemesis does by itself, whatever runs on the machines."""
+
+Undo = Callable[[], None]
+Striker = Callable[[], Undo | None]
+"""Carries out a fault of one kind; returns what mends it, or None when nothing could be broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +92,15 @@ class Nemesis:
         schedule: FaultSchedule,
         *,
         permits: Callable[[FaultKind, SimulatedMachine | None], bool] = lambda _kind, _machine: True,
+        strikers: Mapping[FaultKind, Striker] | None = None,
     ) -> None:
-        """`permits` says whether that kind of fault may strike now; one that takes a machine down names it."""
+        """`permits` says whether that kind of fault may strike now; one that takes a machine down names it. `strikers`
+        carry out kinds that are not `GENERAL`; they may use `take` and `give_back`.
+        """
+        self._strikers = dict(strikers or {})
+        unknown = [kind.value for kind in schedule.per_minute if kind not in GENERAL and kind not in self._strikers]
+        if unknown:
+            raise ValueError(f"nobody is here to carry out {', '.join(unknown)}")
         if len(machines) < 2 and any(
             kind in schedule.per_minute for kind in (FaultKind.PARTITION, FaultKind.CUT, FaultKind.RESET)
         ):
@@ -80,7 +114,7 @@ class Nemesis:
         self._random = simulation.world.random("nemesis")
         self._active = False
         self._down: dict[SimulatedMachine, None] = {}
-        self._undo: dict[int, Callable[[], None]] = {}
+        self._undo: dict[int, Undo] = {}
         self._numbers = 0
 
     @property
@@ -103,6 +137,41 @@ class Nemesis:
         for action in undo.values():
             action()
 
+    def take(self, kind: FaultKind, machine: SimulatedMachine | None = None) -> SimulatedMachine | None:
+        """For strikers: one machine that is up, at random or just this one, which no other fault takes down before it
+        is given back; None where none may go down now.
+        """
+        candidates = self._machines if machine is None else [machine]
+        up = [each for each in candidates if each not in self._down and each.running]
+        if not up or len(self._down) >= self._schedule.down_at_most:
+            return None
+        taken = up[0] if machine is not None else self._random.choice(up)
+        if not self._permits(kind, taken):
+            return None
+        self._down[taken] = None
+        return taken
+
+    def take_all(self, machines: Sequence[SimulatedMachine]) -> list[SimulatedMachine]:
+        """For strikers: all of them that no other fault has down, however many that are."""
+        taken = [machine for machine in machines if machine not in self._down]
+        self._down.update(dict.fromkeys(taken))
+        return taken
+
+    def give_back(self, machine: SimulatedMachine) -> None:
+        """A striker has done with a machine that it took."""
+        del self._down[machine]
+
+    def is_taken(self, machine: SimulatedMachine) -> bool:
+        """Whether a fault has that machine down, or a striker has taken it."""
+        return machine in self._down
+
+    def undo_after(self, range_seconds: Range, undo: Undo) -> None:
+        """For strikers: a part of mending that takes its own time; at once when nothing strikes any more."""
+        if self._active:
+            self._undo_after(self._random.uniform(*range_seconds), undo)
+        else:
+            undo()
+
     def _plan(self, kind: FaultKind) -> None:
         pause = self._random.expovariate(self._schedule.per_minute[kind] / 60.0)
         self._simulation.after(pause, lambda: self._come(kind))
@@ -118,7 +187,7 @@ class Nemesis:
             self._undo_after(self._random.uniform(*lasting), undo)
         self._plan(kind)
 
-    def _undo_after(self, seconds: float, undo: Callable[[], None]) -> None:
+    def _undo_after(self, seconds: float, undo: Undo) -> None:
         """Undoes something then, or at `stop` if that comes before."""
         self._numbers += 1
         number = self._numbers
@@ -128,12 +197,14 @@ class Nemesis:
     def _mend(self, number: int) -> None:
         self._undo.pop(number, _nothing)()
 
-    def _strike(self, kind: FaultKind) -> Callable[[], None] | None:
+    def _strike(self, kind: FaultKind) -> Undo | None:
         """Breaks something; returns what mends it, or None when nothing could be broken."""
         if kind in DOWN:
             return self._take_down(kind)
         if not self._permits(kind, None):
             return None
+        if kind in self._strikers:
+            return self._strikers[kind]()
         if kind is FaultKind.OUTAGE:
             return self._black_out()
         if kind is FaultKind.PARTITION:
@@ -151,7 +222,7 @@ class Nemesis:
         network.reset_connections(one.name, two.name)
         return _nothing
 
-    def _slow_down(self, machine: SimulatedMachine) -> Callable[[], None]:
+    def _slow_down(self, machine: SimulatedMachine) -> Undo:
         disk = machine.disk
         disk.slowness = self._random.uniform(*self._schedule.slowness)
 
@@ -160,14 +231,10 @@ class Nemesis:
 
         return mend
 
-    def _take_down(self, kind: FaultKind) -> Callable[[], None] | None:
-        up = [machine for machine in self._machines if machine not in self._down and machine.running]
-        if not up or len(self._down) >= self._schedule.down_at_most:
+    def _take_down(self, kind: FaultKind) -> Undo | None:
+        machine = self.take(kind)
+        if machine is None:
             return None
-        machine = self._random.choice(up)
-        if not self._permits(kind, machine):
-            return None
-        self._down[machine] = None
         if kind is FaultKind.PAUSE:
             machine.pause()
             return lambda: self._bring_back(machine, machine.resume)
@@ -177,19 +244,15 @@ class Nemesis:
             machine.crash()
         return lambda: self._bring_back(machine, machine.restart)
 
-    def _black_out(self) -> Callable[[], None]:
-        struck = [machine for machine in self._machines if machine not in self._down]
+    def _black_out(self) -> Undo:
+        struck = self.take_all(self._machines)
         for machine in struck:
-            self._down[machine] = None
             machine.power_fail()
 
         def mend() -> None:
             for machine in struck:
                 start = functools.partial(self._bring_back, machine, machine.restart)
-                if self._active:
-                    self._undo_after(self._random.uniform(*self._schedule.restart_spread_seconds), start)
-                else:
-                    start()
+                self.undo_after(self._schedule.restart_spread_seconds, start)
 
         return mend if struck else _nothing
 
@@ -197,7 +260,7 @@ class Nemesis:
         del self._down[machine]
         action()
 
-    def _partition(self) -> Callable[[], None]:
+    def _partition(self) -> Undo:
         names = [machine.name for machine in self._machines]
         self._random.shuffle(names)
         split = self._random.randint(1, len(names) - 1)

@@ -185,9 +185,9 @@ class Fate(enum.Enum):
 class SimulatedDisk:
     """The file system of one machine, below descriptors and paths (`simulated_files`).
 
-    Settings that scenarios change: `capacity_bytes` (full: ENOSPC), `slowness` (multiplies every duration). Faults:
-    `FaultRule`s in `fault_rules`; `cut_power_at` fails the power in the middle of the change or sync with that number,
-    counted by `operations`.
+    Settings that scenarios change: `capacity_bytes` (full: ENOSPC), `slowness` (multiplies every duration),
+    `slow_paths` (the same for files whose path begins so). Faults: `FaultRule`s in `fault_rules`; `cut_power_at` fails
+    the power in the middle of the change or sync with that number, counted by `operations`.
     """
 
     cut_power: Callable[[], None]
@@ -202,6 +202,7 @@ class SimulatedDisk:
         self.capacity_bytes = profile.capacity_bytes
         self.used_bytes = 0
         self.slowness = 1.0
+        self.slow_paths: dict[str, float] = {}
         self.operations = 0
         """Changes and syncs so far, each counting one."""
         self.cut_power_at: int | None = None
@@ -211,6 +212,35 @@ class SimulatedDisk:
         self._names: deque[NameChange] = deque()
         self._syncs: list[SyncUnderWay] = []
         self._swept_at = CHANGED_FILES_MIN
+
+    def slowness_of(self, path: str) -> float:
+        """How much longer than usual what is done there takes."""
+        slowness = self.slowness
+        for start, factor in self.slow_paths.items():
+            if path.startswith(start):
+                slowness *= factor
+        return slowness
+
+    def find(self, path: str) -> Node | None:
+        """The file or directory of that name; None where there is none."""
+        node = self.root
+        for name in filter(None, path.split("/")):
+            found = (node.entries or {}).get(name)
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def scribble(self, path: str, content: bytes) -> bool:
+        """Somebody replaces a file's content, durably, behind its owner's back; False without such a file."""
+        node = self.find(path)
+        if node is None or node.is_directory:
+            return False
+        self.used_bytes += len(content) - len(node.content)
+        node.content[:] = content
+        node.changes.clear()
+        self._changed.pop(node, None)
+        return True
 
     # Changes.
 

@@ -71,6 +71,8 @@ class SimulatedFiles:
         self._cut = False
         self._calls_left = 0
         self.work: WorkUnderWay | None = None
+        self._slowness = 1.0
+        """Of the call under way."""
 
     # The process's end.
 
@@ -96,6 +98,7 @@ class SimulatedFiles:
             self._calls_left -= 1
             if self._calls_left < 0:
                 raise ProcessEndedError
+        self._slowness = self._disk.slowness_of(path)
         for rule in self._disk.fault_rules:
             if rule.strikes(operation, path, self._disk.random):
                 self._disk.world.trace.add(self._disk.world.now, Occurrence.FILE_FAULT, self._label, rule.error_number)
@@ -103,7 +106,7 @@ class SimulatedFiles:
 
     def _took(self, seconds: Range) -> None:
         least, most = seconds
-        duration = (least + (most - least) * self._disk.random.random()) * self._disk.slowness
+        duration = (least + (most - least) * self._disk.random.random()) * self._slowness
         if self.work is not None:
             self.work.seconds += duration
         else:

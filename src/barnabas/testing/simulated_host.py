@@ -9,6 +9,7 @@ How a process ends:
 - *main returns or raises*: remaining tasks are cancelled and awaited, then the process is gone, as `asyncio.run` and
   the operating system do it. What main raised is kept, and fails the simulation unless somebody fetched it with
   `result()` (as `Simulation.run_on` does).
+- *terminate* (SIGTERM): main is cancelled, and ends in its own order.
 - *crash* (kill -9): first the ports are cut: the network ends its connections, files close (locks end; the page cache
   stays), unfinished work off the loop has happened or not; then the loop is dropped and no code of the process ever
   runs again, except `finally` blocks, which reach nothing.
@@ -52,6 +53,7 @@ class SimulatedProcess:
         self._result: Any = None
         self._error: BaseException | None = None
         self._error_is_fetched = False
+        self._asked_to_end = False
         self._task: asyncio.Task[None] | None = None
         self._label = world.trace.label(name)
         purpose = f"{name}/{number}"
@@ -82,7 +84,8 @@ class SimulatedProcess:
         try:
             self._result = await self.main(self.host)
         except (asyncio.CancelledError, SystemExit) as error:
-            self._error = error
+            if not self._asked_to_end:
+                self._error = error
         except Exception as error:  # noqa: BLE001 - kept for result(), or fails the simulation
             self._error = error
         others = [task for task in self.loop.pending_tasks() if task is not asyncio.current_task()]
@@ -133,6 +136,16 @@ class SimulatedProcess:
     def unfetched_error(self) -> BaseException | None:
         """What main raised, while nobody has asked for it."""
         return None if self._error_is_fetched else self._error
+
+    def terminate(self) -> None:
+        """Asks the process to end, as SIGTERM does where `asyncio.run` cancels main; it takes its time."""
+        if not self.ended and not self._asked_to_end:
+            self._asked_to_end = True
+            self.loop.call_soon(self._cancel_main)
+
+    def _cancel_main(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     def crash(self) -> None:
         """Kills the process as kill -9 does; nothing happens when it has ended."""
