@@ -23,7 +23,7 @@ from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.stop_replica import StoppedPartition
 from barnabas.replication.wake_ups import WakeUps
-from barnabas.testing.cluster_simulation import KEEPING, LATE, POWER, Plan
+from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 
 from barnabas.testing.checkers import check_all
-from barnabas.testing.cluster_simulation import COVERAGE, KEEPING, LATE, POWER, Plan, simulate
+from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
+from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.mutants import MUTANTS, Mutant
 
@@ -32,7 +33,12 @@ def judged(seed: int) -> tuple[tuple[str, ...], Counter[str], float]:
     assert report.acknowledged > 100, "a cluster that takes nothing has no faults either"
     # In the harshest runs hardly a group lives long enough to read; over many they must have.
     assert report.consumed > 0
-    return report.findings, report.coverage + Counter(consumed=report.consumed), report.seconds
+    seen = (
+        report.coverage
+        + Counter(consumed=report.consumed)
+        + Counter({kind.value: n for kind, n in report.strikes.items()})
+    )
+    return report.findings, seen, report.seconds
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -52,7 +58,8 @@ def test_the_runs_have_met_everything_that_is_to_be_survived() -> None:
     for seed in COVERING_SEEDS:
         met += judged(seed)[1]
     assert met["consumed"] > 100 * len(COVERING_SEEDS) or len(SEEDS) == 1
-    assert all(met[what] for what in COVERAGE) or len(SEEDS) == 1, met
+    kinds = {kind.value for plan in (POWER, KEEPING) for kind in plan.per_minute}
+    assert all(met[what] for what in (*COVERAGE, *kinds)) or len(SEEDS) == 1, met
 
 
 def test_a_seed_is_one_run() -> None:

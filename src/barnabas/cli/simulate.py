@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +16,33 @@ if TYPE_CHECKING:
 
     from barnabas.testing.cluster_simulation import Report
 
+_PLANS = (
+    "power",
+    "keeping",
+    "late",
+    "expiry",
+    "office",
+    "together",
+    "unclean",
+    "directories",
+    "configs",
+    "retention",
+    "spoiled",
+    "groups",
+    "lives",
+)
+"""The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
+
 
 @click.command(name="simulate")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="The first seed.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(min=1), help="Runs, each with the next seed.")
 @click.option(
     "--plan",
-    type=click.Choice(["power", "keeping", "late", "all"]),
+    type=click.Choice([*_PLANS, "all"]),
     default="all",
     show_default=True,
-    help="What may break: `power` fails anywhere; or one member of every ISR is kept and nothing may be lost, and with"
-    " `late` requests of controllers come twice.",
+    help="What may break, and what may be lost by it: docs/decisions/0017 tells of each.",
 )
 @click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
 def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:
@@ -33,7 +50,8 @@ def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None
 
     One seed is one run, bit for bit. Prints a line for each run and whatever must not be; exits with 1 then.
     """
-    from barnabas.testing.cluster_simulation import PLANS, simulate
+    from barnabas.testing.cluster_plans import PLANS
+    from barnabas.testing.cluster_simulation import simulate
     from barnabas.testing.simulation import SimulationFailedError
 
     # What the simulated users log is theirs; what they found is in the report.
@@ -41,13 +59,14 @@ def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None
     failed = 0
     for number in range(seed, seed + runs):
         for name in PLANS if plan == "all" else [plan]:
+            begun_at = time.perf_counter()
             try:
                 report = simulate(number, PLANS[name], handler=_log_files(logs_directory, f"{name}-{number}"))
             except SimulationFailedError as error:
                 click.echo(f"seed {number}, plan {name}: {error}")
                 failed += 1
                 continue
-            click.echo(_line(report))
+            click.echo(_line(report, time.perf_counter() - begun_at))
             for finding in report.findings:
                 click.echo(f"  {finding}")
             failed += bool(report.findings)
@@ -67,10 +86,11 @@ def _log_files(directory: str | None, run: str) -> Callable[[int], logging.Handl
     return make
 
 
-def _line(report: Report) -> str:
+def _line(report: Report, real_seconds: float) -> str:
     strikes = ", ".join(f"{count} {kind.value}" for kind, count in report.strikes.items() if count)
     seen = ", ".join(f"{count} {what}" for what, count in sorted(report.coverage.items()))
     return (
-        f"seed {report.seed}, plan {report.plan}: {len(report.findings)} findings in {report.seconds:.1f} s; "
+        f"seed {report.seed}, plan {report.plan}: {len(report.findings)} findings in {report.seconds:.1f} s of virtual "
+        f"time, simulated in {real_seconds:.1f} s; "
         f"{report.acknowledged} records acknowledged, {report.consumed} read; struck by {strikes or 'nothing'}; {seen}"
     )

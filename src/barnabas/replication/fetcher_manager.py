@@ -49,6 +49,11 @@ class FetcherManager:
     def fetchers(self) -> tuple[ReplicaFetcher, ...]:
         return tuple(self._fetchers.values())
 
+    @property
+    def fetchers_per_leader(self) -> int:
+        """How many there are at most for each leader."""
+        return self._fetchers_per_leader
+
     def fetcher_id(self, topic_partition: TopicPartition) -> int:
         """Which of a leader's fetchers has the partition."""
         # Consecutive partitions of a topic are with different fetchers, and topics do not all begin with the same one.

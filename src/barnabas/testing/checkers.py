@@ -18,7 +18,10 @@ STALE_SECONDS_MAX: Final = 15.0
 
 
 def check_acknowledged(history: History) -> Iterator[str]:
-    """Every acknowledged record is where its acknowledgement says, unless a loss of power may have taken it."""
+    """Every acknowledged record is where its acknowledgement says, unless a loss of power may have taken it, or it was
+    deleted (`check_deleted`).
+    """
+    starts = {log.partition: log.log_start_offset for log in _leading_logs(history)}
     places = {log.partition: {stored.record: stored.offset for stored in log.records} for log in _leading_logs(history)}
     for record, acknowledged in history.acknowledged.items():
         found = places.get(acknowledged.partition)
@@ -30,7 +33,7 @@ def check_acknowledged(history: History) -> Iterator[str]:
             continue
         lowest = max(acknowledged.offset, 0)
         since = history.committed_at(acknowledged.partition, acknowledged.offset, acknowledged.time)
-        if history.may_be_lost(acknowledged.partition, lowest, since):
+        if history.may_be_lost(acknowledged.partition, lowest, since) or lowest < starts[acknowledged.partition]:
             continue
         place = "is not in the log" if offset is None else f"is at offset {offset}"
         yield (
@@ -123,8 +126,9 @@ def check_replicas(history: History) -> Iterator[str]:
         first = logs[0]
         for other in logs[1:]:
             end = min(first.high_watermark, other.high_watermark)
-            ours = [batch for batch in first.batches if batch.last_offset < end]
-            theirs = [batch for batch in other.batches if batch.last_offset < end]
+            start = max(first.log_start_offset, other.log_start_offset)
+            ours = [batch for batch in first.batches if start <= batch.base_offset and batch.last_offset < end]
+            theirs = [batch for batch in other.batches if start <= batch.base_offset and batch.last_offset < end]
             if ours != theirs:
                 difference = next(
                     (
@@ -145,10 +149,11 @@ def check_consumed(history: History) -> Iterator[str]:
 
     What it was given may have been fetched, or read from a leader that was none any more, some time before.
     """
+    starts = {log.partition: log.log_start_offset for log in _leading_logs(history)}
     logs = {log.partition: {stored.offset: stored.record for stored in log.records} for log in _leading_logs(history)}
     for consumed in history.consumed:
         found = logs.get(consumed.partition, {}).get(consumed.offset)
-        if found == consumed.record:
+        if found == consumed.record or consumed.offset < starts.get(consumed.partition, 0):
             continue
         acknowledged = None if consumed.record is None else history.acknowledged.get(consumed.record)
         since = consumed.time - STALE_SECONDS_MAX
@@ -189,6 +194,29 @@ def check_group_offsets(history: History) -> Iterator[str]:
         )
 
 
+def check_deleted(history: History) -> Iterator[str]:
+    """No log starts behind what somebody wanted to be deleted, or retention may give up."""
+    yield from history.unlawful
+    for log in history.final_logs:
+        allowed = history.deletable.get(log.partition, 0)
+        if log.log_start_offset > allowed:
+            yield (
+                f"{_name(log.partition)} starts at {log.log_start_offset} on broker {log.broker_id}, and only what is "
+                f"below {allowed} was to be deleted"
+            )
+
+
+def check_unclean_elections(history: History) -> Iterator[str]:
+    """Nobody leads who was not in sync while a member of the ISR is registered."""
+    for election in history.unclean:
+        if election.registered:
+            yield (
+                f"broker {election.broker_id}, which was not in sync, was elected for {_name(election.partition)} in "
+                f"epoch {election.leader_epoch}, although {list(election.registered)} of the ISR are registered: "
+                f"everything from {election.from_offset} on is lost"
+            )
+
+
 def check_settled(history: History) -> Iterator[str]:
     """After faults have ended, everything comes to rest."""
     yield from history.unsettled
@@ -199,6 +227,8 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_leaders,
     check_high_watermarks,
     check_committed,
+    check_deleted,
+    check_unclean_elections,
     check_acknowledged,
     check_order,
     check_replicas,

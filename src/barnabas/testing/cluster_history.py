@@ -84,6 +84,20 @@ class Forgot:
 
 
 @dataclass(frozen=True, slots=True)
+class UncleanElection:
+    """A broker has begun to lead that was not in the ISR: what it lacks is lost. `registered` are the members of the
+    ISR that could have been elected instead.
+    """
+
+    time: float
+    broker_id: int
+    partition: TopicPartition
+    leader_epoch: int
+    from_offset: int
+    registered: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Consumed:
     """A record that a consumer was given."""
 
@@ -133,6 +147,8 @@ class FinalLog:
     high_watermark: int
     records: tuple[StoredRecord, ...]
     batches: tuple[StoredBatch, ...]
+    log_start_offset: int = 0
+    """What lies before it is deleted; segments may still have some of it."""
 
 
 @dataclass(slots=True)
@@ -151,6 +167,13 @@ class History:
     exposed: list[ExposedHighWatermark] = field(default_factory=list)
     """In order of time."""
     forgot: list[Forgot] = field(default_factory=list)
+    unclean: list[UncleanElection] = field(default_factory=list)
+    deletable: dict[TopicPartition, int] = field(default_factory=dict)
+    """Below which offset everything may be deleted: somebody has asked for it, or retention has given it up."""
+    unlawful: list[str] = field(default_factory=list)
+    """What was deleted although no config wants that."""
+    offsets_deleted_at: list[float] = field(default_factory=list)
+    """When the topic of the groups' offsets was deleted."""
     consumed: list[Consumed] = field(default_factory=list)
     """In order of time."""
     committed: list[Committed] = field(default_factory=list)
@@ -171,10 +194,20 @@ class History:
         ISR that has kept it, in memory or on disk, is never replaced by one that has not as long as the controller
         takes those out of the ISR that are gone.
         """
-        return self.excuses_losses and any(
-            event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
-            for event in self.forgot
+        return (
+            self.excuses_losses
+            and any(
+                event.in_isr and event.partition == partition and event.from_offset <= offset and event.time >= since
+                for event in self.forgot
+            )
+        ) or any(
+            event.partition == partition and event.from_offset <= offset and event.time >= since
+            for event in self.unclean
         )
+
+    def note_deletion(self, partition: TopicPartition, offset: int) -> None:
+        """From now on what lies below the offset may be deleted."""
+        self.deletable[partition] = max(offset, self.deletable.get(partition, 0))
 
     def end_of_epoch(self, partition: TopicPartition, leader_epoch: int) -> float:
         """When a later epoch is seen first: a leader of it begins, or a broker comes back from a loss of power into
@@ -227,11 +260,13 @@ class History:
         """Whether a group may be told less than it has committed: the commit may be lost, or what the partition had
         below it, whenever that was (a consumer may not have noticed yet when it committed).
         """
-        return self.excuses_losses and any(
-            event.in_isr
-            and (
-                (event.partition.topic == OFFSETS_TOPIC and event.time >= committed.time)
-                or (event.partition == committed.partition and event.from_offset < committed.offset)
-            )
-            for event in self.forgot
+        if any(deleted_at >= committed.time for deleted_at in self.offsets_deleted_at):
+            return True
+        forgetful: list[Forgot | UncleanElection] = (
+            [event for event in self.forgot if event.in_isr] if self.excuses_losses else []
+        )
+        return any(
+            (event.partition.topic == OFFSETS_TOPIC and event.time >= committed.time)
+            or (event.partition == committed.partition and event.from_offset < committed.offset)
+            for event in chain(forgetful, self.unclean)
         )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin import Admin, NewTopic
@@ -54,6 +54,8 @@ class Load:
     topic_pause_seconds: float = 4
     """On average between two creations or deletions of topics."""
     temporary_topics_max: int = 3
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    """Of the topic that all is about."""
 
 
 class Users:
@@ -230,7 +232,7 @@ class Users:
     async def create_topic(self, host: Host) -> None:
         """Creates the topic that all is about."""
         async with self.client(host) as client, Admin(client) as admin:
-            while not await self._create(admin, self.load.topic, self.load.partitions):
+            while not await self._create(admin, self.load.topic, self.load.partitions, self.load.topic_configs):
                 pass
 
     async def administer(self, host: Host) -> None:
@@ -251,10 +253,10 @@ class Users:
             for topic in [topic for topic, is_there in self.topics.items() if is_there]:
                 await self._delete(client, admin, topic)
 
-    async def _create(self, admin: Admin, name: str, partitions: int) -> bool:
+    async def _create(self, admin: Admin, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bool:
         """Creates a topic; False when it may be there or not, or come later."""
         try:
-            await admin.create_topics([NewTopic(name, partitions, 3)], timeout_ms=30_000)
+            await admin.create_topics([NewTopic(name, partitions, 3, configs or {})], timeout_ms=30_000)
         except KafkaError as error:
             # An earlier attempt, whose answer was lost, has made it.
             return error.code is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -53,9 +53,16 @@ class StoredLog:
                 self.end_offset = batch.last_offset + 1
         return tuple(found)
 
-    def surviving_end_offset(self) -> int:
-        """Behind the last batch that is whole, with its checksum, and follows on the one before."""
-        end_offset = 0
+    @property
+    def first_offset(self) -> int:
+        """Where the first segment begins; 0 where there is none."""
+        return next((base_offset for base_offset, _ in self._segments()), 0)
+
+    def surviving_end_offset(self, starts_at_most_at: int = 0) -> int:
+        """Behind the last batch that is whole, with its checksum, and follows on the one before. What lies before
+        `starts_at_most_at` may be gone.
+        """
+        end_offset = min(self.first_offset, starts_at_most_at)
         for base_offset, node in self._segments():
             if base_offset != end_offset:
                 break
@@ -83,11 +90,11 @@ class StoredLog:
     @property
     def exists(self) -> bool:
         """There is a directory of that name."""
-        return any(_find(self._disk.root, path) is not None for path in self._paths)
+        return any(self._disk.find(path) is not None for path in self._paths)
 
     def _segments(self) -> list[tuple[int, Node]]:
         for path in self._paths:
-            directory = _find(self._disk.root, path)
+            directory = self._disk.find(path)
             if directory is not None and directory.entries is not None:
                 return sorted(
                     (int(name.removesuffix(_SEGMENT_SUFFIX)), node)
@@ -115,13 +122,3 @@ def _is_whole(content: bytearray, position: int, size_bytes: int) -> bool:
     except RecordsError:
         return False
     return True
-
-
-def _find(root: Node, path: str) -> Node | None:
-    node = root
-    for name in filter(None, path.split("/")):
-        found = (node.entries or {}).get(name)
-        if found is None:
-            return None
-        node = found
-    return node

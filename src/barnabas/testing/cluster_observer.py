@@ -14,11 +14,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.coordination.embedded.sessions import SessionTable
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, PartitionState, TopicPartition, partition_state_path
+from barnabas.coordination.embedded.tree import ZnodeTree, child_names
+from barnabas.coordination.layout.brokers import BROKER_IDS_PATH
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import (
+    OFFSETS_TOPIC,
+    PartitionState,
+    TopicPartition,
+    partition_state_path,
+    topic_path,
+)
 from barnabas.kernel.metrics import Meter
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication.partition import Partition
-from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot
+from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
 
 if TYPE_CHECKING:
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
     from barnabas.testing.simulated_host import SimulatedMachine
 
 COUNTING_SECONDS: Final = 1.0
+REGISTERED_SECONDS_MIN: Final = 0.5
+"""A controller may not have heard yet, when it elects, of a broker that registered less long ago."""
 _OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
     {
@@ -69,9 +80,16 @@ class Observer:
         self.coverage: Counter[str] = Counter()
         self._now = now
         self._directories = directories
-        self._watched = [TopicPartition(topic, number) for number in range(partitions)]
+        self.watched = [TopicPartition(topic, number) for number in range(partitions)]
+        """The partitions of the users' topic."""
         self._power_failures: dict[int, int] = {}
         self._forgotten: dict[int, dict[TopicPartition, int]] = {}
+        self._registered_at: dict[int, float] = {}
+        self._elected_uncleanly: dict[tuple[TopicPartition, int], tuple[int, tuple[int, ...]]] = {}
+        """By partition and leader epoch, until somebody leads: who was elected, and which members of the ISR were
+        registered.
+        """
+        self._paths = {partition_state_path(*partition): partition for partition in self._known_partitions()}
 
     # Processes come and go.
 
@@ -84,7 +102,8 @@ class Observer:
         forgotten = self._forgotten.setdefault(broker_id, {})
         for partition in self.all_partitions():
             log = StoredLog(machine.disk, self._directories, partition)
-            forgotten[partition] = min(log.surviving_end_offset(), forgotten.get(partition, 2**63))
+            survived = log.surviving_end_offset(self.history.deletable.get(partition, 0))
+            forgotten[partition] = min(survived, forgotten.get(partition, 2**63))
 
     def started(self, broker_id: int, machine: SimulatedMachine, broker: Broker) -> None:
         """The broker is registered and serves."""
@@ -97,14 +116,31 @@ class Observer:
 
     def all_partitions(self) -> list[TopicPartition]:
         """The partitions of the users' topic, and those of the groups' offsets as far as they are there."""
-        offsets = (TopicPartition(OFFSETS_TOPIC, number) for number in range(_OFFSETS_PARTITIONS_MAX))
-        return self._watched + [partition for partition in offsets if self.committed_state(partition) is not None]
+        return [
+            partition
+            for partition in self._known_partitions()
+            if partition.topic != OFFSETS_TOPIC or self.committed_state(partition) is not None
+        ]
+
+    def _known_partitions(self) -> list[TopicPartition]:
+        return self.watched + [TopicPartition(OFFSETS_TOPIC, number) for number in range(_OFFSETS_PARTITIONS_MAX)]
+
+    def tree(self) -> ZnodeTree | None:
+        """What the coordinator has; None while there has been none."""
+        return None if self.coordinator is None else self.coordinator.engine.tree
+
+    def highest_seen(self, partition: TopicPartition) -> int:
+        """The high watermark that the partition's leader had when it was looked at last."""
+        return next(
+            (exposed.high_watermark for exposed in reversed(self.history.exposed) if exposed.partition == partition), 0
+        )
 
     def committed_state(self, partition: TopicPartition) -> PartitionState | None:
-        """What the coordinator has of a partition."""
+        """What the coordinator has of a partition; None where that is nothing, or cannot be read."""
         path = partition_state_path(partition.topic, partition.partition)
-        node = None if self.coordinator is None else self.coordinator.engine.tree.find(path)
-        return None if node is None else PartitionState.decode(node[0], path)
+        tree = self.tree()
+        node = None if tree is None else tree.find(path)
+        return None if node is None else _decode_state(node[0], path)
 
     # Looking.
 
@@ -115,7 +151,7 @@ class Observer:
                 del self.running[broker_id]
                 continue
             self._look_at_controller(broker_id, running)
-            for partition in self._watched:
+            for partition in self.watched:
                 self._look_at(broker_id, running, partition)
 
     def count(self) -> None:
@@ -140,7 +176,8 @@ class Observer:
             running.logs[topic_partition, epoch] = log
         elif high_watermark == log.end_offset:
             return
-        from_offset = log.end_offset
+        # What retention has taken meanwhile was never looked at.
+        from_offset = max(log.end_offset, log.first_offset)
         batches = log.read(high_watermark)
         self.history.exposed.append(
             ExposedHighWatermark(self._now(), broker_id, topic_partition, epoch, high_watermark, from_offset, batches)
@@ -170,6 +207,10 @@ class Observer:
             _after(Partition, "become_leader", self._became_leader),
             _before(PartitionLog, "truncate_to", self._truncating),
             _after(SessionTable, "take_expired", self._expired),
+            _before(ZnodeTree, "set_data", self._writing),
+            _before(ZnodeTree, "create", self._creating),
+            _before(ZnodeTree, "delete", self._deleting),
+            _after(PartitionLog, "delete_first_segments", self._retained),
         ):
             yield
 
@@ -179,7 +220,66 @@ class Observer:
             brokers = self.history.leaders.setdefault(key, {})
             if result and not brokers:
                 self.coverage["elections"] += 1
+                self._judge_election(partition)
             brokers.setdefault(partition.leader_id, self._now())
+
+    def _judge_election(self, partition: Partition) -> None:
+        """Notes an unclean election as soon as its leader, or one after it, leads: until then nothing has been lost."""
+        if partition.log is None:
+            return
+        epoch = partition.leader_epoch
+        keys = [key for key in self._elected_uncleanly if key[0] == partition.topic_partition and key[1] <= epoch]
+        for key in keys:
+            elected, registered = self._elected_uncleanly.pop(key)
+            self.coverage["unclean elections"] += 1
+            self.history.unclean.append(
+                UncleanElection(self._now(), elected, key[0], key[1], partition.log.log_end_offset, registered)
+            )
+
+    def _writing(self, tree: ZnodeTree, path: str, data: bytes | None, *_arguments: Any) -> None:
+        """The state of a partition changes; of those that a coordinator reads again when it starts, nothing is new."""
+        partition = self._paths.get(path)
+        if partition is None:
+            return
+        node = tree.find(path)
+        old, new = (None if node is None else _decode_state(node[0], path)), _decode_state(data, path)
+        if old is None or new is None or new.leader < 0 or new.leader in old.isr:
+            return
+        key = (partition, new.leader_epoch)
+        if any(known >= new.leader_epoch for other, known in self.history.leaders if other == partition):
+            return
+        ids = tree.find(BROKER_IDS_PATH)
+        present = {int(name) for name in child_names(ids)} if ids is not None else set()
+        latest = self._now() - REGISTERED_SECONDS_MIN
+        registered = (
+            member for member in old.isr if member in present and self._registered_at.get(member, 0.0) <= latest
+        )
+        self._elected_uncleanly[key] = (new.leader, tuple(registered))
+
+    def _creating(self, _tree: ZnodeTree, path: str, *_arguments: Any, **_keywords: Any) -> None:
+        parent, _, name = path.rpartition("/")
+        if parent == BROKER_IDS_PATH:
+            self._registered_at[int(name)] = self._now()
+
+    def _deleting(self, _tree: ZnodeTree, path: str, *_arguments: Any) -> None:
+        if path == topic_path(OFFSETS_TOPIC):
+            self.history.offsets_deleted_at.append(self._now())
+            # A topic of that name that is made again begins with epoch 0.
+            for key in [key for key in self.history.leaders if key[0].topic == OFFSETS_TOPIC]:
+                del self.history.leaders[key]
+
+    def _retained(self, count: int, log: PartitionLog, *arguments: Any) -> None:
+        """Retention has given up segments: that is lawful as far as a config says so."""
+        if not count:
+            return
+        self.coverage["segments retired"] += count
+        reason = str(arguments[-1])
+        self.history.note_deletion(log.partition, log.segments.first.base_offset)
+        if "size" in reason and log.size_bytes < log.config.retention_bytes:
+            self.history.unlawful.append(
+                f"{log.partition.topic}-{log.partition.partition} kept {log.size_bytes} bytes at {self._now():.3f} s, "
+                f"with retention.bytes {log.config.retention_bytes}"
+            )
 
     def _expired(self, sessions: list[Any], *_arguments: Any) -> None:
         self.coverage["expiries"] += len(sessions)
@@ -187,6 +287,13 @@ class Observer:
     def _truncating(self, log: PartitionLog, offset: int) -> None:
         if offset < log.log_end_offset:
             self.coverage["truncations"] += 1
+
+
+def _decode_state(data: bytes | None, path: str) -> PartitionState | None:
+    try:
+        return PartitionState.decode(data, path)
+    except LayoutError:
+        return None
 
 
 @contextmanager

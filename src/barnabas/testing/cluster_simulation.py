@@ -11,11 +11,10 @@ and the cluster has to come to rest. One seed of one plan is one run, bit for bi
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.producer import Producer
@@ -26,10 +25,14 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
+from barnabas.testing.cluster_configs import differing_configs
+from barnabas.testing.cluster_faults import ClusterFaults
 from barnabas.testing.cluster_history import LOOKING_SECONDS, Acknowledged, FinalLog, History, RecordId
-from barnabas.testing.cluster_load import Load, Users
+from barnabas.testing.cluster_load import Users
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
+from barnabas.testing.cluster_operator import Operator
+from barnabas.testing.cluster_plans import POWER, Plan
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.simulation import Simulation
@@ -56,7 +59,7 @@ PROBE_SECONDS_MAX: Final = 3.0
 COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "expiries", "fenced requests", "retries")
 """What a suite of runs must have seen."""
 
-_HARMLESS: Final = frozenset({FaultKind.RESET, FaultKind.SLOW_DISK})
+_HARMLESS: Final = frozenset({FaultKind.RESET, FaultKind.SLOW_DISK, FaultKind.CLOCK_STEP, FaultKind.CONFIG_CHANGED})
 _PROPERTIES: Final = f"""
 listeners=PLAINTEXT://:{BROKER_PORT}
 zookeeper.connect=coordinator:{COORDINATOR_PORT}
@@ -76,41 +79,6 @@ group.initial.rebalance.delay.ms=200
 log.segment.bytes=16384
 controlled.shutdown.enable=true
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run is like. Rates are strikes per virtual minute."""
-
-    name: str
-    per_minute: Mapping[FaultKind, float]
-    down_at_most: int = 1
-    keeps_one_in_sync: bool = False
-    """A broker loses its power only where every partition keeps another member of its ISR that can be reached, and
-    nothing else breaks before it is back: so no acknowledged record may be lost.
-    """
-    lasting_seconds: tuple[float, float] = (0.3, 9.0)
-    faults_seconds: float = 60.0
-    load: Load = field(default_factory=Load)
-    late_copies: float = 0.0
-    """How probable it is for a LeaderAndIsr request that it arrives once more, late (see `late_requests`)."""
-
-
-_MISCHIEF: Final = {
-    FaultKind.CRASH: 3.0,
-    FaultKind.PAUSE: 3.0,
-    FaultKind.PARTITION: 2.0,
-    FaultKind.CUT: 3.0,
-    FaultKind.RESET: 4.0,
-    FaultKind.SLOW_DISK: 2.0,
-}
-POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2)
-"""Power fails whenever it likes, of all machines at once too: what that may take is computed."""
-KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
-"""One member of every ISR is kept: nothing may be lost."""
-LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
-"""As `KEEPING`, and what controllers have said comes again when it is not true any more: epochs tell."""
-PLANS: Final[Mapping[str, Plan]] = {plan.name: plan for plan in (POWER, KEEPING, LATE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +116,10 @@ class ClusterSimulation:
         self._handler = handler
         self._coordinator = self.simulation.machine("coordinator")
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
+        operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
+        self._faults = ClusterFaults(
+            self.simulation, plan, self._brokers, DIRECTORIES, self._broker, self.observer, operator
+        )
         self._nemesis: Nemesis | None = None
         self._recovering: dict[int, None] = {}
 
@@ -191,12 +163,17 @@ class ClusterSimulation:
             per_minute=self.plan.per_minute,
             lasting_seconds_default=self.plan.lasting_seconds,
             down_at_most=self.plan.down_at_most,
+            lasting_seconds=self.plan.lasting,
+            clock_step_seconds=self.plan.clock_step_seconds,
         )
         machines = [*self._brokers.values(), self._coordinator]
-        self._nemesis = Nemesis(self.simulation, machines, schedule, permits=self._permits)
-        self._nemesis.start()
+        self._nemesis = nemesis = Nemesis(
+            self.simulation, machines, schedule, permits=self._permits, strikers=self._faults.strikers()
+        )
+        self._faults.nemesis = nemesis
+        nemesis.start()
         self.simulation.run_for(self.plan.faults_seconds)
-        self._nemesis.stop()
+        nemesis.stop()
         if self.plan.late_copies:
             # Nothing is broken any more but what the last copies break, and what the users show of it.
             self.simulation.run_for(AFTERMATH_SECONDS)
@@ -208,9 +185,11 @@ class ClusterSimulation:
         for process in users:
             if process.ended:
                 process.result()
+        self._wait("the operators are done", lambda: not self._faults.is_busy)
         self._wait("the brokers form one cluster", self._forms)
         self._wait("every partition has a leader, and all its replicas are in sync", self._is_whole)
         self._wait("every deleted topic is gone", self._is_deleted)
+        self._wait("every broker has the dynamic configs", self._is_configured)
         if not self.history.unsettled:
             self.simulation.run_on(self.simulation.machine("watcher"), self._probe)
 
@@ -235,6 +214,7 @@ class ClusterSimulation:
                         replica.log.high_watermark,
                         StoredLog(disk, DIRECTORIES, partition).records(),
                         StoredLog(disk, DIRECTORIES, partition).read(),
+                        replica.log.log_start_offset,
                     )
                 )
 
@@ -273,10 +253,12 @@ class ClusterSimulation:
             self._recovering.pop(broker_id, None)
 
         handler = None if self._handler is None else self._handler(broker_id)
-        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}", handler=handler, on_started=started)
+        more = "".join(f"{name}={value}\n" for name, value in self.plan.properties.items())
+        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}{more}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
             self.observer.starting(broker_id, machine)
+            self._faults.expire_at_start(machine)
             await main(host)
 
         return run
@@ -313,6 +295,14 @@ class ClusterSimulation:
                     if state.leader not in BROKER_IDS or set(state.isr) != set(state.replicas):
                         return False
         return True
+
+    def _is_configured(self) -> bool:
+        tree = self.observer.tree()
+        return tree is not None and not any(
+            True
+            for process in self.observer.running.values()
+            for _ in differing_configs(process.broker, tree, self.plan.load.topic)
+        )
 
     def _is_deleted(self) -> bool:
         gone = {topic for topic, is_there in self.users.topics.items() if not is_there}

@@ -20,7 +20,8 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.testing.cluster_load import Load, Users
-from barnabas.testing.cluster_simulation import KEEPING, ClusterSimulation, Plan, Report
+from barnabas.testing.cluster_plans import KEEPING, Plan
+from barnabas.testing.cluster_simulation import ClusterSimulation, Report
 from barnabas.testing.reader_ledger import GroupLedger, MemberLedger
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetCommitRequest

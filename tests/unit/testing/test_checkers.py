@@ -21,6 +21,7 @@ from barnabas.testing.cluster_history import (
     RecordId,
     StoredBatch,
     StoredRecord,
+    UncleanElection,
 )
 
 EVENTS = TopicPartition("events", 0)
@@ -376,3 +377,47 @@ def test_a_record_is_known_by_its_value() -> None:
     assert RecordId.of_value(RecordId(3, 14).value()) == RecordId(3, 14)
     for value in (None, b"", b"3", b"a:1", b"3:", b"3:-1"):
         assert RecordId.of_value(value) is None
+
+
+@pytest.mark.parametrize(("time", "offset", "is_excused"), [(9.0, 5, True), (9.0, 6, False), (5.9, 5, False)])
+def test_an_unclean_election_excuses_what_its_leader_lacked(time: float, offset: int, is_excused: bool) -> None:
+    history = good_history()
+    history.excuses_losses = False
+    lose_the_last_record(history)
+    history.unclean = [UncleanElection(time, 2, EVENTS, 1, offset, ())]
+    assert (findings(checkers.check_acknowledged, history) == []) is is_excused
+    assert findings(checkers.check_unclean_elections, history) == []
+
+
+def test_an_unclean_election_beside_a_registered_member_of_the_isr_is_found() -> None:
+    history = good_history()
+    history.unclean = [UncleanElection(9.0, 2, EVENTS, 1, 5, (3,))]
+    (finding,) = findings(checkers.check_unclean_elections, history)
+    assert "although [3] of the ISR are registered" in finding
+
+
+def test_what_was_to_be_deleted_may_be_gone_and_nothing_else() -> None:
+    history = good_history()
+    history.final_logs = [replace(log, records=log.records[3:], log_start_offset=3) for log in history.final_logs]
+    assert findings(checkers.check_acknowledged, history) == []
+    assert findings(checkers.check_consumed, history) == []
+    assert len(findings(checkers.check_deleted, history)) == 3
+    history.note_deletion(EVENTS, 3)
+    history.note_deletion(EVENTS, 2)
+    assert findings(checkers.check_deleted, history) == []
+
+
+def test_what_retention_must_not_delete_is_found() -> None:
+    history = good_history()
+    history.unlawful = ["events-0 kept too little"]
+    assert findings(checkers.check_deleted, history) == ["events-0 kept too little"]
+
+
+def test_a_deleted_topic_of_offsets_excuses_earlier_commits_only() -> None:
+    history = good_history()
+    history.committed_reads = [CommittedRead(9.5, "readers", EVENTS, None, 2)]
+    assert len(findings(checkers.check_group_offsets, history)) == 1
+    history.offsets_deleted_at = [8.0]
+    assert len(findings(checkers.check_group_offsets, history)) == 1
+    history.offsets_deleted_at = [9.2]
+    assert findings(checkers.check_group_offsets, history) == []

@@ -1,0 +1,58 @@
+"""What simulated brokers make of dynamic configs, against what ZooKeeper has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, EntityConfig, config_path
+from barnabas.coordination.layout.payload import LayoutError
+
+if TYPE_CHECKING:
+    from barnabas.coordination.embedded.tree import ZnodeTree
+    from barnabas.server.broker import Broker
+
+_LOG_KEYS: Final = {
+    "segment.bytes": ("log.segment.bytes", "segment_bytes"),
+    "retention.ms": ("log.retention.ms", "retention_ms"),
+    "max.message.bytes": ("message.max.bytes", "message_bytes_max"),
+}
+"""For a topic's config the broker's, and where a log has it."""
+
+
+def differing_configs(broker: Broker, tree: ZnodeTree, topic: str) -> Iterator[str]:
+    """What a broker has not taken from the dynamic configs of all brokers, its own and one topic's: as values, and
+    where rooms go by them.
+    """
+    of_brokers = {
+        **_stored(tree, ConfigEntityType.BROKERS, DEFAULT_ENTITY),
+        **_stored(tree, ConfigEntityType.BROKERS, str(broker.broker_id)),
+    }
+    of_topic = _stored(tree, ConfigEntityType.TOPICS, topic)
+    storage = broker.rooms.storage
+    values = storage.broker_configs.values
+    for key, text in of_brokers.items():
+        if str(values[key]).lower() != text:
+            yield f"broker {broker.broker_id} has {key}={values[key]}, set is {text}"
+    static = broker.config.values
+    fetchers = int(of_brokers.get("num.replica.fetchers") or static["num.replica.fetchers"])
+    if broker.rooms.replica_manager.fetchers.fetchers_per_leader != fetchers:
+        yield f"broker {broker.broker_id} has not {fetchers} fetchers for each leader"
+    for partition, log in storage.log_manager.logs.items():
+        if partition.topic != topic:
+            continue
+        for key, (broker_key, name) in _LOG_KEYS.items():
+            wanted = of_topic.get(key, of_brokers.get(broker_key, static[broker_key]))
+            if wanted is not None and str(getattr(log.config, name)) != str(wanted):
+                yield f"{topic}-{partition.partition} on broker {broker.broker_id} has not {key}={wanted}"
+
+
+def _stored(tree: ZnodeTree, entity_type: ConfigEntityType, name: str) -> Mapping[str, str]:
+    path = config_path(entity_type, name)
+    node = tree.find(path)
+    if node is None:
+        return {}
+    try:
+        return EntityConfig.decode(node[0], path).config
+    except LayoutError:
+        return {}

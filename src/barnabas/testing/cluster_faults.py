@@ -1,0 +1,294 @@
+"""Faults that only somebody who knows the cluster can make: the strikers of a `Nemesis` for a simulated cluster."""
+
+from __future__ import annotations
+
+import errno
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.admin import ConfigOperation, ResourceType
+from barnabas.client.records import TopicPartition as ClientPartition
+from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, config_path
+from barnabas.coordination.layout.controller import CONTROLLER_PATH
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
+from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
+from barnabas.testing.simulated_disk import FaultRule
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+    from barnabas.testing.cluster_observer import Observer
+    from barnabas.testing.cluster_operator import Operator
+    from barnabas.testing.cluster_plans import Plan
+    from barnabas.testing.simulated_host import Main, SimulatedMachine
+    from barnabas.testing.simulation import Simulation
+
+RESTART_SPREAD_SECONDS: Final = (0.0, 3.0)
+START_STEPS_SECONDS: Final = (0.05, 0.5, 6.0)
+"""How long a start takes: without a former session, with one that is gone soon, with one that must expire."""
+ROLLING_PAUSE_SECONDS: Final = (0.0, 2.0)
+STOP_SECONDS_MAX: Final = 20.0
+_LOOKING_SECONDS: Final = 0.1
+_CHECKPOINTS: Final = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+)
+_WRITES: Final = frozenset({"write", "truncate", "rename", "unlink", "make_directories", "remove_directory"})
+_ALL_CALLS: Final = _WRITES | {"open", "read", "fsync", "fsync_directory", "status", "list_directory", "size"}
+_DIRECTORY_FAULTS: Final = {
+    FaultKind.DIRECTORY_ERROR: (errno.EIO, _ALL_CALLS),
+    FaultKind.DIRECTORY_FULL: (errno.ENOSPC, frozenset({"write", "make_directories"})),
+    FaultKind.DIRECTORY_READ_ONLY: (errno.EROFS, _WRITES),
+}
+BROKER_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "num.replica.fetchers": ("1", "2", "3"),
+    "log.segment.bytes": ("8192", "16384", "32768"),
+    "log.retention.ms": ("86400000", "604800000"),
+    "message.max.bytes": ("1048588", "2097164"),
+}
+"""Dynamic configs of brokers, and what they are set to."""
+TOPIC_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "segment.bytes": ("4096", "16384"),
+    "retention.ms": ("86400000", "259200000"),
+    "max.message.bytes": ("1000012", "2000024"),
+}
+
+
+class ClusterFaults:
+    """How each kind is carried out. `nemesis` is to be set before the first strike."""
+
+    nemesis: Nemesis
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        plan: Plan,
+        brokers: Mapping[int, SimulatedMachine],
+        directories: tuple[str, ...],
+        main_of: Callable[[int], Main],
+        observer: Observer,
+        operator: Operator,
+    ) -> None:
+        """`main_of` gives what a broker runs."""
+        self._simulation = simulation
+        self._plan = plan
+        self._brokers = dict(brokers)
+        self._directories = directories
+        self._main_of = main_of
+        self._observer = observer
+        self._operator = operator
+        self._random = simulation.world.random("cluster faults")
+        self._rolling: list[int] = []
+        self._ends_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Something that was begun goes on."""
+        return bool(self._rolling) or self._operator.is_busy
+
+    def strikers(self) -> Mapping[FaultKind, Striker]:
+        """For the nemesis."""
+        return {
+            FaultKind.CRASH_ALL: self._crash_all,
+            FaultKind.ROLLING_RESTART: self._begin_rolling,
+            FaultKind.EXPIRY: self._expire_any,
+            FaultKind.CONTROLLER_DELETED: self._delete_controller,
+            FaultKind.ZNODE_SPOILED: self._spoil_znode,
+            FaultKind.CONFIG_CHANGED: self._change_config,
+            FaultKind.RECORDS_DELETED: self._delete_records,
+            FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
+            FaultKind.DIRECTORY_SLOW: self._slow_directory,
+            FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
+            **{kind: functools.partial(self._break_directory, kind) for kind in _DIRECTORY_FAULTS},
+        }
+
+    # Processes.
+
+    def _crash_all(self) -> Undo | None:
+        struck = self.nemesis.take_all(list(self._brokers.values()))
+        for machine in struck:
+            machine.crash()
+
+        def mend() -> None:
+            for machine in struck:
+                start = functools.partial(self._start_again, machine)
+                self.nemesis.undo_after(RESTART_SPREAD_SECONDS, start)
+
+        return mend if struck else None
+
+    def _start_again(self, machine: SimulatedMachine) -> None:
+        self.nemesis.give_back(machine)
+        machine.restart()
+
+    def _begin_rolling(self) -> Undo | None:
+        if self._rolling:
+            return None
+        self._rolling = sorted(self._brokers)
+        self._stop_next()
+        return _nothing
+
+    def _stop_next(self) -> None:
+        """Stops the next broker as soon as it serves and no other fault has it."""
+        if not self._rolling:
+            return
+        machine = self._brokers[self._rolling[0]]
+        if self._rolling[0] not in self._observer.running:
+            self._simulation.after(_LOOKING_SECONDS, self._stop_next)
+            return
+        taken = self.nemesis.take(FaultKind.ROLLING_RESTART, machine)
+        if taken is None:
+            self._simulation.after(_LOOKING_SECONDS, self._stop_next)
+            return
+        for process in machine.processes:
+            process.terminate()
+        self._ends_at = self._simulation.now + STOP_SECONDS_MAX
+        self._await_stop()
+
+    def _await_stop(self) -> None:
+        broker_id = self._rolling[0]
+        machine = self._brokers[broker_id]
+        if machine.running and self._simulation.now < self._ends_at:
+            self._simulation.after(_LOOKING_SECONDS, self._await_stop)
+            return
+        self._rolling.pop(0)
+        machine.crash()
+        machine.start(self._main_of(broker_id))
+        self.nemesis.give_back(machine)
+        self._simulation.after(self._random.uniform(*ROLLING_PAUSE_SECONDS), self._stop_next)
+
+    # ZooKeeper.
+
+    def _expire_any(self) -> Undo | None:
+        addresses = [machine.address for machine in self._brokers.values()]
+        return _nothing if self._expire(self._random.choice(addresses)) else None
+
+    def expire_at_start(self, machine: SimulatedMachine) -> None:
+        """A broker starts or stops: its session may end at some step."""
+        if self._random.random() < self._plan.expiries_at_start:
+            seconds = self._random.uniform(0.0, self._random.choice(START_STEPS_SECONDS))
+            self._simulation.after(seconds, lambda: self._expire(machine.address))
+
+    def _expire(self, address: str) -> bool:
+        """Ends the sessions that somebody there has; False where there are none."""
+        coordinator = self._observer.coordinator
+        if coordinator is None or coordinator.loop.is_closed():
+            return False
+        engine = coordinator.engine
+        ids = [
+            session.id
+            for session in engine.sessions
+            if session.attachment is not None and getattr(session.attachment, "peer", ("",))[0] == address
+        ]
+
+        def end() -> None:
+            for session_id in ids:
+                session = engine.sessions.get(session_id)
+                if session is not None:
+                    engine.close_session(session)
+                    if session.attachment is not None:
+                        session.attachment.finish()
+
+        coordinator.loop.call_soon(end)
+        return bool(ids)
+
+    def _delete_controller(self) -> Undo:
+        self._operator.delete_znode(CONTROLLER_PATH)
+        return _nothing
+
+    def _spoil_znode(self) -> Undo | None:
+        tree = self._observer.tree()
+        if tree is None:
+            return None
+        topic, broker_id = self._plan.load.topic, self._random.choice(list(self._brokers))
+        number = self._random.randrange(self._plan.load.partitions)
+        paths = [
+            partition_state_path(topic, number),
+            partition_state_path(OFFSETS_TOPIC, self._random.randrange(2)),
+            topic_path(topic),
+            broker_id_path(broker_id),
+            config_path(ConfigEntityType.TOPICS, topic),
+            config_path(ConfigEntityType.BROKERS, self._random.choice((str(broker_id), DEFAULT_ENTITY))),
+        ]
+        there = [path for path in paths if tree.find(path) is not None]
+        return self._operator.spoil_znode(self._random.choice(there)) if there else None
+
+    # What an administrator does.
+
+    def _change_config(self) -> Undo:
+        entity = self._random.choice(("", str(self._random.choice(list(self._brokers))), self._plan.load.topic))
+        is_topic = entity == self._plan.load.topic
+        values = TOPIC_VALUES if is_topic else BROKER_VALUES
+        key = self._random.choice(list(values))
+        value = self._random.choice((None, *values[key]))
+        operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
+        type_ = ResourceType.TOPIC if is_topic else ResourceType.BROKER
+
+        async def change(admin: Admin) -> None:
+            await admin.alter_configs(type_, entity, [(key, operation, value)], timeout_ms=10_000)
+
+        self._operator.administer(change)
+        return _nothing
+
+    def _delete_records(self) -> Undo | None:
+        partition = self._random.choice(self._observer.watched)
+        high_watermark = self._observer.highest_seen(partition)
+        if not high_watermark:
+            return None
+        offset = self._random.randint(0, high_watermark)
+        self._observer.history.note_deletion(partition, offset)
+
+        async def delete(admin: Admin) -> None:
+            await admin.delete_records({ClientPartition(*partition): offset}, timeout_ms=10_000)
+
+        self._operator.administer(delete)
+        return _nothing
+
+    def _delete_internal_topic(self) -> Undo:
+        async def delete(admin: Admin) -> None:
+            await admin.delete_topics([OFFSETS_TOPIC], timeout_ms=10_000)
+
+        self._operator.administer(delete)
+        return _nothing
+
+    # Disks.
+
+    def _break_directory(self, kind: FaultKind) -> Undo | None:
+        """One directory of a broker fails; the broker is restarted when it has been mended."""
+        machine = self._take_broker(kind)
+        if machine is None:
+            return None
+        number, calls = _DIRECTORY_FAULTS[kind]
+        directory = self._random.choice(self._directories)
+        rules = [FaultRule(calls, pattern, number) for pattern in (directory, f"{directory}/*")]
+        machine.disk.fault_rules += rules
+
+        def mend() -> None:
+            for rule in rules:
+                machine.disk.fault_rules.remove(rule)
+            self._start_again(machine)
+
+        return mend
+
+    def _slow_directory(self) -> Undo | None:
+        machine = self._random.choice(list(self._brokers.values()))
+        directory = self._random.choice(self._directories)
+        machine.disk.slow_paths[directory] = self._random.uniform(5.0, 100.0)
+        return lambda: _nothing(machine.disk.slow_paths.pop(directory, None))
+
+    def _spoil_checkpoint(self) -> Undo | None:
+        machine = self._take_broker(FaultKind.CHECKPOINT_SPOILED)
+        if machine is None:
+            return None
+        machine.crash()
+        path = f"{self._random.choice(self._directories)}/{self._random.choice(_CHECKPOINTS)}"
+        machine.disk.scribble(path, b"0\n1\nspoiled\n")
+        return lambda: self._start_again(machine)
+
+    def _take_broker(self, kind: FaultKind) -> SimulatedMachine | None:
+        return self.nemesis.take(kind, self._random.choice(list(self._brokers.values())))
+
+
+def _nothing(_: object = None) -> None:
+    """Nothing to mend."""

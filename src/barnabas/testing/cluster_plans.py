@@ -1,0 +1,209 @@
+"""What runs of a cluster are like: which faults strike how often, what the users do, and what may be lost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from barnabas.testing.cluster_load import Load
+from barnabas.testing.faults import FaultKind
+
+if TYPE_CHECKING:
+    from barnabas.testing.profile import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is like. Rates are strikes per virtual minute."""
+
+    name: str
+    per_minute: Mapping[FaultKind, float]
+    down_at_most: int = 1
+    keeps_one_in_sync: bool = False
+    """A broker loses its power only where every partition keeps another member of its ISR that can be reached, and
+    nothing else breaks before it is back: so no acknowledged record may be lost.
+    """
+    lasting_seconds: Range = (0.3, 9.0)
+    lasting: Mapping[FaultKind, Range] = field(default_factory=dict)
+    """For kinds that last another time, in seconds."""
+    faults_seconds: float = 60.0
+    load: Load = field(default_factory=Load)
+    late_copies: float = 0.0
+    """How probable it is for a LeaderAndIsr request that it arrives once more, late (see `late_requests`)."""
+    expiries_at_start: float = 0.0
+    """How probable it is for a broker that starts or stops that its session ends at some step of it."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What the brokers' configs have besides the usual."""
+    clock_step_seconds: Range = (-10.0, 10.0)
+
+
+_MISCHIEF: Final = {
+    FaultKind.CRASH: 3.0,
+    FaultKind.PAUSE: 3.0,
+    FaultKind.PARTITION: 2.0,
+    FaultKind.CUT: 3.0,
+    FaultKind.RESET: 4.0,
+    FaultKind.SLOW_DISK: 2.0,
+}
+_UNCLEAN_LOAD: Final = Load(topic_configs={"unclean.leader.election.enable": "true"})
+POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2)
+"""Power fails whenever it likes, of all machines at once too: what that may take is computed."""
+KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
+"""One member of every ISR is kept: nothing may be lost."""
+LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
+"""As `KEEPING`, and what controllers have said comes again when it is not true any more: epochs tell."""
+
+EXPIRY: Final = Plan(
+    "expiry",
+    {
+        FaultKind.EXPIRY: 12.0,
+        FaultKind.CRASH: 6.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.CUT: 2.0,
+        FaultKind.CONFIG_CHANGED: 10.0,
+    },
+    lasting_seconds=(0.1, 4.0),
+    expiries_at_start=0.7,
+)
+"""Sessions end at every step of a broker's life, out to break what waits for a former session or watches under one
+(0013): nothing may be lost, and everybody knows every dynamic config in the end.
+"""
+OFFICE: Final = Plan(
+    "office",
+    {FaultKind.CONTROLLER_DELETED: 14.0, FaultKind.CRASH: 12.0, FaultKind.EXPIRY: 3.0, FaultKind.CLOCK_STEP: 4.0},
+    down_at_most=2,
+    lasting_seconds=(0.05, 2.0),
+)
+"""`/controller` is deleted while brokers fall and come back at once, out to break what is made of brokers that
+restarted while nobody was the controller, and of who takes the office for his own (0012).
+"""
+TOGETHER: Final = Plan(
+    "together",
+    {FaultKind.CRASH_ALL: 4.0, FaultKind.CRASH: 4.0, FaultKind.CUT: 2.0, FaultKind.EXPIRY: 2.0},
+    down_at_most=3,
+    lasting_seconds=(0.1, 6.0),
+    load=_UNCLEAN_LOAD,
+)
+"""All brokers fall at once, some having fallen before, where unclean elections are allowed: out to break what is made
+of replicas that go offline together (0012). A member of the ISR that is registered keeps the leadership from others.
+"""
+
+UNCLEAN: Final = Plan(
+    "unclean",
+    {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7, FaultKind.CRASH_ALL: 1.0, FaultKind.EXPIRY: 2.0},
+    down_at_most=2,
+    load=_UNCLEAN_LOAD,
+)
+"""Everything that `POWER` has, where unclean elections are allowed: lost may be only what no registered member of the
+ISR had, or what a loss of power takes.
+"""
+DIRECTORIES: Final = Plan(
+    "directories",
+    {
+        FaultKind.DIRECTORY_ERROR: 3.0,
+        FaultKind.DIRECTORY_FULL: 3.0,
+        FaultKind.DIRECTORY_READ_ONLY: 3.0,
+        FaultKind.DIRECTORY_SLOW: 3.0,
+        FaultKind.CRASH: 1.0,
+        FaultKind.RESET: 1.0,
+    },
+    lasting_seconds=(1.0, 9.0),
+)
+"""One of a broker's log directories fails, until it is mended and the broker restarted: what it led has to be led by
+others at once, and nothing may be lost.
+"""
+CONFIGS: Final = Plan(
+    "configs",
+    {FaultKind.CONFIG_CHANGED: 30.0, FaultKind.ROLLING_RESTART: 1.5, FaultKind.CRASH: 3.0, FaultKind.RESET: 3.0},
+    lasting_seconds=(0.1, 5.0),
+)
+"""Dynamic configs change while brokers are restarted, in order and not: everybody goes by all of them in the end."""
+RETENTION: Final = Plan(
+    "retention",
+    {
+        FaultKind.RECORDS_DELETED: 10.0,
+        FaultKind.CLOCK_STEP: 4.0,
+        FaultKind.CHECKPOINT_SPOILED: 3.0,
+        FaultKind.CRASH: 3.0,
+        FaultKind.PAUSE: 2.0,
+        FaultKind.PARTITION: 1.0,
+        FaultKind.SLOW_DISK: 1.0,
+    },
+    load=Load(topic_configs={"segment.bytes": "4096", "retention.bytes": "12288"}),
+    properties={
+        "log.retention.check.interval.ms": "3000",
+        "log.initial.task.delay.ms": "500",
+        "log.flush.start.offset.checkpoint.interval.ms": "5000",
+        "log.flush.offset.checkpoint.interval.ms": "5000",
+    },
+)
+"""Logs lose their beginnings, by retention and by DeleteRecords, while clocks are set and checkpoints are full of
+garbage (0010): nothing is deleted that no config and no user wants gone.
+"""
+SPOILED: Final = Plan(
+    "spoiled",
+    {
+        FaultKind.ZNODE_SPOILED: 12.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+        FaultKind.EXPIRY: 4.0,
+        FaultKind.CRASH: 3.0,
+        FaultKind.RESET: 2.0,
+    },
+    lasting={FaultKind.ZNODE_SPOILED: (1.0, 12.0)},
+)
+"""Somebody writes garbage into znodes and puts them right later, while controllers change, out to break what is told
+with a FULL UpdateMetadata (0012): nothing is forgotten because it could not be read.
+"""
+GROUPS: Final = Plan(
+    "groups",
+    {
+        FaultKind.INTERNAL_TOPIC_DELETED: 2.0,
+        FaultKind.CRASH: 4.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.CUT: 3.0,
+        FaultKind.EXPIRY: 2.0,
+    },
+    lasting_seconds=(0.2, 6.0),
+    load=Load(consumers=4, consumer_life_seconds=5, records_pause_ms=300),
+)
+"""Members come and go all the time, and the topic of their offsets is deleted under them, out to break what
+coordinators do with joins and syncs that are parked (0015).
+"""
+LIVES: Final = Plan(
+    "lives",
+    {
+        FaultKind.CRASH: 14.0,
+        FaultKind.POWER: 8.0,
+        FaultKind.CUT: 2.0,
+        FaultKind.ROLLING_RESTART: 1.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.05, 2.5),
+    late_copies=0.5,
+    load=Load(topic_pause_seconds=1.5),
+)
+"""Brokers come back so soon that their former life is not over, while topics are made and deleted, out to break what is
+made of answers and ISRs of a former life (0012, KIP-903).
+"""
+
+PLANS: Final[Mapping[str, Plan]] = {
+    plan.name: plan
+    for plan in (
+        POWER,
+        KEEPING,
+        LATE,
+        EXPIRY,
+        OFFICE,
+        TOGETHER,
+        UNCLEAN,
+        DIRECTORIES,
+        CONFIGS,
+        RETENTION,
+        SPOILED,
+        GROUPS,
+        LIVES,
+    )
+}
