@@ -60,6 +60,7 @@ class ProducerBatch:
         "data",
         "expires_at",
         "identity",
+        "is_refused",
         "is_uncertain",
         "order",
         "partition",
@@ -79,6 +80,8 @@ class ProducerBatch:
         self.attempts = 0
         self.is_uncertain = False
         """It was sent, and may be in the log."""
+        self.is_refused = False
+        """The leader has refused the last attempt for its sequence."""
         self.data: bytearray | None = None
         """The bytes, once nothing is added any more."""
         self.identity: ProducerIdentity | None = None
@@ -119,6 +122,8 @@ class PartitionQueue:
         self._numbered = 0
         self._next_sequence = 0
         self._is_established = False  # the leader has taken a batch of the present identity
+        self._written_serial = -1  # the highest that the leader has acknowledged
+        self._lost: list[ProducerBatch] = []  # refused, and perhaps in the log: to be given up
         self._is_broken = False  # a sequence will never be written: those behind it wait for the next epoch
         self._builder: RecordBatchBuilder | None = None
         self._queue: deque[ProducerBatch] = deque()
@@ -169,7 +174,7 @@ class PartitionQueue:
     @property
     def is_empty(self) -> bool:
         """Nothing waits, and nothing is in flight."""
-        return not self._queue and not self._in_flight
+        return not self._queue and not self._in_flight and not self._lost
 
     @property
     def last_order(self) -> tuple[int, ...]:
@@ -230,6 +235,7 @@ class PartitionQueue:
         if self._settings.idempotent and batch.identity is None:
             self._number(batch)
         batch.attempts += 1
+        batch.is_refused = False
         self._in_flight.append(batch)
         return batch
 
@@ -240,6 +246,10 @@ class PartitionQueue:
         self._in_flight.remove(batch)
         if batch.identity == self.identity:
             self._is_established = True
+        if batch.serial > self._written_serial:
+            self._written_serial = batch.serial
+        if self._is_broken:
+            self._lose_refused()
         batch.succeed(base_offset, append_time_ms)
 
     def send_again(self, batch: ProducerBatch, retry_at: float, *, is_uncertain: bool) -> None:
@@ -253,19 +263,24 @@ class PartitionQueue:
         self._insert(batch)
 
     def out_of_sequence(self, batch: ProducerBatch, retry_at: float, *, is_fenced: bool = False) -> None:
-        """The leader has refused the batch's sequence: it is not in the log, nor is what was sent after it.
+        """The leader has refused the batch's sequence: this attempt has written nothing.
 
         If nothing ahead of it is on its way, there is a gap that nothing will fill. With `is_fenced` the leader knows
         a later epoch of the producer id: a new id is needed.
+
+        Invariant: what may be in the log never goes under another epoch. An earlier attempt may be there if the leader
+        knows something that was sent behind it: one that has started anew remembers the last batch of each producer
+        only (that is what a snapshot has), and refuses the one before. What is uncertain behind it is asked first.
         """
         is_first = all(batch.order <= other.order for other in (*self._in_flight, *self._queue))
-        batch.is_uncertain = False
+        batch.is_refused = True
         self.send_again(batch, retry_at, is_uncertain=False)
         if is_first or is_fenced:
             self._is_broken = True
         if is_fenced:
             self.identity = None
             self._is_established = False
+        self._lose_refused()
 
     def give_up(self, batch: ProducerBatch, error: Exception) -> None:
         """A batch, in flight or waiting, fails for good."""
@@ -305,7 +320,19 @@ class PartitionQueue:
         return True
 
     def expire(self, now: float) -> Iterator[ProducerBatch]:
-        """Gives up what waits for longer than it may, and tells which batches that were."""
+        """Gives up what waits for longer than it may, and what was refused and may be in the log all the same; tells
+        which batches that were.
+        """
+        lost, self._lost = self._lost, []
+        for batch in lost:
+            batch.fail(
+                DeliveryTimeoutError(
+                    f"{len(batch.records)} records for {self.partition} may have been written or not: the leader "
+                    "refuses them, and knows what was sent after them",
+                    may_be_written=True,
+                )
+            )
+            yield batch
         while self._queue and self._queue[0].expires_at <= now:
             batch = self._queue[0]
             self.give_up(
@@ -328,7 +355,8 @@ class PartitionQueue:
 
     def fail_all(self, error: Callable[[], Exception]) -> list[ProducerBatch]:
         """Everything fails: the producer is closed."""
-        failed = [*self._in_flight, *self._queue]
+        failed = [*self._lost, *self._in_flight, *self._queue]
+        self._lost.clear()
         self._in_flight.clear()
         self._queue.clear()
         self._builder = None
@@ -337,6 +365,14 @@ class PartitionQueue:
         return failed
 
     # Inside.
+
+    def _lose_refused(self) -> None:
+        """What was refused, is uncertain, and lies before what the leader has, is there or will never be known."""
+        for batch in [batch for batch in self._queue if batch.is_refused and batch.is_uncertain]:
+            if batch.identity is not None and batch.serial < self._written_serial:
+                self._queue.remove(batch)
+                self._lost.append(batch)
+                self._is_broken = True
 
     def _insert(self, batch: ProducerBatch) -> None:
         """Puts a batch into its place."""
@@ -363,15 +399,18 @@ class PartitionQueue:
 
     def _next(self) -> ProducerBatch | None:
         """The batch to be sent next. After a gap those come first that are uncertain, since the answer to the same
-        sequence tells what became of them; when there are none left, a new epoch begins.
+        sequence tells what became of them; when all of them were refused, and nothing behind them was taken, they are
+        not in the log, and a new epoch begins.
         """
         if self._is_broken:
             for batch in self._queue:
-                if batch.identity is not None and batch.is_uncertain:
+                if batch.identity is not None and batch.is_uncertain and not batch.is_refused:
                     return batch
-                batch.identity = None
             if self._in_flight:
                 return None
+            for batch in self._queue:
+                batch.identity = None
+                batch.is_uncertain = batch.is_refused = False
             self._is_broken = self._is_established = False
             self._next_sequence = 0
             if self.identity is not None:

@@ -37,6 +37,10 @@ class Leader:
         self.last_sequence = -1
         self.known: list[tuple[int, int, int]] = []
 
+    def start_anew(self) -> None:
+        """What a snapshot has of a producer is the last batch."""
+        self.known = self.known[-1:]
+
     def append(self, data: bytes) -> str:
         header = read_batch_header(data)
         if header.producer_epoch < self.epoch:
@@ -125,7 +129,7 @@ class Sender:
                 self.answer(loses=0.0)
             elif self.delayed:
                 self.told(*self.delayed.pop(0))
-            else:
+            elif not list(self.queue.expire(self.now)) and self.queue.is_empty:
                 break
         assert self.queue.is_empty
 
@@ -180,6 +184,26 @@ def test_what_was_given_up_is_written_once_or_not_at_all_and_nothing_else_suffer
             assert isinstance(error, DeliveryTimeoutError)
             assert error.may_be_written or value not in sender.leader.values
     assert any(future.exception() for future in sender.futures.values()) or seed, "some seed gives up something"
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_nothing_is_written_twice_where_leaders_remember_the_last_batch_only(
+    loop: asyncio.AbstractEventLoop, seed: int
+) -> None:
+    sender = Sender(loop, seed)
+    for _ in range(300):
+        sender.add(sender.random.randrange(3))
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.2)
+        if sender.random.random() < 0.1:
+            sender.leader.start_anew()
+        list(sender.queue.expire(sender.now))
+    sender.finish()
+    assert sender.leader.values == list(sender.futures), "in order, none twice, none left out"
+    for future in sender.futures.values():
+        error = future.exception()
+        assert error is None or (isinstance(error, DeliveryTimeoutError) and error.may_be_written)
 
 
 @pytest.mark.parametrize("seed", range(60))
