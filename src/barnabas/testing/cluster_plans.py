@@ -106,8 +106,8 @@ DIRECTORIES: Final = Plan(
         FaultKind.DIRECTORY_FULL: 3.0,
         FaultKind.DIRECTORY_READ_ONLY: 3.0,
         FaultKind.DIRECTORY_SLOW: 3.0,
-        FaultKind.CRASH: 1.0,
-        FaultKind.RESET: 1.0,
+        FaultKind.CRASH: 3.0,
+        FaultKind.RESET: 3.0,
     },
     lasting_seconds=(1.0, 9.0),
 )
