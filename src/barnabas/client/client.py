@@ -82,7 +82,7 @@ class Client:
     async def __aenter__(self) -> Self:
         try:
             await self.start()
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             await self.close()
             raise
         return self
