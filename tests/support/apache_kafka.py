@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.apache_kafka_jars import class_path
+from tests.support.apache_kafka_jars import KAFKA_VERSION, class_path
 from tests.support.java import java
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
@@ -52,6 +52,7 @@ class ApacheKafkaBroker:
         *,
         overrides: Mapping[str, object] | None = None,
         java_options: Sequence[str] = SMALL_HEAP_OPTIONS,
+        version: str = KAFKA_VERSION,
     ) -> None:
         self.directory = directory
         self.broker_id = broker_id
@@ -65,7 +66,7 @@ class ApacheKafkaBroker:
                 "-Djava.awt.headless=true",
                 f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}",
                 "-cp",
-                class_path(),
+                class_path(version),
                 "kafka.Kafka",
                 directory / "server.properties",
             ],

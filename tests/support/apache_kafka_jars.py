@@ -1,4 +1,5 @@
-"""The jars of Apache Kafka 3.9.1 and of its ZooKeeper 3.8.4, fetched once into the project's cache.
+"""The jars of Apache Kafka 3.9.1 and of its ZooKeeper 3.8.4, fetched once into the project's cache; and those of
+3.4.1, an older controller, where a test asks for it.
 
 They are oracles for the tests and are never shipped.
 
@@ -21,18 +22,30 @@ KAFKA_VERSION = "3.9.1"
 ZOOKEEPER_VERSION = "3.8.4"
 CACHE_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache"
 
-_MODULES = (
-    Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    Module("org.slf4j", "slf4j-reload4j", "1.7.36"),
-)
-_EXPECTED_JARS = (
-    f"kafka_2.13-{KAFKA_VERSION}.jar",
-    f"kafka-clients-{KAFKA_VERSION}.jar",
-    f"kafka-tools-{KAFKA_VERSION}.jar",
-    f"zookeeper-{ZOOKEEPER_VERSION}.jar",
-    "slf4j-reload4j-1.7.36.jar",
-)
+OLD_KAFKA_VERSION = "3.4.1"
+_LOGGING = Module("org.slf4j", "slf4j-reload4j", "1.7.36")
+_MODULES = {
+    KAFKA_VERSION: (
+        Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        _LOGGING,
+    ),
+    OLD_KAFKA_VERSION: (Module("org.apache.kafka", "kafka_2.13", OLD_KAFKA_VERSION), _LOGGING),
+}
+_EXPECTED_JARS = {
+    KAFKA_VERSION: (
+        f"kafka_2.13-{KAFKA_VERSION}.jar",
+        f"kafka-clients-{KAFKA_VERSION}.jar",
+        f"kafka-tools-{KAFKA_VERSION}.jar",
+        f"zookeeper-{ZOOKEEPER_VERSION}.jar",
+        "slf4j-reload4j-1.7.36.jar",
+    ),
+    OLD_KAFKA_VERSION: (
+        f"kafka_2.13-{OLD_KAFKA_VERSION}.jar",
+        f"kafka-clients-{OLD_KAFKA_VERSION}.jar",
+        "slf4j-reload4j-1.7.36.jar",
+    ),
+}
 _ATTEMPTS = 2
 
 
@@ -40,34 +53,35 @@ class JarsMissing(RuntimeError):
     """The jars are not in the cache and could not be fetched, with the reason."""
 
 
-def apache_kafka_jars() -> Path:
+def apache_kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory that holds the jars; fetches them first when the cache is empty (about 60 MB, one to two minutes).
+    `version` is that of Apache Kafka.
 
     Safe to call from several processes at once: one fetches, the others wait for it. Raises `JarsMissing` or
     `JavaMissing`.
     """
-    directory = CACHE_DIRECTORY / f"apache-kafka-{KAFKA_VERSION}"
+    directory = CACHE_DIRECTORY / f"apache-kafka-{version}"
     if directory.is_dir():
         return directory
     CACHE_DIRECTORY.mkdir(exist_ok=True)
     with locked(directory.with_name(f"{directory.name}.lock"), lambda: _say("another process fetches it ...")):
         if not directory.is_dir():
-            _fetch(directory)
+            _fetch(directory, version)
     return directory
 
 
-def class_path() -> str:
+def class_path(version: str = KAFKA_VERSION) -> str:
     """What `java -cp` takes to see all of Apache Kafka and ZooKeeper."""
-    return f"{apache_kafka_jars()}/*"
+    return f"{apache_kafka_jars(version)}/*"
 
 
-def _fetch(directory: Path) -> None:
-    _say(f"fetching Apache Kafka {KAFKA_VERSION} into {directory} (once, about 60 MB) ...")
+def _fetch(directory: Path, version: str) -> None:
+    _say(f"fetching Apache Kafka {version} into {directory} (once, about 60 MB) ...")
     # Ivy's own cache is kept until all has arrived, so that an interrupted fetch goes on where it was.
-    ivy_cache = directory.with_name("ivy")
+    ivy_cache = directory.with_name(f"ivy-{version}")
     with tempfile.TemporaryDirectory(dir=CACHE_DIRECTORY, prefix="fetching-") as work:
-        arrived = _retrieved(Path(work), ivy_cache)
-        missing = [jar for jar in _EXPECTED_JARS if not (arrived / jar).exists()]
+        arrived = _retrieved(Path(work), ivy_cache, version)
+        missing = [jar for jar in _EXPECTED_JARS[version] if not (arrived / jar).exists()]
         if missing:
             raise JarsMissing(f"Ivy reported success without {', '.join(missing)}; remove {ivy_cache} and try again")
         arrived.rename(directory)
@@ -75,16 +89,16 @@ def _fetch(directory: Path) -> None:
     _say(f"fetched {len(list(directory.iterdir()))} jars")
 
 
-def _retrieved(work: Path, ivy_cache: Path) -> Path:
+def _retrieved(work: Path, ivy_cache: Path, version: str) -> Path:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return retrieve(java(), _MODULES, work, ivy_cache)
+            return retrieve(java(), _MODULES[version], work, ivy_cache)
         except PipelineError as error:
             raise JarsMissing(f"Apache Kafka is fetched by the Ivy that pyspark brings: {error}") from error
         except IvyError as error:
             if attempt == _ATTEMPTS:
                 raise JarsMissing(
-                    f"Ivy could not fetch Apache Kafka {KAFKA_VERSION}: {error}\n{tail(work / LOG_NAME)}"
+                    f"Ivy could not fetch Apache Kafka {version}: {error}\n{tail(work / LOG_NAME)}"
                 ) from error
     raise AssertionError("unreachable")
 

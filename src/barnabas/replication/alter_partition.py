@@ -12,12 +12,16 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.replication.ports import AlterPartitionSender
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 RETRY_MS: Final = 50
 VERSION: Final = 3
+"""The latest; 2 is that of Apache Kafka 3.3 and 3.4, 0 that of 2.7."""
+OLDEST_VERSION: Final = 0
 _VERSION_WITHOUT_TOPIC_IDS: Final = 1
+_VERSION_WITH_BROKER_EPOCHS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +124,23 @@ class AlterPartitionManager:
     async def _ask(self) -> bool:
         """Sends all that waits and gives out the answers; False where it is to be tried again later."""
         changes = [change for change, _ in self._waiting.values()]
-        request, version = _request(self._broker_id, self._broker_epoch(), changes)
+        broker_epoch = self._broker_epoch()
+        # Topics are named by their ids where all of them have one.
+        have_ids = all(change.topic_id != ZERO_UUID for change in changes)
         try:
-            response = await self._sender.send(request, version)
+            response, version = await self._sender.send_in_version(
+                ApiKey.ALTER_PARTITION,
+                OLDEST_VERSION,
+                VERSION if have_ids else _VERSION_WITHOUT_TOPIC_IDS,
+                lambda version: _request(self._broker_id, broker_epoch, changes, version),
+            )
         except Exception as error:  # noqa: BLE001 - whatever it was, the change is wanted still
             self._logger.warning("Asking the controller for %d changes of ISRs failed: %s", len(changes), error)
             return False
         if response.error_code:
             self._logger.warning(
                 "The controller answers AlterPartition of broker epoch %d with %s; asking again",
-                *(request.broker_epoch, ErrorCode.for_code(response.error_code).name),
+                *(broker_epoch, ErrorCode.for_code(response.error_code).name),
             )
             return False
         answers = _answers(response, version, changes)
@@ -150,9 +161,7 @@ class AlterPartitionManager:
         return may_go_on
 
 
-def _request(broker_id: int, own_epoch: int, changes: Sequence[IsrChange]) -> tuple[AlterPartitionRequest, int]:
-    """The request, and its version: topics are named by their ids where all of them have one."""
-    version = _VERSION_WITHOUT_TOPIC_IDS if any(change.topic_id == ZERO_UUID for change in changes) else VERSION
+def _request(broker_id: int, own_epoch: int, changes: Sequence[IsrChange], version: int) -> AlterPartitionRequest:
     topics: dict[str, AlterPartitionRequest.TopicData] = {}
     for change in changes:
         name = change.partition.topic
@@ -164,7 +173,7 @@ def _request(broker_id: int, own_epoch: int, changes: Sequence[IsrChange]) -> tu
             leader_epoch=change.leader_epoch,
             partition_epoch=change.partition_epoch,
         )
-        if version == VERSION:
+        if version >= _VERSION_WITH_BROKER_EPOCHS:
             # Without them the controller would take in a follower that has died since, and lost what it had.
             partition.new_isr_with_epochs = [
                 AlterPartitionRequest.BrokerState(
@@ -175,7 +184,7 @@ def _request(broker_id: int, own_epoch: int, changes: Sequence[IsrChange]) -> tu
         else:
             partition.new_isr = list(change.isr)
         topic.partitions.append(partition)
-    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=own_epoch, topics=list(topics.values())), version
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=own_epoch, topics=list(topics.values()))
 
 
 def _answers(

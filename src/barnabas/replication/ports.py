@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.log_config import LogConfig
     from barnabas.replication.partition import Partition
+    from barnabas.wire.api_keys import ApiKey
     from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 
@@ -35,8 +36,11 @@ class MetadataSource(Protocol):
 class AlterPartitionSender(Protocol):
     """The way to the controller for changes of ISRs."""
 
-    async def send(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """The present controller's answer. Looks for the controller, and tries again where it has moved or a
+    async def send_in_version(
+        self, api_key: ApiKey, lowest: int, highest: int, build: Callable[[int], AlterPartitionRequest]
+    ) -> tuple[AlterPartitionResponse, int]:
+        """The present controller's answer, and the version of it: the highest within these bounds that the controller
+        speaks, for which `build` makes the request. Looks for the controller, and tries again where it has moved or a
         connection was lost, for as long as that takes; after any exception but cancellation the caller asks again."""
         ...
 

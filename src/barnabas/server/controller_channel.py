@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from barnabas.cluster.image import Node
@@ -17,9 +18,11 @@ from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 
 _RETRY_PAUSE_MS: Final = 50.0
+_Attempt = Callable[[Outgoing, float], Awaitable[Any]]
 
 
 class ControllerChannel:
@@ -37,8 +40,12 @@ class ControllerChannel:
         request_timeout_ms: float,
         settings: OutgoingSettings,
         logger: logging.Logger,
+        learns_versions: bool = False,
     ) -> None:
-        """`name` is what log lines call the purpose; `listener_name` is where controllers are reached."""
+        """`name` is what log lines call the purpose; `listener_name` is where controllers are reached.
+
+        `send_in_version` needs `learns_versions`.
+        """
         self._name = name
         self._context = context
         self._random = random
@@ -48,6 +55,7 @@ class ControllerChannel:
         self._request_timeout_ms = request_timeout_ms
         self._settings = settings
         self._logger = logger
+        self._learns_versions = learns_versions
         self._node: Node | None = None
         self._outgoing: Outgoing | None = None
         self._closed = False
@@ -60,13 +68,33 @@ class ControllerChannel:
         `timeout_ms` bounds all attempts together; None is `request.timeout.ms`. Raises RequestTimeoutError when it is
         over, and ConnectionLostError when the channel is closed.
         """
+        return await self._send(lambda outgoing, left_ms: outgoing.send(message, version, left_ms), timeout_ms)
+
+    async def send_in_version(
+        self, api_key: ApiKey, lowest: int, highest: int, build: Callable[[int], Any], timeout_ms: float | None = None
+    ) -> tuple[Any, int]:
+        """As `send`, in the highest version within these bounds that the controller speaks, for which `build` makes the
+        request: the controllers that are asked in turn may be of different ages. Returns the version too.
+
+        Raises UnsupportedVersionError where the controller speaks none of them.
+        """
+
+        async def attempt(outgoing: Outgoing, left_ms: float) -> tuple[Any, int]:
+            await outgoing.ready(left_ms)
+            version = outgoing.version_of(api_key, lowest, highest)
+            return await outgoing.send(build(version), version, left_ms), version
+
+        found: tuple[Any, int] = await self._send(attempt, timeout_ms)
+        return found
+
+    async def _send(self, attempt: _Attempt, timeout_ms: float | None) -> Any:
         loop = self._context.loop
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = loop.time() + limit_ms / 1000
         reason: object = "it was never asked"
         while (left_ms := (deadline - loop.time()) * 1000) > 0:
             try:
-                return await self.send_once(message, version, left_ms)
+                return await self._try(attempt, left_ms)
             except OSError as error:
                 if self._closed:
                     raise
@@ -77,14 +105,18 @@ class ControllerChannel:
 
     async def send_once(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
         """As `send`, in one attempt: raises ConnectionLostError also when there is no controller, or it is another."""
+        return await self._try(lambda outgoing, left_ms: outgoing.send(message, version, left_ms), timeout_ms)
+
+    async def _try(self, attempt: _Attempt, timeout_ms: float | None) -> Any:
         outgoing = self._to_controller()
         if outgoing is None:
             raise ConnectionLostError("no controller is known")
         limit_ms = self._request_timeout_ms if timeout_ms is None else min(timeout_ms, self._request_timeout_ms)
-        response = await outgoing.send(message, version, limit_ms)
+        answer = await attempt(outgoing, limit_ms)
+        response = answer[0] if isinstance(answer, tuple) else answer
         if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
             raise ConnectionLostError(f"{outgoing.peer} is not the controller")
-        return response
+        return answer
 
     def close(self) -> None:
         """At once; whoever waits gets ConnectionLostError."""
@@ -109,6 +141,7 @@ class ControllerChannel:
                 node.port,
                 client_id=self._client_id,
                 settings=self._settings,
+                learns_versions=self._learns_versions,
             )
             if self._closed:
                 self._outgoing.close()

@@ -94,7 +94,7 @@ class Rooms:
             host.loop, session, logs.logger("kafka.server.FinalizedFeatureChangeListener")
         )
         self.controller_channel = self._channel("forwarding")
-        self.alter_partition_channel = self._channel("alter-partition")
+        self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
@@ -207,7 +207,7 @@ class Rooms:
         image = self.metadata_cache.image
         return image.controller_id is not None and image.is_alive(self.identity.broker_id)
 
-    def _channel(self, name: str) -> ControllerChannel:
+    def _channel(self, name: str, *, learns_versions: bool = False) -> ControllerChannel:
         settings = take(LifecycleSettings, self.config.values)
         return ControllerChannel(
             name,
@@ -254,6 +254,7 @@ class Rooms:
             unclean_leader_election_enable=values["unclean.leader.election.enable"],
             # By then a broker that died with the former controller has lost its session, and may register anew.
             unclean_election_delay_ms=values["zookeeper.session.timeout.ms"],
+            leader_recovery_supported=is_at_least(str(values["inter.broker.protocol.version"]), "3.2-IV0"),
             control_plane_listener_name=listeners.control_plane,
             delete_topic_enable=values["delete.topic.enable"],
             request_timeout_ms=values["controller.socket.timeout.ms"],

@@ -57,6 +57,9 @@ class Nowhere:
     async def send(self, *_: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
+    async def send_in_version(self, *_: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
     def connect(self, *_: Any) -> Nowhere:
         return self
 

@@ -5,10 +5,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.replication.alter_partition import AlterPartitionManager, IsrAnswer, IsrChange
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -18,19 +21,26 @@ FLIGHTS = Uuid(b"f" * 16)
 
 
 class PlayedController:
-    """Answers when the test says so."""
+    """Answers when the test says so, in versions up to `speaks`."""
 
     def __init__(self) -> None:
+        self.speaks = 3
         self.asked: asyncio.Queue[tuple[AlterPartitionRequest, int]] = asyncio.Queue()
         self.answers: asyncio.Queue[AlterPartitionResponse | Exception] = asyncio.Queue()
 
-    async def send(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+    async def send_in_version(
+        self, api_key: ApiKey, lowest: int, highest: int, build: Callable[[int], AlterPartitionRequest]
+    ) -> tuple[AlterPartitionResponse, int]:
+        assert api_key is ApiKey.ALTER_PARTITION
+        version = min(self.speaks, highest)
+        assert version >= lowest
+        request = build(version)
         encode(request, version)  # it can be written
         self.asked.put_nowait((request, version))
         answer = await self.answers.get()
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer, version
 
 
 class Setting:
@@ -97,6 +107,23 @@ def test_what_is_asked_while_a_request_is_on_its_way_joins_in_the_next() -> None
         setting.controller.answers.put_nowait(response(1, 2))
         await setting.settle()
         assert (len(setting.answers), setting.manager.waiting) == (3, 0)
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_older_controller_is_asked_in_its_own_version(version: int) -> None:
+    async def test(setting: Setting) -> None:
+        setting.controller.speaks = version
+        setting.submit(0)
+        request, asked = await setting.controller.asked.get()
+        (topic,) = request.topics
+        (partition,) = topic.partitions
+        assert asked == version
+        assert (partition.new_isr, partition.new_isr_with_epochs) == ([1, 2], [])
+        setting.controller.answers.put_nowait(response(0))
+        await setting.settle()
+        assert setting.answers == [IsrAnswer(ErrorCode.NONE, 4, 8, (1, 2))]
 
     in_setting(test)
 

@@ -90,7 +90,7 @@ class PlayedConnections:
 
         return SimpleNamespace(start=start, close=lambda: None)
 
-    async def send(self, _request: object, _version: int) -> Any:
+    async def send_in_version(self, *_arguments: object) -> Any:
         await asyncio.Event().wait()
 
 

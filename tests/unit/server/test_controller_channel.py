@@ -13,7 +13,7 @@ from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
-from barnabas.link.errors import ConnectionLostError, RequestTimeoutError
+from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.server.controller_channel import ControllerChannel
@@ -22,7 +22,14 @@ from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse, UpdateMetadataRequest
+from barnabas.wire.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ApiVersionsResponse,
+    UpdateMetadataRequest,
+)
 from tests.unit.server.coordinated import Lines, logger_of, pause
 
 SEEDS = simulation_seeds(3)
@@ -78,7 +85,7 @@ def update(controller_id: int, epoch: int = 1) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(controller_id=controller_id, controller_epoch=epoch, live_brokers=live)
 
 
-def channel_on(host: Host) -> tuple[ControllerChannel, MetadataCache]:
+def channel_on(host: Host, *, learns_versions: bool = False) -> tuple[ControllerChannel, MetadataCache]:
     logger = logger_of(host, Lines())
     cache = MetadataCache(9, logger)
     channel = ControllerChannel(
@@ -91,6 +98,7 @@ def channel_on(host: Host) -> tuple[ControllerChannel, MetadataCache]:
         request_timeout_ms=2_000,
         settings=OutgoingSettings(),
         logger=logger,
+        learns_versions=learns_versions,
     )
     return channel, cache
 
@@ -186,3 +194,70 @@ def test_hands_other_errors_on(seed: int) -> None:
         stale = AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         simulation.machine("broker1").start(broker(lambda _: stale, []))
         assert simulation.run_on(simulation.machine("broker9"), use) == ErrorCode.STALE_BROKER_EPOCH
+
+
+class _VersionedServer(asyncio.Protocol):
+    """Speaks AlterPartition up to `highest`, keeps the versions that it was asked in, and answers `code`."""
+
+    def __init__(self, highest: int, code: ErrorCode, asked: list[int]) -> None:
+        self._highest = highest
+        self._code = code
+        self._asked = asked
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 4 and len(self._received) >= 4 + struct.unpack_from(">i", self._received)[0]:
+            size, key, version, correlation_id = struct.unpack_from(">ihhi", self._received)
+            self._received = self._received[4 + size :]
+            answer: Any
+            if key == ApiKey.API_VERSIONS:
+                spoken = ApiVersionsResponse.ApiVersion(
+                    api_key=ApiKey.ALTER_PARTITION, min_version=0, max_version=self._highest
+                )
+                answer = ApiVersionsResponse(api_keys=[spoken])
+            else:
+                self._asked.append(version)
+                answer = AlterPartitionResponse(error_code=self._code)
+            self._transport.write(b"".join(codec.response_encoder(ApiKey(key), version)(correlation_id, answer)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_controller_is_asked_in_the_highest_version_that_it_speaks(seed: int) -> None:
+    asked: dict[int, list[int]] = {1: [], 2: []}
+
+    def speaking(broker_id: int, highest: int, code: ErrorCode) -> Main:
+        async def main(host: Host) -> None:
+            await host.loop.create_server(lambda: _VersionedServer(highest, code, asked[broker_id]), None, PORT)
+            await host.loop.create_future()
+
+        return main
+
+    async def use(host: Host) -> None:
+        channel, cache = channel_on(host, learns_versions=True)
+        built: list[int] = []
+
+        def build(version: int) -> AlterPartitionRequest:
+            built.append(version)
+            return AlterPartitionRequest(broker_id=9, broker_epoch=1)
+
+        cache.apply(update(1))
+        waiting = host.loop.create_task(channel.send_in_version(ApiKey.ALTER_PARTITION, 0, 3, build))
+        await pause(0.5)
+        cache.apply(update(2, epoch=2))
+        response, version = await waiting
+        assert (response.error_code, version, set(built)) == (0, 3, {2, 3})
+        _, version = await channel.send_in_version(ApiKey.ALTER_PARTITION, 0, 1, build)
+        assert version == 1
+        with pytest.raises(UnsupportedVersionError):
+            await channel.send_in_version(ApiKey.ALTER_PARTITION, 4, 5, build)
+        channel.close()
+
+    with Simulation(seed) as simulation:
+        simulation.machine("broker1").start(speaking(1, 2, ErrorCode.NOT_CONTROLLER))
+        simulation.machine("broker2").start(speaking(2, 3, ErrorCode.NONE))
+        simulation.run_on(simulation.machine("broker9"), use)
+    assert (set(asked[1]), asked[2]) == ({2}, [3, 1])
