@@ -313,7 +313,13 @@ class PartitionStateMachine:
         unclean_allowed: bool,
     ) -> Election:
         context = self._context
-        election = elect_offline(current, context.assignment(partition).replicas, live, unclean_allowed=unclean_allowed)
+        election = elect_offline(
+            current,
+            context.assignment(partition).replicas,
+            live,
+            unclean_allowed=unclean_allowed,
+            recovery_supported=self._settings.leader_recovery_supported,
+        )
         if isinstance(election, NotElected) or not election.unclean:
             return election
         registered = context.registered_members(partition, current.isr)

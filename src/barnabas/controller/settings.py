@@ -20,8 +20,9 @@ class ControllerSettings:
     the one by which the controller reaches them where it has its own (control.plane.listener.name).
 
     `unclean_leader_election_enable` holds for topics that do not say themselves. For `unclean_election_delay_ms` after
-    it took over, a controller elects nobody who is not in sync (see `PartitionStateMachine`). An attempt to send a
-    request to a broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
+    it took over, a controller elects nobody who is not in sync (see `PartitionStateMachine`); one who was elected
+    nevertheless is marked as recovering where `leader_recovery_supported` (KIP-704). An attempt to send a request to a
+    broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
     `zookeeper_connection_timeout_ms` is how long the broker's own cache of `/feature` may take to follow.
     """
 
@@ -29,6 +30,7 @@ class ControllerSettings:
     inter_broker_listener_name: str
     unclean_leader_election_enable: bool = False
     unclean_election_delay_ms: int = 18_000
+    leader_recovery_supported: bool = True
     control_plane_listener_name: str | None = None
     delete_topic_enable: bool = True
     request_timeout_ms: int = 30_000

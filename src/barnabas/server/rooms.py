@@ -13,6 +13,7 @@ from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import zookeeper_connection_timeout_ms
+from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.settings import take
 from barnabas.controller.controller import Controller
 from barnabas.controller.ports import ControllerPorts
@@ -219,6 +220,7 @@ class Rooms:
             request_timeout_ms=settings.request_timeout_ms,
             settings=outgoing_settings(self.config),
             logger=self.foundation.logs.logger("kafka.server.NodeToControllerChannelManager"),
+            learns_versions=learns_versions,
         )
 
     def _replica_manager(self) -> ReplicaManager:

@@ -12,7 +12,7 @@ from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.topics import LeaderRecoveryState, TopicPartition, partition_state_path
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse, UpdateMetadataRequest
 from tests.unit.controller.term_harness import Terms
 
 T0 = TopicPartition("t", 0)
@@ -56,6 +56,20 @@ def answer(terms: Terms, isr: list[int], version: int = 3, **fields: Any) -> Alt
     request = AlterPartitionRequest(broker_id=broker_id, broker_epoch=live[broker_id].epoch, topics=[topic])
     response = terms.run(terms.term.alter_partition(request, version))
     return response.topics[0].partitions[0]
+
+
+def test_an_isr_carries_the_epoch_of_the_controller_that_wrote_it(terms: Terms) -> None:
+    before = terms.state("t")
+    terms.elect()
+    assert terms.state("t") == before, "the failover itself changes nothing"
+    assert answer(terms, [1, 2, 3]).error_code == 0
+    after = terms.state("t")
+    assert before is not None
+    assert after is not None
+    assert (before.controller_epoch, after.controller_epoch) == (1, 2)
+    message = terms.sent("UPDATE_METADATA")[-1].message
+    assert isinstance(message, UpdateMetadataRequest)
+    assert message.topic_states[0].partition_states[0].controller_epoch == 2
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

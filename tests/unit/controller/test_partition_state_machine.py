@@ -149,6 +149,20 @@ def test_unclean_election_is_allowed_by_the_topic_or_the_broker(
         assert cluster.context.partition_state(A0) is OFFLINE
 
 
+@pytest.mark.parametrize(
+    ("supported", "state"), [(True, LeaderRecoveryState.RECOVERING), (False, LeaderRecoveryState.RECOVERED)]
+)
+def test_an_unclean_leader_is_marked_where_all_brokers_know_the_mark(
+    supported: bool, state: LeaderRecoveryState
+) -> None:
+    cluster = Cluster(live=(2,))
+    cluster.lead(cluster.assign(A0, 1, 2), 1, 1)
+    offline(cluster, A0)
+    settings = ControllerSettings(1, LISTENER, True, leader_recovery_supported=supported)
+    moves = cluster.shell.run(PartitionStateMachine(cluster.context, settings).try_online())
+    assert moves.elected[A0].leader_recovery_state is state
+
+
 def test_unclean_election_on_demand_asks_no_config() -> None:
     cluster = Cluster(live=(2,))
     cluster.lead(cluster.assign(A0, 1, 2), 1, 1)

@@ -103,7 +103,7 @@ class BrokerRegistration:
             endpoints = [_decode_endpoint(text, protocols, path) for text in fields.texts("endpoints")]
         return cls(
             endpoints=tuple(endpoints),
-            timestamp_ms=fields.decimal("timestamp") if fields.has("timestamp") else -1,
+            timestamp_ms=fields.decimal("timestamp", -1),
             rack=fields.optional_text("rack"),
             jmx_port=fields.integer("jmx_port", -1),
             features={

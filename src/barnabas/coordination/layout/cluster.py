@@ -32,8 +32,7 @@ class ClusterId:
     @classmethod
     def decode(cls, data: bytes | None, path: str = CLUSTER_ID_PATH) -> ClusterId:
         fields = Fields.decode(data, path)
-        if fields.has("version"):
-            fields.text("version")
+        fields.optional_text("version")
         return cls(fields.text("id"), fields.rest())
 
 

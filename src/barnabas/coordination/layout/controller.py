@@ -42,10 +42,8 @@ class ControllerRegistration:
         fields = Fields.decode(data, path)
         return cls(
             broker_id=fields.integer("brokerid"),
-            timestamp_ms=fields.decimal("timestamp") if fields.has("timestamp") else -1,
-            kraft_controller_epoch=fields.integer("kraftControllerEpoch")
-            if fields.has("kraftControllerEpoch")
-            else None,
+            timestamp_ms=fields.decimal("timestamp", -1),
+            kraft_controller_epoch=fields.optional_integer("kraftControllerEpoch"),
             version=fields.integer("version", 1),
             extra=fields.rest(),
         )

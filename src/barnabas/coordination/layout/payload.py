@@ -158,8 +158,18 @@ class Fields:
         self._discard(name)
         return None
 
-    def decimal(self, name: str) -> int:
+    def optional_integer(self, name: str) -> int | None:
+        """A 32-bit integer; None where there is none, or null."""
+        if self.has(name):
+            return self.integer(name)
+        self._discard(name)
+        return None
+
+    def decimal(self, name: str, default: int | None = None) -> int:
         """A 64-bit integer that is written as a string."""
+        if default is not None and not self.has(name):
+            self._discard(name)
+            return default
         value = self._take(name)
         if isinstance(value, str):
             digits = value.removeprefix("-")

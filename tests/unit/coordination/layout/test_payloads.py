@@ -134,6 +134,21 @@ def test_known_values_are_read() -> None:
     assert (broker.rack, broker.timestamp_ms) == ("r1", 1795233020067)
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (ControllerRegistration, b'{"version":1,"brokerid":3,"timestamp":null,"kraftControllerEpoch":null}'),
+        (BrokerRegistration, b'{"version":4,"endpoints":["PLAINTEXT://h:9092"],"timestamp":null,"rack":null}'),
+        (ClusterId, b'{"version":null,"id":"i"}'),
+    ],
+)
+def test_a_null_is_as_if_the_field_was_not_there(kind: Any, data: bytes) -> None:
+    read = kind.decode(data, PATH)
+    assert kind.decode(read.encode(), PATH) == read
+    fields = {name: value for name, value in json.loads(data).items() if value is not None}
+    assert kind.decode(json.dumps(fields).encode(), PATH) == read
+
+
 def test_payloads_of_older_brokers_are_read() -> None:
     topic = TopicAssignment.decode(b'{"version":1,"partitions":{"0":[1,2]}}', PATH)
     assert (topic.partitions, topic.topic_id, topic.version) == ({0: ReplicaAssignment((1, 2))}, None, 1)
