@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -34,7 +35,7 @@ _KEPT_MEMORY_BYTES = 32 * 1024 * 1024
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), help="Port of the Prometheus endpoint; 0 takes a free one."
 )
-@click.option("--json", "as_json", is_flag=True, help="Say that it is ready as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Say that it is ready, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(
     file: str, overrides: tuple[str, ...], metrics_port: int | None, as_json: bool, stop_with_parent: bool
@@ -57,8 +58,9 @@ def command(
         with open(file, "rb") as properties:
             config = read_server_config(properties.read(), file, overrides)
     except (BrokerConfigError, OSError) as error:
-        click.echo(f"barnabas broker: {error}", err=True)
+        _say_error(error, as_json)
         sys.exit(1)
+    _say_notices(config)
     raise_open_files_limit()
     # The name is what this broker tells others of itself where advertised.listeners has none.
     name = socket.gethostname()
@@ -80,7 +82,7 @@ async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_
     try:
         logs = broker_logs(config, host.clock)
     except (OSError, ValueError) as error:
-        click.echo(f"barnabas broker: {error}", err=True)
+        _say_error(error, as_json)
         return 1
     broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
@@ -99,7 +101,7 @@ async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event,
         if not await _start(broker, host, stop):
             return 0
     except (BrokerStartError, OSError) as error:
-        click.echo(f"barnabas broker: {error}", err=True)
+        _say_error(error, as_json)
         return 1
     # What start-up made stays.
     gc.collect()
@@ -110,7 +112,7 @@ async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event,
     await stop.wait()
     await broker.stop()
     if broker.failure.done():
-        click.echo(f"barnabas broker: {broker.failure.result()}", err=True)
+        _say_error(broker.failure.result(), as_json)
         return 1
     return 0
 
@@ -136,6 +138,30 @@ async def _start(broker: Broker, host: RealHost, stop: asyncio.Event) -> bool:
         await broker.stop()
     starting.result()
     return True
+
+
+def _say_notices(config: BrokerConfig) -> None:
+    """Has a person see what the broker does not take of its configuration, where its log goes to a file."""
+    from barnabas.config.broker_config import NoticeKind
+    from barnabas.server.config import LOGS_DIRECTORY
+
+    if config.values[LOGS_DIRECTORY.name] is not None:
+        for notice in config.notices:
+            if notice.kind is not NoticeKind.NOT_YET:
+                click.echo(f"barnabas broker: {notice.text}", err=True)
+
+
+def _say_error(error: Exception | str, as_json: bool) -> None:
+    """Says why the broker ends; who reads JSON hears of it even where standard error goes to a disk that is full."""
+    from barnabas.kernel.system_errors import reason
+
+    text = reason(error) if isinstance(error, OSError) else str(error)
+    with contextlib.suppress(OSError):
+        if as_json:
+            click.echo(json.dumps({"error": text}, separators=(",", ":")))
+            sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        click.echo(f"barnabas broker: {text}", err=True)
 
 
 def _say_ready(broker: Broker, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -48,7 +49,7 @@ _COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
     help="Between two looks for empty containers, in ms.",
 )
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
-@click.option("--json", "as_json", is_flag=True, help="Say that it is ready as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Say that it is ready, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: object) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.
@@ -97,7 +98,7 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
     try:
         await coordinator.start()
     except (CoordinationError, OSError) as error:
-        click.echo(f"barnabas coordinator: {error}", err=True)
+        _say_error(config, error, as_json)
         return 1
     # What recovery made stays.
     gc.collect()
@@ -110,7 +111,29 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if coordinator.failure.done():
-        click.echo(f"barnabas coordinator: {coordinator.failure.result()}", err=True)
+        _say_error(config, coordinator.failure.result(), as_json)
         return 1
     await coordinator.stop()
     return 0
+
+
+def _say_error(config: CoordinatorConfig, error: Exception, as_json: bool) -> None:
+    """Says why it ends; who reads JSON hears of it even where standard error goes to a disk that is full."""
+    import errno
+
+    from barnabas.kernel.system_errors import reason
+
+    text = str(error)
+    if isinstance(error, OSError):
+        text = reason(error)
+        if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
+            text = f"cannot listen on {config.host}:{config.port}: {text}. Choose another port (barnabas up:"
+            text += " --coordinator-port)"
+        else:
+            text = f"the data directory {config.data_directory} cannot be used: {text}"
+    with contextlib.suppress(OSError):
+        if as_json:
+            click.echo(json.dumps({"error": text}, separators=(",", ":")))
+            sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        click.echo(f"barnabas coordinator: {text}", err=True)

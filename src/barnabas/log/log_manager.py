@@ -19,6 +19,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import next_turn
 from barnabas.link.tick import Tick
@@ -146,7 +147,12 @@ class LogManager:
 
     def _check_any_live(self) -> None:
         if not self.live_directories:
-            reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in self.directories)
+            reasons = "; ".join(
+                reason(directory.error)
+                if isinstance(directory.error, OSError) and directory.error.filename
+                else f"{directory.path}: {directory.error}"
+                for directory in self.directories
+            )
             raise NoLogDirectoryError(f"no log directory can be used: {reasons}")
 
     # Logs come and go.

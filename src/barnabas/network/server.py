@@ -12,6 +12,7 @@ from typing import Final
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
@@ -153,8 +154,9 @@ class NetworkServer:
                 factory, listener.host, listener.port, backlog=listener.backlog
             )
         except OSError as error:
+            place = f"{listener.host or '*'}:{listener.port}"
             raise OSError(
-                error.errno, f"listener {listener.name} on {listener.host or '*'}:{listener.port}: {error}"
+                error.errno, f"listener {listener.name} cannot be bound to {place}: {reason(error)}"
             ) from error
         self._servers[listener.name] = server
         port = int(server.sockets[0].getsockname()[1])

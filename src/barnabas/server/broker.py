@@ -29,6 +29,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.system_errors import reason
 from barnabas.log.directory_files import LogDirectoryLockedError
 from barnabas.log.log_manager import NoLogDirectoryError
 from barnabas.log.start_up import DuplicateLogError
@@ -190,11 +191,22 @@ class Broker:
     async def _listen(self, rooms: Rooms) -> None:
         """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""
         self._foundation.tick.hold()
-        ports = await rooms.network.listen(listener_configs(self.config))
+        try:
+            ports = await rooms.network.listen(listener_configs(self.config))
+        except OSError as error:
+            raise BrokerStartError(
+                f"{error.strerror}. Choose another address or port in listeners (barnabas up: --host and --port)"
+            ) from error
         self.endpoints = advertised_endpoints(self.config, ports, self.host.name)
         metrics = take(MetricsSettings, self.config.values)
         if metrics.port >= 0:
-            self.metrics_port = await self._endpoint.start(metrics.host, metrics.port)
+            try:
+                self.metrics_port = await self._endpoint.start(metrics.host, metrics.port)
+            except OSError as error:
+                place = f"{metrics.host}:{metrics.port}"
+                raise BrokerStartError(
+                    f"the metrics endpoint cannot be bound to {place}: {reason(error)}. Choose another --metrics-port"
+                ) from error
 
     def _payload(self) -> BrokerRegistration:
         return broker_registration(self.config, self.endpoints, self.host.clock.time_ms())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from barnabas.kernel.host import Files, Host, OffloadKind
+from barnabas.kernel.system_errors import reason
 from barnabas.log.directory_files import (
     CorruptDirectoryFileError,
     MetaProperties,
@@ -123,6 +124,6 @@ def _write(files: Files, directories: LogDirectories, broker_id: int, cluster_id
 
 def _checked(directories: LogDirectories) -> LogDirectories:
     if not directories.usable:
-        reasons = "; ".join(f"{path}: {error}" for path, error in directories.failed.items())
+        reasons = "; ".join(f"{path}: {reason(error)}" for path, error in directories.failed.items())
         raise MetaPropertiesError(f"None of the log directories can be used ({reasons})")
     return directories

@@ -10,6 +10,7 @@ from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take, taken_keys
 from barnabas.coordination.ports import Store
+from barnabas.kernel.system_errors import reason
 from barnabas.log.log_config import LogSettings
 from barnabas.log.log_directory import LogDirectory
 from barnabas.log.log_manager import LogManager
@@ -126,6 +127,10 @@ class Storage:
         self.on_directory_offline(directory)
         if not self.log_manager.live_directories:
             self._on_failure(
-                f"Every log directory is offline, the last one was {directory.path}: free space or repair the disk,"
-                " then start the broker again"
+                f"Every log directory is offline, the last one was {directory.path} ({_why(directory.error)}): free"
+                " space or repair the disk, then start the broker again"
             )
+
+
+def _why(error: Exception | None) -> str:
+    return reason(error) if isinstance(error, OSError) else str(error)
