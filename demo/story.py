@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from barnabas.kernel.real_host import RealHost
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import Supervisor
+from barnabas.server.supervisor import ProcessEnded, Supervisor, SupervisorEvent
 from demo import pipeline, plot, results, tables, traffic
 from demo.expected import MEASURES, expected_delays
 from demo.screen import Screen
@@ -68,7 +68,7 @@ class Story:
         self.screen.step(f"Read {FLIGHTS.row_count:,} flights that left New York in 2013, and the weather")
         plan = ClusterPlan(brokers=BROKERS, data_directory=str(self.place.cluster), port=0)
         start_began = time.monotonic()
-        async with Supervisor(self.host, plan, on_unexpected_end=self._ended) as cluster:
+        async with Supervisor(self.host, plan, on_event=self._ended) as cluster:
             took = time.monotonic() - start_began
             self.screen.step(f"Three brokers and their coordinator are ready for clients after {took:.2f} s")
             numbers = ", ".join(f"{name} {number}" for name, number in cluster.processes.items())
@@ -192,9 +192,10 @@ class Story:
 
     # Inside.
 
-    def _ended(self, name: str, status: int) -> None:
+    def _ended(self, event: SupervisorEvent) -> None:
         """A process that nobody killed is gone: nothing that comes after it can be trusted."""
-        self._break(f"{name} ended by itself with status {status}")
+        if isinstance(event, ProcessEnded):
+            self._break(f"{event.name} ended by itself with status {event.status}: {event.reason}")
 
     def _break(self, reason: str) -> None:
         if not self.broken.done():

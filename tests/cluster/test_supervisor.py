@@ -11,7 +11,7 @@ import pytest
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.server import supervisor
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ClusterStartError, Supervisor
+from barnabas.server.supervisor import ClusterStartError, Supervisor, SupervisorEvent
 from tests.cluster.test_up import Up, is_running
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
@@ -23,11 +23,11 @@ def port_of(cluster: Supervisor, broker_id: int) -> int:
 
 
 def test_one_broker_can_be_killed_stopped_and_started_on_its_port(tmp_path: Path) -> None:
-    ended: list[tuple[str, int]] = []
+    ended: list[SupervisorEvent] = []
 
     async def scenario(host: RealHost) -> dict[str, int]:
         plan = ClusterPlan(brokers=2, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
-        async with Supervisor(host, plan, on_unexpected_end=lambda *end: ended.append(end)) as cluster:
+        async with Supervisor(host, plan, on_event=ended.append) as cluster:
             addresses = cluster.bootstrap_servers
             before = cluster.processes
             assert sorted(before) == ["broker-1", "broker-2", "coordinator"]

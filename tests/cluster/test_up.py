@@ -203,13 +203,13 @@ def test_a_killed_supervisor_takes_its_processes_along(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_ends_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 3)
+    up = Up(tmp_path / "data", 3, "--no-restart")
     try:
         produce(up.bootstrap_servers)
-        # The first group makes __consumer_offsets, on three brokers.
         assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
         os.kill(up.said["brokers"][2]["process_id"], signal.SIGKILL)
         wait_until(lambda: "broker-3 ended with status -9" in up.errors(), "the end is reported")
+        assert "It stays down (--no-restart). The others go on" in up.errors()
         others = up.ports[:2]
         wait_until(lambda: all(len(metadata(port).brokers) == 2 for port in others), "the others know")
         wait_until(lambda: set(leaders(others[0], TOPIC).values()) <= {1, 2}, "the others lead")

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import Supervisor
+from barnabas.server.supervisor import ProcessEnded, Supervisor
 from tests.support import long_turns
 
 CALL_SECONDS = 90.0
@@ -88,7 +88,7 @@ def supervised_cluster(
     async def supervise(host: RealHost) -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         supervisor = Supervisor(
-            host, plan, on_unexpected_end=lambda name, status: ended.append(f"{name} with status {status}")
+            host, plan, on_event=lambda event: ended.append(str(event)) if isinstance(event, ProcessEnded) else None
         )
         async with supervisor:
             running.set_result((SupervisedCluster(supervisor, loop), lambda: loop.call_soon_threadsafe(stop.set)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from barnabas.cli.output import announce
 if TYPE_CHECKING:
     from barnabas.kernel.real_host import RealHost
     from barnabas.server.cluster_plan import ClusterPlan
-    from barnabas.server.supervisor import Supervisor
+    from barnabas.server.supervisor import Supervisor, SupervisorEvent
 
 
 @click.command(name="up")
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Prometheus endpoint of the first broker.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config for all brokers.")
+@click.option("--no-restart", is_flag=True, help="Leave a process down that ended by itself.")
 @click.option("--json", "as_json", is_flag=True, help="Say what runs as one line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
-def command(overrides: tuple[str, ...], as_json: bool, stop_with_parent: bool, **settings: object) -> None:
+def command(
+    overrides: tuple[str, ...], no_restart: bool, as_json: bool, stop_with_parent: bool, **settings: object
+) -> None:
     """Run a coordinator and brokers on this machine.
 
     Prints bootstrap servers and process ids when clients can produce and groups can form, and stops everything in order
-    on SIGTERM or Ctrl-C.
+    on SIGTERM or Ctrl-C. A process that ends by itself is reported with its reason and started again, after 1 second,
+    and after twice as long each time, up to a minute, while it does not stay.
     """
     from barnabas.kernel.real_host import run
     from barnabas.server.cluster_plan import ClusterPlan
@@ -61,22 +66,41 @@ def command(overrides: tuple[str, ...], as_json: bool, stop_with_parent: bool, *
         plan = ClusterPlan(**settings, overrides=configs)  # type: ignore[arg-type]  # click has checked the types
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    sys.exit(run(lambda host: _up(host, plan, as_json, stop_with_parent), name="up"))
+    _check_overrides(plan)
+    sys.exit(run(lambda host: _up(host, plan, not no_restart, as_json, stop_with_parent), name="up"))
 
 
-async def _up(host: RealHost, plan: ClusterPlan, as_json: bool, stop_with_parent: bool) -> int:
+def _check_overrides(plan: ClusterPlan) -> None:
+    """Says what the brokers would find in their overrides; ends the command where no broker can start with them."""
+    from barnabas.config.broker_config import BrokerConfigError
+    from barnabas.server.config import read_server_config
+
+    own = plan.properties(1, "127.0.0.1:2181", plan.port or 9092)
+    given = [f"{key}={value}" for key, value in own.items()]
+    try:
+        config = read_server_config("", "--override", given)
+    except BrokerConfigError as error:
+        click.echo(f"barnabas up: {error}", err=True)
+        sys.exit(1)
+    for notice in config.notices:
+        click.echo(f"barnabas up: {notice.text}", err=True)
+
+
+async def _up(host: RealHost, plan: ClusterPlan, restarts: bool, as_json: bool, stop_with_parent: bool) -> int:
     """Runs the cluster until a signal; the exit status."""
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
     from barnabas.server.supervisor import ClusterStartError, Supervisor
 
-    def report(name: str, status: int) -> None:
-        click.echo(f"barnabas up: {name} ended with status {status}; its log says why. The others go on", err=True)
+    def report(event: SupervisorEvent) -> None:
+        # Where standard error goes to a disk that is full, the processes are looked after all the same.
+        with contextlib.suppress(OSError):
+            click.echo(f"barnabas up: {_said(event, restarts)}", err=True)
 
     stop = stop_on_signals(host.loop)
     if stop_with_parent:
         stop_at_end_of_input(host.loop, stop)
-    cluster = Supervisor(host, plan, on_unexpected_end=report)
+    cluster = Supervisor(host, plan, on_event=report, restarts=restarts)
     began = host.loop.time()
     starting = host.loop.create_task(cluster.start())
     stopped = host.loop.create_task(stop.wait())
@@ -98,6 +122,35 @@ async def _up(host: RealHost, plan: ClusterPlan, as_json: bool, stop_with_parent
     await stopped
     await cluster.stop()
     return 0
+
+
+def _said(event: SupervisorEvent, restarts: bool) -> str:
+    """What a person reads of an event."""
+    from barnabas.server.supervisor import ProcessEnded, ProcessRestarted
+
+    if isinstance(event, ProcessRestarted):
+        return f"{event.name} runs again, process {event.process_id}"
+    if not isinstance(event, ProcessEnded):
+        return f"{event.name}: {event.text}"
+    if event.status is None:
+        what = f"{event.name} could not be started again"
+    else:
+        what = f"{event.name} ended with status {event.status}{_signal_name(event.status)}"
+    why = f": {event.reason}" if event.reason else ""
+    if event.pause_seconds is not None:
+        next_step = f"Starting it again in {event.pause_seconds:g} s"
+    else:
+        next_step = "It stays down. The others go on" if restarts else "It stays down (--no-restart). The others go on"
+    return f"{what}{why}\n  Its log is {event.log}. {next_step}"
+
+
+def _signal_name(status: int) -> str:
+    import signal
+
+    try:
+        return f" ({signal.Signals(-status).name})" if status < 0 else ""
+    except ValueError:
+        return ""
 
 
 def _described(cluster: Supervisor, plan: ClusterPlan, took_seconds: float) -> str:

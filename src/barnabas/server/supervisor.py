@@ -1,4 +1,4 @@
-"""The processes of `barnabas up`: a coordinator and brokers, started, watched, restarted on request, and stopped.
+"""The processes of `barnabas up`: a coordinator and brokers, started, watched, started again, and stopped.
 
     async with Supervisor(host, ClusterPlan(brokers=3, data_directory="data")) as cluster:
         print(cluster.bootstrap_servers)
@@ -11,31 +11,29 @@ that ends. It runs on a real machine only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from barnabas.kernel.real_host import RealHost
 from barnabas.kernel.real_program import RealProgram, start_program
+from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
-from barnabas.link.connection import LinkContext
-from barnabas.link.limits import LinkLimits
-from barnabas.link.outgoing import Outgoing
 from barnabas.log.files import read_file, write_all
 from barnabas.server.cluster_plan import ClusterPlan, properties_text
-from barnabas.wire.messages import MetadataRequest
-from barnabas.wire.primitives import ProtocolError
+from barnabas.server.cluster_probe import ClusterProbe
+from barnabas.server.restarts import RestartPauses
 
 READY_SECONDS_MAX: Final = 60.0
 BROKERS_STOP_SECONDS_MAX: Final = 30.0
 COORDINATOR_STOP_SECONDS_MAX: Final = 10.0
 COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli")
-_PROBE_EVERY_MS: Final = 10.0
-_METADATA_VERSION: Final = 9
+GROUPS_SECONDS_MAX: Final = 10.0
+"""How long the start waits for a coordinator of groups; in a cluster that had more brokers there may be none."""
 _TAIL_BYTES: Final = 4_000
 _COORDINATOR: Final = "coordinator"
 
@@ -44,17 +42,60 @@ class ClusterStartError(Exception):
     """A process did not come up; the message has what it said."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """A process ended, or could not be started again, and nobody had asked it to.
+
+    `status` is its exit status, negative for minus a signal's number; None where there was no process. `reason` is what
+    it said last, empty when it said nothing; `log` is where it said more. It is started again in `pause_seconds`, or,
+    with None, stays down.
+    """
+
+    name: str
+    status: int | None
+    reason: str
+    log: str
+    pause_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRestarted:
+    """A process that had ended runs again, and serves."""
+
+    name: str
+    process_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a person should know of a process that serves."""
+
+    name: str
+    text: str
+
+
+SupervisorEvent = ProcessEnded | ProcessRestarted | Remark
+
+
 @dataclass(slots=True)
 class _Member:
     """One process of the cluster and what is known of it."""
 
     name: str
     output_path: str
+    log: str
+    """The file that says most of it."""
+    start: Callable[[], Coroutine[Any, Any, None]]
     program: RealProgram | None = None
     address: str = ""
     metrics_port: int | None = None
     is_wanted: bool = False
     """False once it was asked to stop: its end is then no news."""
+    error: str = ""
+    """Why it ended, as it said itself."""
+    pauses: RestartPauses = field(default_factory=RestartPauses)
+    restarting: asyncio.Task[None] | None = None
+    """Waits for the next attempt, or makes it."""
 
 
 class Supervisor:
@@ -65,17 +106,20 @@ class Supervisor:
         host: RealHost,
         plan: ClusterPlan,
         *,
-        on_unexpected_end: Callable[[str, int], object] = lambda _name, _status: None,
+        on_event: Callable[[SupervisorEvent], object] = lambda _event: None,
+        restarts: bool = False,
     ) -> None:
-        """`on_unexpected_end` is told the name and the exit status of a process that ended unasked."""
+        """`on_event` is told what happens unasked. With `restarts`, a process that ended so is started again, after a
+        pause that grows while its lives are short.
+        """
         self._host = host
         self._plan = plan = plan.at(os.getcwd())
-        self._on_unexpected_end = on_unexpected_end
-        self._coordinator = _Member(_COORDINATOR, f"{plan.coordinator_directory}/output.log")
-        self._brokers = {
-            broker_id: _Member(f"broker-{broker_id}", f"{plan.broker_directory(broker_id)}/output.log")
-            for broker_id in plan.broker_ids
-        }
+        self._on_event = on_event
+        self._restarts = restarts
+        output = f"{plan.coordinator_directory}/output.log"
+        self._coordinator = _Member(_COORDINATOR, output, output, self._start_coordinator)
+        self._brokers = {broker_id: self._broker(broker_id) for broker_id in plan.broker_ids}
+        self._timers = Timers(host.loop)
         self._watching: set[asyncio.Task[None]] = set()
         # The children must find the same modules, wherever this process got its path from.
         self._environment = {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)}
@@ -109,7 +153,7 @@ class Supervisor:
                     "address": member.address,
                     "process_id": processes.get(member.name),
                     "metrics_port": member.metrics_port,
-                    "log": f"{self._plan.logs_directory(broker_id)}/server.log",
+                    "log": member.log,
                 }
                 for broker_id, member in self._brokers.items()
             ],
@@ -130,20 +174,27 @@ class Supervisor:
                 async with asyncio.TaskGroup() as starting:
                     for broker_id in self._brokers:
                         starting.create_task(self._start_broker(broker_id))
-                await self._until_formed()
+                await self._until_usable()
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
                 raise ClusterStartError(f"The cluster was not ready within {READY_SECONDS_MAX:.0f} s") from None
             if isinstance(error, ExceptionGroup):
-                raise _first(error) from None
-            raise
+                error = _first(error)
+            if isinstance(error, OSError):
+                raise ClusterStartError(
+                    f"{reason(error)}. What is kept goes into {self._plan.data_directory}, or where --data says"
+                ) from None
+            raise error from None
 
     async def stop(self) -> None:
         """Stops the brokers one after another, so that leaders move to those left, and the coordinator last.
 
-        Bounded; what does not stop in time is killed.
+        Bounded; what does not stop in time is killed. Nothing is started again from now on.
         """
+        self._restarts = False
+        for member in (self._coordinator, *self._brokers.values()):
+            await self._leave(member)
         loop = self._host.loop
         deadline = loop.time() + BROKERS_STOP_SECONDS_MAX
         for member in self._brokers.values():
@@ -151,6 +202,7 @@ class Supervisor:
         await self._stop(self._coordinator, COORDINATOR_STOP_SECONDS_MAX)
         if self._watching:
             await asyncio.wait(self._watching)
+        self._timers.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -166,21 +218,20 @@ class Supervisor:
 
         Raises ClusterStartError; a broker that does not serve in time is stopped.
         """
-        try:
-            async with asyncio.timeout(READY_SECONDS_MAX):
-                await self._start_broker(broker_id)
-        except TimeoutError:
-            await self.stop_broker(broker_id)
-            raise ClusterStartError(f"broker-{broker_id} did not serve within {READY_SECONDS_MAX:.0f} s") from None
+        member = self._brokers[broker_id]
+        await self._leave(member)
+        await self._start_again(member)
 
     async def stop_broker(self, broker_id: int) -> int:
         """Stops a broker in order; returns its exit status."""
+        await self._leave(self._brokers[broker_id])
         return await self._stop(self._brokers[broker_id], BROKERS_STOP_SECONDS_MAX)
 
     async def kill_broker(self, broker_id: int) -> None:
         """kill -9; returns when the process is gone."""
         member = self._brokers[broker_id]
         member.is_wanted = False
+        await self._leave(member)
         if member.program is not None:
             member.program.kill()
             await member.program.wait()
@@ -194,6 +245,11 @@ class Supervisor:
         await self.start_broker(broker_id)
 
     # Inside.
+
+    def _broker(self, broker_id: int) -> _Member:
+        plan = self._plan
+        output, log = f"{plan.broker_directory(broker_id)}/output.log", f"{plan.logs_directory(broker_id)}/server.log"
+        return _Member(f"broker-{broker_id}", output, log, lambda: self._start_broker(broker_id))
 
     async def _start_coordinator(self) -> None:
         port = self._coordinator.address.rpartition(":")[2] or str(self._plan.coordinator_port)
@@ -210,6 +266,8 @@ class Supervisor:
         said = await self._start(member, ["broker", path, "--stop-with-parent", "--json"])
         member.address = str(next(iter(said["listeners"].values())))
         member.metrics_port = said["metrics_port"]
+        for alarm in said["alarms"]:
+            self._on_event(Remark(member.name, alarm))
         if not port:
             # On record, and for the next start.
             port = int(member.address.rpartition(":")[2])
@@ -230,56 +288,75 @@ class Supervisor:
             files.close(output)
         member.program = program
         member.is_wanted = True
+        member.error = ""
         line = await program.read_line()
-        if line is None:
+        said: dict[str, Any] = {} if line is None else json.loads(line)
+        if line is None or "error" in said:
             member.is_wanted = False
+            member.error = said.get("error", "")
             status = await program.wait()
-            raise ClusterStartError(f"{member.name} ended with status {status}: {self._tail(member)}")
-        said: dict[str, Any] = json.loads(line)
+            raise ClusterStartError(f"{member.name} ended with status {status}: {self._last_words(member)}")
         watching = self._host.loop.create_task(self._watch(member, program))
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         return said
 
     async def _watch(self, member: _Member, program: RealProgram) -> None:
-        while await program.read_line() is not None:
-            continue
+        began = self._host.loop.time()
+        while (line := await program.read_line()) is not None:
+            with contextlib.suppress(ValueError, KeyError):
+                member.error = json.loads(line)["error"]
         status = await program.wait()
         if member.is_wanted and member.program is program:
-            self._on_unexpected_end(member.name, status)
+            member.is_wanted = False
+            self._ended(member, status, self._last_words(member), self._host.loop.time() - began)
+
+    def _ended(self, member: _Member, status: int | None, why: str, lived_seconds: float) -> None:
+        """Tells of an end that nobody asked for, and has the process started again."""
+        pause = member.pauses.after_life_of(lived_seconds) if self._restarts else None
+        if pause is not None:
+            member.restarting = self._host.loop.create_task(self._restart(member, pause), name=f"restart {member.name}")
+        self._on_event(ProcessEnded(member.name, status, why, member.log, pause))
+
+    async def _restart(self, member: _Member, pause_seconds: float) -> None:
+        """One attempt after a pause; when it fails, the next one is prepared."""
+        await self._timers.sleep(pause_seconds * 1000)
+        try:
+            await self._start_again(member)
+        except (ClusterStartError, OSError) as error:
+            self._ended(member, None, reason(error) if isinstance(error, OSError) else str(error), 0.0)
+            return
+        if member.program is not None:
+            self._on_event(ProcessRestarted(member.name, member.program.process_id))
+
+    async def _start_again(self, member: _Member) -> None:
+        """Starts a process that does not run, and returns when it serves. Raises ClusterStartError, then it is stopped,
+        and OSError."""
+        try:
+            async with asyncio.timeout(READY_SECONDS_MAX):
+                await member.start()
+        except TimeoutError:
+            await self._stop(member, BROKERS_STOP_SECONDS_MAX)
+            raise ClusterStartError(f"{member.name} did not serve within {READY_SECONDS_MAX:.0f} s") from None
+
+    async def _leave(self, member: _Member) -> None:
+        """Makes no further attempt to start it again; one that is under way is given up, its process is left."""
+        restarting, member.restarting = member.restarting, None
+        if restarting is not None:
+            restarting.cancel()
+            await asyncio.gather(restarting, return_exceptions=True)
 
     async def _stop(self, member: _Member, limit_seconds: float) -> int:
         member.is_wanted = False
         return 0 if member.program is None else await member.program.stop(limit_seconds)
 
-    async def _until_formed(self) -> None:
-        """Waits until every broker knows all brokers and a controller: then topics of any replication can be made."""
-        timers = Timers(self._host.loop)
-        logger = logging.getLogger("barnabas.supervisor")
-        context = LinkContext.of(self._host.loop, timers, LinkLimits(), logger)
-        try:
-            async with asyncio.TaskGroup() as asking:
-                for member in self._brokers.values():
-                    asking.create_task(self._until_it_knows_all(context, member.address))
-        finally:
-            timers.close()
-
-    async def _until_it_knows_all(self, context: LinkContext, address: str) -> None:
-        name, _, port = address.rpartition(":")
-        outgoing = Outgoing(context, self._host.random, name.strip("[]"), int(port), client_id="barnabas-up")
-        try:
-            while True:
-                try:
-                    response = await outgoing.send(MetadataRequest(topics=[]), _METADATA_VERSION, 5_000)
-                    if response.controller_id >= 0 and len(response.brokers) >= self._plan.brokers:
-                        return
-                except (OSError, ProtocolError):
-                    # It may be busy with starting; whether it ended is seen elsewhere.
-                    pass
-                await context.timers.sleep(_PROBE_EVERY_MS)
-        finally:
-            outgoing.close()
-            await outgoing.wait_closed()
+    async def _until_usable(self) -> None:
+        """Waits until topics of any replication can be made, and groups can form."""
+        probe = ClusterProbe(self._host, [member.address for member in self._brokers.values()])
+        await probe.until_formed()
+        if not await probe.until_groups_can_form(GROUPS_SECONDS_MAX):
+            text = "__consumer_offsets has partitions without a leader: groups cannot form before its brokers are back"
+            self._on_event(Remark("the cluster", text))
 
     def _write(self, path: str, text: str) -> None:
         files = self._host.files
@@ -291,12 +368,14 @@ class Supervisor:
             files.close(descriptor)
         files.rename(f"{path}.tmp", path)
 
-    def _tail(self, member: _Member) -> str:
-        """The end of what a process wrote to its standard error."""
+    def _last_words(self, member: _Member) -> str:
+        """Why a process ended: as it said, or the end of its standard error."""
+        if member.error:
+            return member.error
         try:
             return read_file(self._host.files, member.output_path)[-_TAIL_BYTES:].decode("utf-8", "replace").strip()
         except OSError as error:
-            return str(error)
+            return reason(error)
 
 
 def _first(group: ExceptionGroup[Any]) -> Exception:

@@ -1,0 +1,85 @@
+"""Whether a cluster that was just started can be used: asked of its brokers as a client asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from barnabas.kernel.host import Host
+from barnabas.kernel.timers import Timers
+from barnabas.link.connection import LinkContext
+from barnabas.link.limits import LinkLimits
+from barnabas.link.outgoing import Outgoing
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import FindCoordinatorRequest, MetadataRequest
+from barnabas.wire.primitives import ProtocolError
+
+_PROBE_EVERY_MS: Final = 10.0
+_METADATA_VERSION: Final = 9
+_FIND_COORDINATOR_VERSION: Final = 3
+_REQUEST_MS: Final = 5_000
+_NO_GROUP: Final = "barnabas-up"
+"""A group that nobody is in: asked for its coordinator, a broker makes `__consumer_offsets` where it is missing."""
+
+
+class ClusterProbe:
+    """Asks the brokers at these addresses, `HOST:PORT`."""
+
+    def __init__(self, host: Host, addresses: Sequence[str]) -> None:
+        self._host = host
+        self._addresses = tuple(addresses)
+
+    async def until_formed(self) -> None:
+        """Waits until every broker knows all brokers and a controller: then topics of any replication can be made."""
+        async with self._timers() as timers, asyncio.TaskGroup() as asking:
+            for address in self._addresses:
+                asking.create_task(self._until_it_knows_all(timers, address))
+
+    async def until_groups_can_form(self, limit_seconds: float) -> bool:
+        """Waits until a coordinator of groups is found, so long at most; `__consumer_offsets` is made for it.
+
+        False where there is none then: its partition may be of brokers that do not run.
+        """
+        async with self._timers() as timers, self._connection(timers, self._addresses[0]) as connection:
+            request = FindCoordinatorRequest(key=_NO_GROUP, key_type=0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_seconds):
+                    while True:
+                        # It may be busy with starting; whether it ended is seen elsewhere.
+                        with contextlib.suppress(OSError, ProtocolError):
+                            response = await connection.send(request, _FIND_COORDINATOR_VERSION, _REQUEST_MS)
+                            if response.error_code == ErrorCode.NONE:
+                                return True
+                        await timers.sleep(_PROBE_EVERY_MS)
+            return False
+
+    async def _until_it_knows_all(self, timers: Timers, address: str) -> None:
+        async with self._connection(timers, address) as connection:
+            while True:
+                with contextlib.suppress(OSError, ProtocolError):
+                    response = await connection.send(MetadataRequest(topics=[]), _METADATA_VERSION, _REQUEST_MS)
+                    if response.controller_id >= 0 and len(response.brokers) >= len(self._addresses):
+                        return
+                await timers.sleep(_PROBE_EVERY_MS)
+
+    @contextlib.asynccontextmanager
+    async def _timers(self) -> AsyncIterator[Timers]:
+        timers = Timers(self._host.loop)
+        try:
+            yield timers
+        finally:
+            timers.close()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self, timers: Timers, address: str) -> AsyncIterator[Outgoing]:
+        context = LinkContext.of(self._host.loop, timers, LinkLimits(), logging.getLogger("barnabas.supervisor"))
+        name, _, port = address.rpartition(":")
+        outgoing = Outgoing(context, self._host.random, name.strip("[]"), int(port), client_id=_NO_GROUP)
+        try:
+            yield outgoing
+        finally:
+            outgoing.close()
+            await outgoing.wait_closed()

@@ -1,0 +1,193 @@
+"""What `barnabas up` does when one of its processes ends by itself, or cannot start: what is read, and what runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.messages import FindCoordinatorRequest
+from tests.cluster.test_supervisor import processes_with
+from tests.cluster.test_up import TOPIC, Up, consume_by_confluent, is_running, produce
+from tests.support.failing_disks import FullDisk, NotPermittedError
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import call, metadata
+
+PATIENCE_SECONDS = 60.0
+SESSION = ("--override", "zookeeper.session.timeout.ms=4000")
+
+
+def serves(port: int, brokers: int) -> bool:
+    try:
+        return len(metadata(port).brokers) == brokers
+    except OSError:
+        return False
+
+
+def kill_broker(up: Up, number: int) -> None:
+    os.kill(up.said["brokers"][number - 1]["process_id"], signal.SIGKILL)
+
+
+def wait_for(up: Up, text: str) -> None:
+    wait_until(lambda: text in up.errors(), f"{text!r} is said", PATIENCE_SECONDS, up.errors)
+
+
+def test_a_broker_that_is_killed_is_started_again_and_what_it_had_is_there(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 2, *SESSION)
+    try:
+        produce(up.bootstrap_servers)
+        kill_broker(up, 2)
+        wait_for(up, "broker-2 ended with status -9 (SIGKILL)\n")
+        wait_for(up, f"Its log is {tmp_path}/data/broker-2/logs/server.log. Starting it again in 1 s")
+        wait_for(up, "broker-2 runs again, process ")
+        wait_until(lambda: all(serves(port, 2) for port in up.ports), "both are known", PATIENCE_SECONDS, up.errors)
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(300))
+        (again,) = re.findall(r"process (\d+)", up.errors())
+        assert is_running(int(again))
+    finally:
+        assert up.stop() == 0
+    assert not is_running(int(again))
+
+
+def test_the_coordinator_is_started_again_too(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, *SESSION)
+    try:
+        os.kill(up.said["coordinator"]["process_id"], signal.SIGKILL)
+        wait_for(up, "coordinator runs again, process ")
+        produce(up.bootstrap_servers)
+    finally:
+        assert up.stop() == 0
+
+
+def test_a_stop_does_not_wait_for_what_is_being_started_again_and_leaves_nothing(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, *SESSION)
+    try:
+        kill_broker(up, 1)
+        wait_for(up, "Starting it again in 1 s")
+        # It waits for its former session then.
+        wait_until(lambda: len(processes_with(str(tmp_path / "data" / "broker-1"))) > 0, "it is being started")
+    finally:
+        assert up.stop() == 0
+    assert processes_with(str(tmp_path)) == []
+    assert "could not be started" not in up.errors()
+
+
+def test_a_broker_that_dies_at_every_start_is_tried_after_longer_and_longer_pauses(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, *SESSION)
+    try:
+        properties = tmp_path / "data" / "broker-1" / "data" / "meta.properties"
+        good = properties.read_text()
+        properties.write_text(good.replace("broker.id=1", "broker.id=8"))
+        kill_broker(up, 1)
+        wait_for(up, "Starting it again in 4 s")
+        said = up.errors()
+        assert said.count("broker-1 could not be started again: broker-1 ended with status 1: The log directories") == 2
+        assert "belong to broker 8, but broker.id is 1" in said
+        assert re.findall(r"again in (\d+) s", said) == ["1", "2", "4"]
+        properties.write_text(good)
+        wait_for(up, "broker-1 runs again")
+        produce(up.bootstrap_servers)
+    finally:
+        assert up.stop() == 0
+    assert "Traceback" not in up.errors()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[FullDisk]:
+    try:
+        disk = FullDisk(tmp_path / "disk")
+    except NotPermittedError as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    yield disk
+    disk.close()
+
+
+def test_a_full_disk_is_named_with_the_log_and_the_broker_comes_back_when_there_is_room(full_disk: FullDisk) -> None:
+    up = Up(full_disk.directory, 1, *SESSION)
+    try:
+        produce(up.bootstrap_servers)
+        full_disk.fail()
+        producer = Producer({"bootstrap.servers": up.bootstrap_servers, "message.timeout.ms": 2_000, "log_level": 0})
+        producer.produce(TOPIC, bytes(100_000))
+        producer.flush(10)
+        wait_for(up, "broker-1 ended with status")
+        wait_for(up, "no space is left on the disk")
+        assert f"Its log is {full_disk.directory}/broker-1/logs/server.log" in up.errors()
+        full_disk.repair()
+        wait_for(up, "broker-1 runs again")
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(300))
+    finally:
+        assert up.stop() == 0
+    assert "Traceback" not in up.errors()
+
+
+@pytest.mark.parametrize("option", ["--port", "--coordinator-port", "--metrics-port"])
+def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        up = Up(tmp_path / "data", 1, option, str(port), wait=False)
+        assert up.process.wait(PATIENCE_SECONDS) == 1
+        up.stop()
+    said = up.errors()
+    assert f"127.0.0.1:{port}: the port is in use by another program" in said
+    assert option in said
+    assert "Errno" not in said
+    assert "Traceback" not in said
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    up = Up(tmp_path / "file", 1, wait=False)
+    assert up.process.wait(PATIENCE_SECONDS) == 1
+    up.stop()
+    said = up.errors()
+    assert f"{tmp_path}/file/coordinator: it is not a directory" in said
+    assert "--data" in said
+    assert "Errno" not in said
+
+
+def test_overrides_are_warned_of_when_nobody_knows_them_and_refused_when_they_are_not_the_users(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, "--override", "log.retention.hourz=7", "--override", "log.cleaner.threads=2")
+    assert up.stop() == 0
+    assert "Unknown config log.retention.hourz" in up.errors()
+    assert "did you mean log.retention.hours?" in up.errors()
+    assert "without effect: log.cleaner.threads" in up.errors()
+    refused = Up(tmp_path / "other", 1, "--override", "broker.id=7", wait=False)
+    assert refused.process.wait(PATIENCE_SECONDS) == 2
+    refused.stop()
+    assert "broker.id cannot be overridden" in refused.errors()
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_first_group_finds_its_coordinator_at_once(tmp_path: Path, brokers: int) -> None:
+    up = Up(tmp_path / "data", brokers)
+    try:
+        for port in up.ports:
+            answer = call(port, ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="anybody", key_type=0))
+            assert answer.error_code == 0
+            (topic,) = metadata(port, ["__consumer_offsets"]).topics
+            assert len(topic.partitions) == 50
+            assert all(len(partition.replica_nodes) == brokers for partition in topic.partitions)
+    finally:
+        assert up.stop() == 0
+
+
+def test_a_broker_whose_records_were_taken_away_is_remarked(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, *SESSION)
+    try:
+        produce(up.bootstrap_servers)
+    finally:
+        assert up.stop() == 0
+    (tmp_path / "data" / "broker-1" / "data").rename(tmp_path / "elsewhere")
+    again = Up(tmp_path / "data", 1, *SESSION)
+    assert again.stop() == 0
+    assert "barnabas up: broker-1: The log directory is empty" in again.errors()
+    assert "correct log.dirs" in again.errors()
