@@ -70,6 +70,10 @@ class Nowhere:
         """Nothing is open."""
 
 
+FETCH_BYTES_MAX = 55 * 1024 * 1024
+"""`fetch.max.bytes`, by default."""
+
+
 class Creation:
     """Makes no topics, but notes who was to be made."""
 
@@ -85,7 +89,7 @@ class Creation:
 class DataBroker:
     """Broker 1 of a cluster of three."""
 
-    def __init__(self, host: Host, directories: Sequence[str]) -> None:
+    def __init__(self, host: Host, directories: Sequence[str], fetch_bytes_max: int) -> None:
         self.calls = calls = Calls(host)
         logs = Logs("broker-1", host.clock, logging.NullHandler())
         self.scheduler = Scheduler(host.loop, calls.timers, calls.logger)
@@ -124,9 +128,9 @@ class DataBroker:
         self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
-        self._add_handlers(host)
+        self._add_handlers(host, fetch_bytes_max)
 
-    def _add_handlers(self, host: Host) -> None:
+    def _add_handlers(self, host: Host, fetch_bytes_max: int) -> None:
         calls, replicas, metadata, metrics = self.calls, self.replicas, self.metadata, self.topic_metrics
         write_queue = self.log_manager.write_queue
         now = host.loop.time
@@ -148,7 +152,7 @@ class DataBroker:
                 metadata,
                 metrics,
                 calls.logger,
-                fetch_bytes_max=55 * 1024 * 1024,
+                fetch_bytes_max=fetch_bytes_max,
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, calls.logger),
             OffsetForLeaderEpochHandler(replicas),
@@ -288,9 +292,11 @@ class DataBroker:
 
 
 @asynccontextmanager
-async def data_broker(host: Host, *directories: str, is_told: bool = True) -> AsyncIterator[DataBroker]:
+async def data_broker(
+    host: Host, *directories: str, is_told: bool = True, fetch_bytes_max: int = FETCH_BYTES_MAX
+) -> AsyncIterator[DataBroker]:
     """Runs until the block ends."""
-    broker = DataBroker(host, directories)
+    broker = DataBroker(host, directories, fetch_bytes_max)
     await broker.start(is_told=is_told)
     try:
         yield broker

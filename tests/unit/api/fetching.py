@@ -11,15 +11,22 @@ from barnabas.kernel.real_host import real_host
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.records import read_records
 from tests.unit.api.calling import Caller
-from tests.unit.api.data_broker import DataBroker, data_broker, topic_id
+from tests.unit.api.data_broker import FETCH_BYTES_MAX, DataBroker, data_broker, topic_id
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 Data = FetchResponse.PartitionData
 
 
-def scenario(run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]]) -> None:
+def scenario(
+    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], *, fetch_bytes_max: int | None = None
+) -> None:
+    """Runs `body` with a broker; `fetch_bytes_max` is its `fetch.max.bytes` where that is not the default."""
+
     async def main() -> None:
-        async with real_host("test", asyncio.get_running_loop()) as host, data_broker(host, str(path)) as broker:
+        async with (
+            real_host("test", asyncio.get_running_loop()) as host,
+            data_broker(host, str(path), fetch_bytes_max=fetch_bytes_max or FETCH_BYTES_MAX) as broker,
+        ):
             await body(broker)
 
     run(main())
