@@ -40,7 +40,8 @@ class AlterConfigsHandler:
             await self._alter(resource, validate_only=request.validate_only)
 
         outcomes = await alter_each(context, request.resources, alter)
-        return AlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
+        responses = each(lambda outcome: Result(**result_fields(*outcome)), outcomes)
+        return AlterConfigsResponse(responses=await context.in_steps(responses))
 
     def error_response(
         self, _context: RequestContext, request: AlterConfigsRequest, error: KafkaError

@@ -34,7 +34,7 @@ class Answers(Protocol):
         """Waits for the response in a task, and gives it."""
         ...
 
-    def answer(self, responder: Responder, slot: Slot, message: Message | None) -> None:
+    def answer(self, responder: Responder, slot: Slot, message: Message | Steps[Message | None] | None) -> None:
         """Encodes the response, in later turns if it is large, and completes the slot with it."""
         ...
 
@@ -188,8 +188,10 @@ class Responder:
         """It waits for work of this broker."""
         return self._slot.is_queued
 
-    def respond(self, message: Message | None) -> None:
-        """Gives the response, which leaves in the order of the connection's requests; None: there is none.
+    def respond(self, message: Message | Steps[Message | None] | None) -> None:
+        """Gives the response, or the steps that make it; it leaves in the order of the connection's requests.
+
+        None: there is none.
 
         Nothing happens if the connection is over. Raises RuntimeError if the request was answered before.
         """

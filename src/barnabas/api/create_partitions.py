@@ -7,16 +7,20 @@ REQUEST_TIMED_OUT. Left out: the controller mutation quota, which holds nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Coroutine
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 from barnabas.api.administration.partition_creation import MorePartitions, PartitionCreator
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.context import RequestContext
+from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
+
+_COUNTED_PER_TURN: Final = 8192
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
@@ -38,31 +42,40 @@ class CreatePartitionsHandler:
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         context.park()  # it waits for other brokers, which is not this broker's work
-        return self._create(request)
+        return self._create(context, request)
 
     def error_response(
         self, _context: RequestContext, request: CreatePartitionsRequest, error: KafkaError
-    ) -> CreatePartitionsResponse:
-        return CreatePartitionsResponse(results=[_failed(topic.name, error) for topic in request.topics])
+    ) -> Steps[CreatePartitionsResponse]:
+        results = yield from each(lambda topic: _failed(topic.name, error), request.topics)
+        return CreatePartitionsResponse(results=results)
 
-    async def _create(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        counts = Counter(topic.name for topic in request.topics)
-        wanted = [_wanted(topic) for topic in request.topics if counts[topic.name] == 1]
+    async def _create(self, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        counts: Counter[str] = Counter()
+        names = await context.in_steps(each(lambda topic: topic.name, request.topics))
+        for start in range(0, len(names), _COUNTED_PER_TURN):
+            counts.update(names[start : start + _COUNTED_PER_TURN])
+            await context.turn()
+        asked = await context.in_steps(
+            each(lambda topic: _wanted(topic) if counts[topic.name] == 1 else None, request.topics)
+        )
+        wanted = [more for more in asked if more is not None]
         outcomes = await self._creator.create(wanted, validate_only=request.validate_only)
-        late: Sequence[str] = ()
+        late: AbstractSet[str] = frozenset()
         if not request.validate_only:
             grown = {topic: count for topic, count in outcomes.items() if isinstance(count, int)}
-            late = await self._waits.until_led(grown, request.timeout_ms) if request.timeout_ms > 0 else tuple(grown)
-        results = []
-        for name, outcome in outcomes.items():
+            is_waited_for = request.timeout_ms > 0
+            late = frozenset(await self._waits.until_led(grown, request.timeout_ms)) if is_waited_for else grown.keys()
+
+        def result(named: tuple[str, int | KafkaError]) -> Result:
+            name, outcome = named
             if isinstance(outcome, KafkaError):
-                results.append(_failed(name, outcome))
-            else:
-                code = ErrorCode.REQUEST_TIMED_OUT if name in late else ErrorCode.NONE
-                results.append(Result(name=name, error_code=code))
+                return _failed(name, outcome)
+            return Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT if name in late else ErrorCode.NONE)
+
         twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        results += [_failed(name, twice) for name, count in counts.items() if count > 1]
-        return CreatePartitionsResponse(results=results)
+        repeated = ((name, twice) for name, count in counts.items() if count > 1)
+        return CreatePartitionsResponse(results=await context.in_steps(each(result, [*outcomes.items(), *repeated])))
 
 
 def _failed(name: str, error: KafkaError) -> Result:

@@ -5,8 +5,9 @@ Answered when the tombstones are committed, where Apache Kafka answers when its 
 
 from __future__ import annotations
 
-from barnabas.api.context import RequestContext
+from barnabas.api.context import RequestContext, Responder
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse
@@ -21,22 +22,35 @@ class DeleteGroupsHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> None:
+    def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Steps[None]:
+        named = list(dict.fromkeys(request.groups_names))
+        outcomes: dict[str, ErrorCode] = dict.fromkeys(named, ErrorCode.NONE)
+        missing = len(named)
+        responder: Responder | None = None
+
+        def deleted(some: dict[str, ErrorCode]) -> None:
+            nonlocal missing
+            outcomes.update(some)
+            missing -= len(some)
+            if not missing and responder is not None:
+                responder.respond(_response(outcomes))
+
+        for start in range(0, len(named), STEP_ELEMENTS):
+            if start:
+                yield
+            self._group_coordinator.delete_groups(named[start : start + STEP_ELEMENTS], deleted)
         responder = context.park()
-        self._group_coordinator.delete_groups(
-            dict.fromkeys(request.groups_names), lambda outcomes: responder.respond(_response(outcomes))
-        )
+        if not missing:
+            responder.respond(_response(outcomes))
 
     def error_response(
         self, _context: RequestContext, request: DeleteGroupsRequest, error: KafkaError
-    ) -> DeleteGroupsResponse:
+    ) -> Steps[DeleteGroupsResponse]:
         return _response(dict.fromkeys(request.groups_names, error.code))
 
 
-def _response(outcomes: dict[str, ErrorCode]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
-            for group_id, error in outcomes.items()
-        ]
-    )
+def _response(outcomes: dict[str, ErrorCode]) -> Steps[DeleteGroupsResponse]:
+    def result(named: tuple[str, ErrorCode]) -> DeleteGroupsResponse.DeletableGroupResult:
+        return DeleteGroupsResponse.DeletableGroupResult(group_id=named[0], error_code=named[1])
+
+    return DeleteGroupsResponse(results=(yield from each(result, outcomes.items())))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
 
 from barnabas.api.context import RequestContext
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.delete_records import DeleteOutcome, Outcomes, RecordDeletions
 from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
 
-_UNKNOWN: Final = DeleteOutcome(ErrorCode.UNKNOWN_SERVER_ERROR)
+Asked = DeleteRecordsRequest.DeleteRecordsPartition
 
 
 class DeleteRecordsHandler:
@@ -25,47 +26,51 @@ class DeleteRecordsHandler:
         self._deletions = deletions
         self._metadata = metadata
 
-    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> None:
+    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Steps[None]:
         image = self._metadata.image
-        refused: Outcomes = {}
         offsets: dict[TopicPartition, int] = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if image.partition(topic_partition) is None:
-                    refused[topic_partition] = DeleteOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                else:
-                    offsets[topic_partition] = partition.offset
+
+        def sort(topic: DeleteRecordsRequest.DeleteRecordsTopic, partition: Asked) -> None:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if image.partition(topic_partition) is not None:
+                offsets[topic_partition] = partition.offset
+
+        yield from each_within(request.topics, _partitions_of, sort, lambda *_: None)
         responder = context.park()
+        refused = DeleteOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._deletions.delete(
             offsets,
             request.timeout_ms,
-            lambda outcomes: responder.respond(_response(request, outcomes | refused)),
+            lambda outcomes: responder.respond(_response(request, outcomes, refused)),
         )
 
     def error_response(
         self, _context: RequestContext, request: DeleteRecordsRequest, error: KafkaError
-    ) -> DeleteRecordsResponse:
+    ) -> Steps[DeleteRecordsResponse]:
         return _response(request, {}, DeleteOutcome(error.code))
 
 
+def _partitions_of(topic: DeleteRecordsRequest.DeleteRecordsTopic) -> Sequence[Asked]:
+    return topic.partitions
+
+
 def _response(
-    request: DeleteRecordsRequest,
-    outcomes: Outcomes,
-    default: DeleteOutcome = _UNKNOWN,
-) -> DeleteRecordsResponse:
-    """The outcomes in the order of the request."""
-    response = DeleteRecordsResponse()
-    for topic in request.topics:
-        result = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=[])
-        for partition in topic.partitions:
-            outcome = outcomes.get(TopicPartition(topic.name, partition.partition_index), default)
-            result.partitions.append(
-                DeleteRecordsResponse.DeleteRecordsPartitionResult(
-                    partition_index=partition.partition_index,
-                    low_watermark=outcome.low_watermark,
-                    error_code=outcome.code,
-                )
-            )
-        response.topics.append(result)
-    return response
+    request: DeleteRecordsRequest, outcomes: Outcomes, default: DeleteOutcome
+) -> Steps[DeleteRecordsResponse]:
+    """The outcomes in the order of the request; what has none is answered `default`."""
+
+    def result(
+        topic: DeleteRecordsRequest.DeleteRecordsTopic, partition: Asked
+    ) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
+        outcome = outcomes.get(TopicPartition(topic.name, partition.partition_index), default)
+        return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+            partition_index=partition.partition_index, low_watermark=outcome.low_watermark, error_code=outcome.code
+        )
+
+    topics = yield from each_within(
+        request.topics,
+        _partitions_of,
+        result,
+        lambda topic, found: DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=found),
+    )
+    return DeleteRecordsResponse(topics=topics)

@@ -17,6 +17,7 @@ from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
@@ -59,50 +60,57 @@ class DeleteTopicsHandler:
 
     def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
-    ) -> Coroutine[Any, Any, DeleteTopicsResponse] | DeleteTopicsResponse:
+    ) -> Steps[Coroutine[Any, Any, DeleteTopicsResponse] | DeleteTopicsResponse]:
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if not self._is_enabled:
             is_known = context.api_version >= _DISABLED_SINCE
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST)
-        asked = _asked(context, request)
-        if any(topic.name is not None and topic.topic_id != ZERO_UUID for topic in asked):
+        asked = yield from _asked(context, request)
+        is_confused = yield from each(lambda topic: topic.name is not None and topic.topic_id != ZERO_UUID, asked)
+        if any(is_confused):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
-        for topic in asked:
-            _look_up(topic, self._metadata.image)
+        image = self._metadata.image
+        yield from each(lambda topic: _look_up(topic, image), asked)
         if all(topic.error for topic in asked):
-            return _response(asked)
+            return (yield from _response(asked))
         context.park()  # it waits for other brokers, which is not this broker's work
-        return self._delete(asked, request.timeout_ms)
+        return self._delete(context, asked, request.timeout_ms)
 
     def error_response(
         self, context: RequestContext, request: DeleteTopicsRequest, error: KafkaError
-    ) -> DeleteTopicsResponse:
-        asked = _asked(context, request)
-        for topic in asked:
-            topic.error = error.code
-        return _response(asked, error.detail)
+    ) -> Steps[DeleteTopicsResponse]:
+        asked = yield from _asked(context, request)
+        return (yield from _response(asked, error))
 
-    async def _delete(self, asked: Sequence[_Asked], timeout_ms: int) -> DeleteTopicsResponse:
+    async def _delete(self, context: RequestContext, asked: Sequence[_Asked], timeout_ms: int) -> DeleteTopicsResponse:
+        # No more than the broker knows topics.
         names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None and not topic.error))
-        outcomes = await self._deleter.request(names)
+        outcomes: dict[str, KafkaError | None] = {}
+        for start in range(0, len(names), STEP_ELEMENTS):
+            if start:
+                await context.turn()
+            outcomes |= await self._deleter.request(names[start : start + STEP_ELEMENTS])
         wanted = [name for name, outcome in outcomes.items() if outcome is None]
-        late = await self._waits.until_gone(wanted, timeout_ms) if timeout_ms > 0 else wanted
-        for topic in asked:
+        late = frozenset(await self._waits.until_gone(wanted, timeout_ms) if timeout_ms > 0 else wanted)
+
+        def settle(topic: _Asked) -> None:
             if topic.name is None or topic.error:
-                continue
+                return
             outcome = outcomes[topic.name]
             if outcome is not None:
                 topic.error = outcome.code
             elif topic.name in late:
                 topic.error = ErrorCode.REQUEST_TIMED_OUT
-        return _response(asked)
+
+        await context.in_steps(each(settle, asked))
+        return await context.in_steps(_response(asked))
 
 
-def _asked(context: RequestContext, request: DeleteTopicsRequest) -> list[_Asked]:
+def _asked(context: RequestContext, request: DeleteTopicsRequest) -> Steps[list[_Asked]]:
     if context.api_version >= _BY_ID_SINCE:
-        return [_Asked(topic.name, topic.topic_id) for topic in request.topics]
-    return [_Asked(name, ZERO_UUID) for name in request.topic_names]
+        return (yield from each(lambda topic: _Asked(topic.name, topic.topic_id), request.topics))
+    return (yield from each(lambda name: _Asked(name, ZERO_UUID), request.topic_names))
 
 
 def _look_up(topic: _Asked, image: MetadataImage) -> None:
@@ -114,9 +122,12 @@ def _look_up(topic: _Asked, image: MetadataImage) -> None:
         topic.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _response(asked: Sequence[_Asked], message: str | None = None) -> DeleteTopicsResponse:
-    results = [
-        Result(name=topic.name, topic_id=topic.topic_id, error_code=topic.error, error_message=message)
-        for topic in asked
-    ]
-    return DeleteTopicsResponse(responses=results)
+def _response(asked: Sequence[_Asked], error: KafkaError | None = None) -> Steps[DeleteTopicsResponse]:
+    """The outcome of each, or the error of all."""
+
+    def result(topic: _Asked) -> Result:
+        code = topic.error if error is None else error.code
+        message = None if error is None else error.detail
+        return Result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+
+    return DeleteTopicsResponse(responses=(yield from each(result, asked)))

@@ -34,8 +34,8 @@ from barnabas.wire.messages import DescribeConfigsRequest, DescribeConfigsRespon
 
 _TYPE_UNKNOWN: Final = 0
 _LOOKED_AT_PER_STEP: Final = 2048
-_DESCRIBED_PER_STEP: Final = 8
-"""Each has up to some 200 configs with their documentation."""
+_ENTRIES_PER_STEP: Final = 128
+"""A broker has some 200 configs, with their documentation and whatever else could set them."""
 _READ_AT_A_TIME: Final = 1024
 _DESCRIBED_TYPES: Final = frozenset(set(ResourceType) - {ResourceType.UNKNOWN, ResourceType.GROUP})
 
@@ -108,11 +108,15 @@ class DescribeConfigsHandler:
     def _describe(
         self, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
     ) -> Steps[DescribeConfigsResponse]:
-        results = yield from each(
-            lambda resource: self._result(resource, request, api_version, topics),
-            request.resources,
-            _DESCRIBED_PER_STEP,
-        )
+        results: list[Result] = []
+        left = _ENTRIES_PER_STEP
+        for resource in request.resources:
+            result = self._result(resource, request, api_version, topics)
+            results.append(result)
+            left -= 1 + len(result.configs)
+            if left <= 0:
+                yield
+                left = _ENTRIES_PER_STEP
         return DescribeConfigsResponse(results=results)
 
     def _result(

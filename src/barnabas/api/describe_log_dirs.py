@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.context import RequestContext
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from barnabas.log.partition_log import PartitionLog
 
 _UNKNOWN_LAG: Final = -1
+_NAMED_PER_STEP: Final = 4096
 
 
 class LogDirectories(Protocol):
@@ -48,38 +52,40 @@ class DescribeLogDirsHandler:
         self._files = files
         self._logger = logger
 
-    def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        by_directory = self._logs_by_directory(request)
-        return DescribeLogDirsResponse(
-            results=[
-                self._describe(directory, by_directory.get(directory.path, {}))
-                for directory in self._log_directories.directories
-            ]
-        )
+    def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
+        by_directory = yield from self._logs_by_directory(request)
+        response = DescribeLogDirsResponse()
+        for directory in self._log_directories.directories:
+            response.results.append((yield from self._describe(directory, by_directory.get(directory.path, {}))))
+        return response
 
     def error_response(
         self, _context: RequestContext, _request: DescribeLogDirsRequest, error: KafkaError
     ) -> DescribeLogDirsResponse:
         return DescribeLogDirsResponse(error_code=error.code)
 
-    def _logs_by_directory(self, request: DescribeLogDirsRequest) -> dict[str, dict[str, list[PartitionLog]]]:
+    def _logs_by_directory(self, request: DescribeLogDirsRequest) -> Steps[dict[str, dict[str, list[PartitionLog]]]]:
         """The logs that are asked for, by path of the directory and by topic."""
         logs = self._log_directories.logs
-        asked: Iterable[PartitionLog | None]
+        asked: Iterable[PartitionLog]
         if request.topics is None:
-            asked = logs.values()
+            asked = list(logs.values())
         else:
-            wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-            asked = (logs.get(topic_partition) for topic_partition in sorted(wanted))
+            wanted: dict[TopicPartition, PartitionLog] = {}
+            named = (TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions)
+            while some := list(islice(named, _NAMED_PER_STEP)):
+                wanted.update((each, logs[each]) for each in some if each in logs)
+                if len(some) == _NAMED_PER_STEP:
+                    yield
+            asked = [log for _, log in sorted(wanted.items(), key=itemgetter(0))]
         found: dict[str, dict[str, list[PartitionLog]]] = {}
         for log in asked:
-            if log is not None:
-                found.setdefault(log.log_directory.path, {}).setdefault(log.partition.topic, []).append(log)
+            found.setdefault(log.log_directory.path, {}).setdefault(log.partition.topic, []).append(log)
         return found
 
     def _describe(
         self, directory: LogDirectory, topics: Mapping[str, Sequence[PartitionLog]]
-    ) -> DescribeLogDirsResponse.DescribeLogDirsResult:
+    ) -> Steps[DescribeLogDirsResponse.DescribeLogDirsResult]:
         result = DescribeLogDirsResponse.DescribeLogDirsResult(
             error_code=ErrorCode.NONE, log_dir=directory.path, topics=[]
         )
@@ -93,10 +99,12 @@ class DescribeLogDirsHandler:
             self._logger.warning("Describing the log directory %s failed: %s", directory.path, error)
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return result
-        result.topics = [
-            DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic, partitions=[self._log(log) for log in logs])
-            for topic, logs in topics.items()
-        ]
+        result.topics = yield from each_within(
+            topics.items(),
+            lambda topic: topic[1],
+            lambda _, log: self._log(log),
+            lambda topic, logs: DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic[0], partitions=logs),
+        )
         return result
 
     def _log(self, log: PartitionLog) -> DescribeLogDirsResponse.DescribeLogDirsPartition:

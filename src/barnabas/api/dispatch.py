@@ -170,6 +170,18 @@ class Dispatcher:
         if message is None or not context.connection.is_open:
             slot.complete(None)
             return
+        if type(message) is GeneratorType:
+            try:
+                next(message)
+            except StopIteration as stop:
+                message = stop.value
+            except Exception:
+                self._logger.exception("Answering %s failed", _shown(context))
+                context.connection.abort()
+                message = None
+        if message is None:
+            slot.complete(None)
+            return
         codes = None if type(message) is GeneratorType else errors_of(message)
         if codes is None:
             self._start(self._complete_in_steps(context, slot, message), _shown(context))
@@ -324,6 +336,9 @@ class Dispatcher:
                 outcome = stop.value
             except Exception as error:  # noqa: BLE001 - sorted there
                 outcome = self._failed(context, error)
+                if context.responder is not None:
+                    self._answer(context.responder, outcome)
+                    return None
             if type(outcome) is GeneratorType:
                 self._go_on(context, outcome, None)
                 return None

@@ -46,7 +46,8 @@ class IncrementalAlterConfigsHandler:
             await self._alter(resource, validate_only=request.validate_only)
 
         outcomes = await alter_each(context, request.resources, alter)
-        return IncrementalAlterConfigsResponse(responses=[Result(**result_fields(*outcome)) for outcome in outcomes])
+        responses = each(lambda outcome: Result(**result_fields(*outcome)), outcomes)
+        return IncrementalAlterConfigsResponse(responses=await context.in_steps(responses))
 
     def error_response(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest, error: KafkaError

@@ -13,10 +13,12 @@ from barnabas.api.client_identity import client_of
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import JoinGroupRequest, JoinGroupResponse
 
 _NULL_PROTOCOL_SINCE: Final = 7
+PROTOCOLS_MAX: Final = 1000
+"""Protocols of one member; the clients there are name one to four."""
 
 
 class JoinGroupHandler:
@@ -30,6 +32,11 @@ class JoinGroupHandler:
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> None:
         self._group_coordinator.check_static_name(request.group_instance_id)
+        if len(request.protocols) > PROTOCOLS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A member with {len(request.protocols)} protocols; at most {PROTOCOLS_MAX} can be named",
+            )
         version = context.api_version
         responder = context.park()
 

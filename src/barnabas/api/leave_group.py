@@ -9,6 +9,7 @@ from typing import Final
 
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import LeaveGroupRequest, LeaveGroupResponse
@@ -25,11 +26,16 @@ class LeaveGroupHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Steps[LeaveGroupResponse]:
         if context.api_version >= _BATCHED_SINCE:
-            return LeaveGroupResponse(members=self._group_coordinator.leave_group(request.group_id, request.members))
-        leaving = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
-        (member,) = self._group_coordinator.leave_group(request.group_id, [leaving])
+            leave, leaving = self._group_coordinator.leave_group, request.members
+            members = leave(request.group_id, leaving[:STEP_ELEMENTS])
+            for start in range(STEP_ELEMENTS, len(leaving), STEP_ELEMENTS):
+                yield
+                members += leave(request.group_id, leaving[start : start + STEP_ELEMENTS])
+            return LeaveGroupResponse(members=members)
+        only = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
+        (member,) = self._group_coordinator.leave_group(request.group_id, [only])
         return LeaveGroupResponse(error_code=member.error_code)
 
     def error_response(

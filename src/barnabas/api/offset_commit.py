@@ -17,6 +17,7 @@ from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset, utf16_length
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.kernel.host import Clock
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetCommitRequest, OffsetCommitResponse
@@ -24,6 +25,10 @@ from barnabas.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 _NO_TIMESTAMP: Final = -1
 _NO_RETENTION: Final = -1
 _COORDINATOR_SINCE: Final = 1
+
+
+Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+Partition = OffsetCommitRequest.OffsetCommitRequestPartition
 
 
 class OffsetCommitHandler:
@@ -46,79 +51,80 @@ class OffsetCommitHandler:
 
     def handle(
         self, context: RequestContext, request: OffsetCommitRequest
-    ) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | None:
+    ) -> Steps[OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | None]:
         self._group_coordinator.check_static_name(request.group_instance_id)
-        offsets = self._known(request)
+        offsets = yield from self._known(request)
         if not offsets:
-            return _response(request, {})
+            return (yield from _response(request, {}))
         if context.api_version < _COORDINATOR_SINCE:
-            return self._commit_to_zookeeper(request, offsets)
+            return self._commit_to_zookeeper(context, request, offsets)
+        prepared = yield from self._group_coordinator.prepare_commit(request.group_id, offsets)
         responder = context.park()
-        self._group_coordinator.commit_offsets(
+        self._group_coordinator.commit_prepared(
             group_id=request.group_id,
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            offsets=offsets,
+            prepared=prepared,
             on_done=lambda codes: responder.respond(_response(request, codes)),
         )
         return None
 
     def error_response(
         self, _context: RequestContext, request: OffsetCommitRequest, error: KafkaError
-    ) -> OffsetCommitResponse:
+    ) -> Steps[OffsetCommitResponse]:
         """Of the whole group; partitions that do not exist keep their own error."""
-        return _response(request, dict.fromkeys(self._known(request), error.code))
+        known = yield from self._known(request)
+        return (yield from _response(request, dict.fromkeys(known, error.code)))
 
-    def _known(self, request: OffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
+    def _known(self, request: OffsetCommitRequest) -> Steps[dict[TopicPartition, CommittedOffset]]:
         """The offsets of partitions that exist."""
         topics = self._metadata.image.topics
         now_ms = self._clock.time_ms()
         retention_ms = request.retention_time_ms
         expire_timestamp_ms = NO_EXPIRATION if retention_ms == _NO_RETENTION else now_ms + retention_ms
-        offsets = {}
-        for topic in request.topics:
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+
+        def sort(topic: Topic, partition: Partition) -> None:
             known = topics.get(topic.name)
-            if known is None:
-                continue
-            for partition in topic.partitions:
-                if partition.partition_index in known.partitions:
-                    timestamp_ms = partition.commit_timestamp
-                    offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        now_ms if timestamp_ms == _NO_TIMESTAMP else timestamp_ms,
-                        expire_timestamp_ms,
-                    )
+            if known is not None and partition.partition_index in known.partitions:
+                timestamp_ms = partition.commit_timestamp
+                offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    now_ms if timestamp_ms == _NO_TIMESTAMP else timestamp_ms,
+                    expire_timestamp_ms,
+                )
+
+        yield from each_within(request.topics, lambda topic: topic.partitions, sort, lambda *_: None)
         return offsets
 
     async def _commit_to_zookeeper(
-        self, request: OffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset]
+        self, context: RequestContext, request: OffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset]
     ) -> OffsetCommitResponse:
         length_max = self._group_coordinator.offset_metadata_max
         too_large = {each for each, committed in offsets.items() if utf16_length(committed.metadata) > length_max}
         codes = await self._zookeeper_offsets.commit(
             request.group_id, {each: offset.offset for each, offset in offsets.items() if each not in too_large}
         )
-        return _response(request, codes | dict.fromkeys(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+        codes |= dict.fromkeys(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        return await context.in_steps(_response(request, codes))
 
 
-def _response(request: OffsetCommitRequest, codes: Codes) -> OffsetCommitResponse:
+def _response(request: OffsetCommitRequest, codes: Codes) -> Steps[OffsetCommitResponse]:
     """In the order of the request; what has no code does not exist."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes.get(TopicPartition(topic.name, partition.partition_index), unknown),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+
+    def result(topic: Topic, partition: Partition) -> OffsetCommitResponse.OffsetCommitResponsePartition:
+        number = partition.partition_index
+        code = codes.get(TopicPartition(topic.name, number), unknown)
+        return OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=number, error_code=code)
+
+    topics = yield from each_within(
+        request.topics,
+        lambda topic: topic.partitions,
+        result,
+        lambda topic, found: OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=found),
     )
+    return OffsetCommitResponse(topics=topics)

@@ -9,9 +9,13 @@ from barnabas.api.context import RequestContext
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
+from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
+
+Topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+Partition = OffsetDeleteRequest.OffsetDeleteRequestPartition
 
 
 class OffsetDeleteHandler:
@@ -24,17 +28,19 @@ class OffsetDeleteHandler:
         self._group_coordinator = group_coordinator
         self._metadata = metadata
 
-    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> None:
+    def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Steps[None]:
         image = self._metadata.image
-        named = [
-            TopicPartition(topic.name, partition.partition_index)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
-        known = [partition for partition in named if image.partition(partition) is not None]
+        known: dict[TopicPartition, None] = {}
+
+        def sort(topic: Topic, partition: Partition) -> None:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if image.partition(topic_partition) is not None:
+                known[topic_partition] = None
+
+        yield from each_within(request.topics, lambda topic: topic.partitions, sort, lambda *_: None)
         responder = context.park()
         self._group_coordinator.delete_offsets(
-            request.group_id, known, lambda codes: responder.respond(_response(request, codes))
+            request.group_id, list(known), lambda codes: responder.respond(_response(request, codes))
         )
 
     def error_response(
@@ -43,20 +49,18 @@ class OffsetDeleteHandler:
         return OffsetDeleteResponse(error_code=error.code)
 
 
-def _response(request: OffsetDeleteRequest, codes: Codes) -> OffsetDeleteResponse:
+def _response(request: OffsetDeleteRequest, codes: Codes) -> Steps[OffsetDeleteResponse]:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponse.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponse.OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes.get(TopicPartition(topic.name, partition.partition_index), unknown),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+
+    def result(topic: Topic, partition: Partition) -> OffsetDeleteResponse.OffsetDeleteResponsePartition:
+        number = partition.partition_index
+        code = codes.get(TopicPartition(topic.name, number), unknown)
+        return OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=number, error_code=code)
+
+    topics = yield from each_within(
+        request.topics,
+        lambda topic: topic.partitions,
+        result,
+        lambda topic, found: OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=found),
     )
+    return OffsetDeleteResponse(topics=topics)

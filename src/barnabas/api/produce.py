@@ -8,6 +8,8 @@ a transactional id.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
@@ -17,6 +19,7 @@ from barnabas.api.produce_short_way import AppendTarget, Collection, ProduceWay
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each_within
 from barnabas.network.connection import ServerConnection
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.ports import MetadataSource, Replicas
@@ -24,6 +27,7 @@ from barnabas.replication.produce import VALID_ACKS, Outcomes, ProduceOutcome, R
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.compiler_decode import STEP_ELEMENTS as DECODED_PER_STEP
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceRequest, ProduceResponse
 from barnabas.wire.primitives import Buffer
@@ -42,6 +46,9 @@ _LEADER_SINCE: Final = 10
 _TRANSACTIONAL: Final = 0x10
 _ATTRIBUTES_AT: Final = 22
 _HEADER_BYTES: Final = 8
+_SOME: Final = DECODED_PER_STEP
+"""So many partitions, or four times as many topics, do not fit into a frame that is decoded in one step."""
+_SHOWN_MAX: Final = 10
 _WAYS_MAX: Final = 20_000
 
 
@@ -75,14 +82,45 @@ class ProduceHandler:
 
     # The general way.
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    def handle(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> ProduceResponse | Steps[ProduceResponse | None] | None:
+        topics = request.topic_data
+        if len(topics) >= 4 * _SOME or sum(len(topic.partition_data) for topic in topics) >= _SOME:
+            return self._handle_in_steps(context, request)
+        if request.transactional_id is None and _has_transactional(request.topic_data):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        answer = _RequestAnswer(self, context, request)
+        self._append(context, request, request.topic_data, answer)
+        return answer.response_now()
+
+    def _handle_in_steps(self, context: RequestContext, request: ProduceRequest) -> Steps[ProduceResponse | None]:
+        """Appends to so many partitions at a time. The dispatcher keeps the frame of a request with so many, of which
+        it has decoded only a part in its first step.
+        """
+        if request.transactional_id is None:
+            for part in _parts(request):
+                if _has_transactional(part):
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                yield
+        answer = _RequestAnswer(self, context, request)
+        for part in _parts(request):
+            self._append(context, request, part, answer)
+            yield
+        return (yield from answer.response_in_steps())
+
+    def _append(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        topics: Sequence[ProduceRequest.TopicProduceData],
+        answer: _RequestAnswer,
+    ) -> None:
         version = context.api_version
         refused: Outcomes = {}
         batches: list[tuple[TopicPartition, memoryview]] = []
         image = self._metadata.image
-        if request.transactional_id is None and _has_transactional(request):
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        for topic in request.topic_data:
+        for topic in topics:
             for data in topic.partition_data:
                 topic_partition = TopicPartition(topic.name, data.index)
                 records = memoryview(b"" if data.records is None else data.records)
@@ -98,7 +136,7 @@ class ProduceHandler:
                     refused[topic_partition] = ProduceOutcome(ErrorCode.INVALID_TXN_STATE)
                     continue
                 batches.append((topic_partition, records))
-        answer = _RequestAnswer(self, context, request, refused)
+        answer.begin(refused)
         self._appends.append(
             batches,
             required_acks=request.acks,
@@ -107,26 +145,28 @@ class ProduceHandler:
             internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID,
             on_done=answer.done,
         )
-        return answer.response_now()
 
     def error_response(
         self, context: RequestContext, request: ProduceRequest, error: KafkaError
-    ) -> ProduceResponse | None:
+    ) -> Steps[ProduceResponse] | None:
         if request.acks == 0:
             context.connection.fail(f"a produce request with acks 0 failed: {error}")
             return None
         outcome = ProduceOutcome(error.code, message=error.message)
         return _response(request, {}, outcome)
 
-    def response(self, context: RequestContext, request: ProduceRequest, outcomes: Outcomes) -> ProduceResponse | None:
+    def response(
+        self, context: RequestContext, request: ProduceRequest, outcomes: Outcomes
+    ) -> Steps[ProduceResponse | None]:
         """For a request on its way: the response when all is done; None for acks 0."""
         if request.acks == 0:
             failed = {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome.code}
             if failed:
-                reasons = ", ".join(f"{tp.topic}-{tp.partition}: {what.code.name}" for tp, what in failed.items())
+                some = islice(failed.items(), _SHOWN_MAX)
+                reasons = ", ".join(f"{tp.topic}-{tp.partition}: {what.code.name}" for tp, what in some)
                 context.connection.fail(f"a produce request with acks 0 failed ({reasons})")
             return None
-        response = _response(request, outcomes, ProduceOutcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        response = yield from _response(request, outcomes, ProduceOutcome(ErrorCode.UNKNOWN_SERVER_ERROR))
         if context.api_version >= _LEADER_SINCE:
             self._add_leaders(context.listener_name, response)
         return response
@@ -236,22 +276,27 @@ class ProduceHandler:
 class _RequestAnswer:
     """A request on the general way, whose outcomes may be there at once or later."""
 
-    __slots__ = ("_context", "_handler", "_outcomes", "_refused", "_request", "_responder")
+    __slots__ = ("_context", "_handler", "_outcomes", "_pending", "_request", "_responder")
 
-    def __init__(
-        self, handler: ProduceHandler, context: RequestContext, request: ProduceRequest, refused: Outcomes
-    ) -> None:
+    def __init__(self, handler: ProduceHandler, context: RequestContext, request: ProduceRequest) -> None:
         self._handler = handler
         self._context = context
         self._request = request
-        self._refused = refused
-        self._outcomes: Outcomes | None = None
+        self._outcomes: Outcomes = {}
+        self._pending = 0
         self._responder: Responder | None = None
 
+    def begin(self, refused: Outcomes) -> None:
+        """A part of the request is appended, but for what was refused before."""
+        self._outcomes.update(refused)
+        self._pending += 1
+
     def done(self, outcomes: Outcomes) -> None:
-        self._outcomes = outcomes | self._refused
-        if self._responder is not None:
-            self._responder.respond(self._response(self._outcomes))
+        """What became of a part."""
+        self._outcomes.update(outcomes)
+        self._pending -= 1
+        if self._responder is not None and not self._pending:
+            self._responder.respond(self._response())
 
     def response_now(self) -> ProduceResponse | None:
         """The response if it is there already; else None, and it is given later.
@@ -261,29 +306,55 @@ class _RequestAnswer:
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None
-        if self._outcomes is not None:
-            return self._response(self._outcomes)
+        if not self._pending:
+            return at_once(self._response())
         self._responder = self._context.park()
         return None
 
-    def _response(self, outcomes: Outcomes) -> ProduceResponse | None:
-        return self._handler.response(self._context, self._request, outcomes)
+    def response_in_steps(self) -> Steps[ProduceResponse | None]:
+        """As `response_now`, of very many partitions."""
+        for position, topic in enumerate(self._request.topic_data):
+            for start in range(0, len(topic.partition_data), _SOME):
+                for data in topic.partition_data[start : start + _SOME]:
+                    data.records = None
+                yield
+            if position % _SOME == _SOME - 1:
+                yield
+        if not self._pending:
+            return (yield from self._response())
+        self._responder = self._context.park()
+        return None
+
+    def _response(self) -> Steps[ProduceResponse | None]:
+        return self._handler.response(self._context, self._request, self._outcomes)
 
 
-def _response(request: ProduceRequest, outcomes: Outcomes, default: ProduceOutcome) -> ProduceResponse:
+def _parts(request: ProduceRequest) -> Iterator[list[ProduceRequest.TopicProduceData]]:
+    """The topics of a request in parts of some hundred partitions."""
+    part: list[ProduceRequest.TopicProduceData] = []
+    left = STEP_ELEMENTS
+    for topic in request.topic_data:
+        for start in range(0, len(topic.partition_data), STEP_ELEMENTS):
+            some = topic.partition_data[start : start + STEP_ELEMENTS]
+            part.append(ProduceRequest.TopicProduceData(name=topic.name, partition_data=some))
+            left -= 1 + len(some)
+            if left <= 0:
+                yield part
+                part, left = [], STEP_ELEMENTS
+    yield part
+
+
+def _response(request: ProduceRequest, outcomes: Outcomes, default: ProduceOutcome) -> Steps[ProduceResponse]:
     """The outcomes in the order of the request."""
-    return ProduceResponse(
-        responses=[
-            ProduceResponse.TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    _partition_response(data.index, outcomes.get(TopicPartition(topic.name, data.index), default))
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
+    topics = yield from each_within(
+        request.topic_data,
+        lambda topic: topic.partition_data,
+        lambda topic, data: _partition_response(
+            data.index, outcomes.get(TopicPartition(topic.name, data.index), default)
+        ),
+        lambda topic, found: ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=found),
     )
+    return ProduceResponse(responses=topics)
 
 
 def _partition_response(index: int, outcome: ProduceOutcome) -> ProduceResponse.PartitionProduceResponse:
@@ -303,10 +374,10 @@ def _partition_response(index: int, outcome: ProduceOutcome) -> ProduceResponse.
     )
 
 
-def _has_transactional(request: ProduceRequest) -> bool:
+def _has_transactional(topics: Sequence[ProduceRequest.TopicProduceData]) -> bool:
     return any(
         data.records is not None and _is_transactional(memoryview(data.records))
-        for topic in request.topic_data
+        for topic in topics
         for data in topic.partition_data
     )
 

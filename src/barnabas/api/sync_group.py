@@ -15,6 +15,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import SyncGroupRequest, SyncGroupResponse
 
 _PROTOCOL_SINCE: Final = 5
+ASSIGNMENTS_MAX: Final = 100_000
+"""Members of one group that a leader can assign something to."""
 
 
 class SyncGroupHandler:
@@ -30,6 +32,11 @@ class SyncGroupHandler:
         self._group_coordinator.check_static_name(request.group_instance_id)
         if context.api_version >= _PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if len(request.assignments) > ASSIGNMENTS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Assignments of {len(request.assignments)} members; at most {ASSIGNMENTS_MAX} can be brought",
+            )
         self._group_coordinator.sync_group(request, context.park().respond)
 
     def error_response(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.ports import Buffer, InternalLog
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.kernel.turns import next_turn
@@ -145,6 +146,10 @@ class Shard(Generic[Content]):
         """Appends the records as one batch. `on_done(base_offset, code)` is called once: when they are committed, when
         they cannot be, or when the shard resigns before it is known.
         """
+        self.append_batch(self._batch(records, timestamp_ms), on_done)
+
+    def append_batch(self, batch: bytearray, on_done: Callable[[int, ErrorCode], None]) -> None:
+        """As `append`, of a batch that `batch_in_steps` has made."""
         append = _Append(self._under_way, on_done)
         if self.state is not ShardState.ACTIVE:
             append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -152,7 +157,7 @@ class Shard(Generic[Content]):
         self._log.start_append(
             self.partition,
             self.leader_epoch,
-            self._batch(records, timestamp_ms),
+            batch,
             timeout_ms=self._settings.append_timeout_ms,
             on_done=append.done,
         )
@@ -176,10 +181,22 @@ class Shard(Generic[Content]):
             append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _batch(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
-        builder = RecordBatchBuilder(compression=self._settings.compression)
-        for key, value in records:
-            builder.append(timestamp_ms, key, value)
-        return builder.build()
+        return at_once(batch_in_steps(records, timestamp_ms, self._settings.compression))
+
+
+def batch_in_steps(
+    records: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int, compression: Compression
+) -> Steps[bytearray]:
+    """One batch of the records, so many in each step."""
+    builder = RecordBatchBuilder(compression=compression)
+    left = STEP_ELEMENTS
+    for key, value in records:
+        builder.append(timestamp_ms, key, value)
+        left -= 1
+        if not left:
+            yield
+            left = STEP_ELEMENTS
+    return builder.build()
 
 
 class ShardRuntime(Generic[Content, Loader]):

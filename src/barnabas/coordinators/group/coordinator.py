@@ -7,6 +7,7 @@ is committed. `deletions` has what takes groups and offsets away.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
@@ -27,12 +28,13 @@ from barnabas.coordinators.group.states import GroupState
 from barnabas.coordinators.group.syncing import Sync, sync
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings
+from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings, batch_in_steps
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.steps import Steps, at_once
 from barnabas.kernel.timers import Timers
 from barnabas.wire.compression import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -70,6 +72,14 @@ _COMMIT_ERRORS: Final = {
 """What a client is told when its offsets could not be appended; other errors as they are."""
 
 Codes = dict[TopicPartition, ErrorCode]
+
+
+class PreparedCommit(NamedTuple):
+    """Offsets that are to be committed: all, those of which the metadata is not too long, and the batch of these."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    accepted: Mapping[TopicPartition, CommittedOffset]
+    batch: bytearray
 
 
 class FetchedOffset(NamedTuple):
@@ -353,6 +363,48 @@ class GroupCoordinator:
 
         A group that does not exist is made by a commit outside of any generation.
         """
+        self.commit_prepared(
+            group_id=group_id,
+            generation=generation,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            prepared=at_once(self.prepare_commit(group_id, offsets)),
+            on_done=on_done,
+        )
+
+    def prepare_commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Steps[PreparedCommit]:
+        """What of a commit does not depend on the group's state, and takes long where there are very many offsets."""
+        length_max = self._settings.offset_metadata_max
+        version = self._versions.offset
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+
+        def records() -> Iterator[tuple[bytes, bytes]]:
+            for partition, committed in offsets.items():
+                if utf16_length(committed.metadata) <= length_max:
+                    accepted[partition] = committed
+                    yield offset_key(group_id, partition), offset_value(committed, version)
+
+        first = records()
+        any_record = next(first, None)
+        if any_record is None:
+            return PreparedCommit(offsets, accepted, bytearray())
+        batch = yield from batch_in_steps(
+            chain((any_record,), first), self._hosting.now().time_ms, Compression(self._settings.compression)
+        )
+        return PreparedCommit(offsets, accepted, batch)
+
+    def commit_prepared(
+        self,
+        *,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        group_instance_id: str | None,
+        prepared: PreparedCommit,
+        on_done: Callable[[Codes], None],
+    ) -> None:
+        """As `commit_offsets`; whether the member may commit is decided now."""
+        offsets, accepted, batch = prepared
         hosted = self._find(group_id, may_be_empty=True)
         if hosted is None:
             if generation >= 0:
@@ -367,17 +419,6 @@ class GroupCoordinator:
         self._hosting.perform(hosted)
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
-        length_max = self._settings.offset_metadata_max
-        accepted = {
-            partition: committed
-            for partition, committed in offsets.items()
-            if utf16_length(committed.metadata) <= length_max
-        }
-        version = self._versions.offset
-        records = [
-            (offset_key(group_id, partition), offset_value(committed, version))
-            for partition, committed in accepted.items()
-        ]
 
         def done(base_offset: int, error: ErrorCode) -> None:
             is_committed = error is ErrorCode.NONE
@@ -395,7 +436,7 @@ class GroupCoordinator:
             return
         for partition, committed in accepted.items():
             group.offsets.stage(partition, committed)
-        hosted.shard.append(records, now.time_ms, done)
+        hosted.shard.append_batch(batch, done)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
