@@ -1,23 +1,27 @@
 """LeaderAndIsr, 0 to 7: the controller tells this broker what it leads and what it follows.
 
 Refused as a whole for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been replaced
-(STALE_CONTROLLER_EPOCH); otherwise each partition has its own outcome. Applied without a break, so the configs of
-topics that are new here are read before. Left out: the full requests of a migration from ZooKeeper to KRaft, which are
-taken for partial ones.
+(STALE_CONTROLLER_EPOCH); otherwise each partition has its own outcome. Applied some partitions at a time, without
+waiting for anything, so the configs of topics that are new here are read before. Left out: the full requests of a
+migration from ZooKeeper to KRaft, which are taken for partial ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, TopicConfigLoader, check_broker_epoch
-from barnabas.replication.leader_and_isr import response, told_partitions
+from barnabas.kernel.steps import Steps
+from barnabas.replication.leader_and_isr import in_pieces, joined, response, told_partitions
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+PARTITIONS_PER_STEP: Final = 50
+"""A log that is made takes some tenths of a millisecond."""
 
 
 class LeaderAndIsrHandler:
@@ -33,13 +37,13 @@ class LeaderAndIsrHandler:
 
     def handle(
         self, context: RequestContext, request: LeaderAndIsrRequest
-    ) -> LeaderAndIsrResponse | Coroutine[Any, Any, LeaderAndIsrResponse]:
+    ) -> Steps[LeaderAndIsrResponse] | Coroutine[Any, Any, LeaderAndIsrResponse]:
         check_broker_epoch(request.broker_epoch, self._broker_epoch())
         topics = self._topics_to_read(request)
         if topics:
             # The controller sends its next request to this broker after the answer, so the order is kept.
             return self._handle_after_reading(topics, context, request)
-        return self._replica_manager.become_leader_or_follower(request, context.api_version)
+        return self._handle_in_steps(context, request)
 
     def error_response(
         self, context: RequestContext, request: LeaderAndIsrRequest, error: KafkaError
@@ -50,9 +54,18 @@ class LeaderAndIsrHandler:
         self, topics: list[str], context: RequestContext, request: LeaderAndIsrRequest
     ) -> LeaderAndIsrResponse:
         await self._configs.prefetch(topics)
-        # The broker may have registered anew meanwhile.
-        check_broker_epoch(request.broker_epoch, self._broker_epoch())
-        return self._replica_manager.become_leader_or_follower(request, context.api_version)
+        return await context.in_steps(self._handle_in_steps(context, request))
+
+    def _handle_in_steps(self, context: RequestContext, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrResponse]:
+        """Some partitions in each step: logs may have to be made for them."""
+        answers: list[LeaderAndIsrResponse] = []
+        for piece in in_pieces(request, PARTITIONS_PER_STEP):
+            if answers:
+                yield
+            # The broker may have registered anew meanwhile.
+            check_broker_epoch(request.broker_epoch, self._broker_epoch())
+            answers.append(self._replica_manager.become_leader_or_follower(piece, context.api_version))
+        return joined(answers)
 
     def _topics_to_read(self, request: LeaderAndIsrRequest) -> list[str]:
         """Topics that are new, which may have had a namesake, and topics that nothing is known of."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, check_broker_epoch
+from barnabas.kernel.steps import Steps
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
@@ -26,9 +27,9 @@ class UpdateMetadataHandler:
         self._replica_manager = replica_manager
         self._broker_epoch = broker_epoch
 
-    def handle(self, _context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def handle(self, _context: RequestContext, request: UpdateMetadataRequest) -> Steps[UpdateMetadataResponse]:
         check_broker_epoch(request.broker_epoch, self._broker_epoch())
-        self._replica_manager.update_metadata(request)
+        yield from self._replica_manager.update_metadata_in_steps(request)
         return UpdateMetadataResponse()
 
     def error_response(

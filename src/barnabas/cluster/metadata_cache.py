@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from barnabas.config.listeners import SecurityProtocol
 from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.kernel.steps import Steps, at_once
 from barnabas.wire.messages import UpdateMetadataRequest
 
 FULL: Final = 2
 """The type of a request that names all there is (KIP-866)."""
+PARTITIONS_PER_STEP: Final = 1_000
 _SHARED_LISTS_MAX: Final = 10_000
 """How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
 
@@ -71,29 +74,20 @@ class MetadataCache:
         forgotten, with its last partition the topic, and with a topic that comes with another id all that was known of
         its namesake.
         """
-        previous = self.image
-        topics: Mapping[str, TopicMetadata] = previous.topics
-        names_by_id: Mapping[bytes, str] = previous.names_by_id
-        changed: list[TopicPartition] = []
-        deleted: dict[TopicPartition, None] = {}
-        named = list(_topic_states(request))
-        gone = _not_named(topics, named) if request.type == FULL else []
-        if named or gone:
-            next_topics = dict(topics)
-            _forget(next_topics, gone)
-            for name, topic_id, states in named:
-                self._apply_topic(next_topics, name, topic_id, states, changed, deleted)
-            touched = dict.fromkeys((*(name for name, _, _ in named), *(partition.topic for partition in gone)))
-            names_by_id = _names_by_id(previous, next_topics, touched)
-            topics = next_topics
-        self.image = MetadataImage(
-            brokers=self._brokers(request),
-            topics=topics,
-            names_by_id=names_by_id,
-            controller_id=request.controller_id if request.controller_id >= 0 else None,
-            controller_epoch=request.controller_epoch,
-        )
-        change = MetadataChange(previous, self.image, tuple(changed), tuple(deleted), tuple(gone))
+        return at_once(self.apply_in_steps(request, lambda: None))
+
+    def apply_in_steps(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> Steps[MetadataChange]:
+        """As `apply`, for requests of many partitions. The image is swapped in the last step, after `check()`, which
+        raises if the controller may not speak any more; where another request was taken over meanwhile, the work
+        begins again on what that one left.
+        """
+        while True:
+            previous = self.image
+            change = yield from self._change(previous, request)
+            check()
+            if self.image is previous:
+                break
+        self.image = change.image
         self._log(request, change)
         for listener in self._listeners:
             try:
@@ -101,6 +95,32 @@ class MetadataCache:
             except Exception:
                 self._logger.exception("Telling %r of new metadata failed", listener)
         return change
+
+    def _change(self, previous: MetadataImage, request: UpdateMetadataRequest) -> Steps[MetadataChange]:
+        """What the request makes of the image."""
+        topics: Mapping[str, TopicMetadata] = previous.topics
+        names_by_id: Mapping[bytes, str] = previous.names_by_id
+        changed: list[TopicPartition] = []
+        deleted: dict[TopicPartition, None] = {}
+        named = list(_topic_states(request))
+        gone = (yield from _not_named(topics, named)) if request.type == FULL else []
+        if named or gone:
+            next_topics = dict(topics)
+            _forget(next_topics, gone)
+            counted = itertools.count(1)
+            for name, topic_id, states in named:
+                yield from self._apply_topic(next_topics, name, topic_id, states, changed, deleted, counted)
+            touched = dict.fromkeys((*(name for name, _, _ in named), *(partition.topic for partition in gone)))
+            names_by_id = _names_by_id(previous, next_topics, touched)
+            topics = next_topics
+        image = MetadataImage(
+            brokers=self._brokers(request),
+            topics=topics,
+            names_by_id=names_by_id,
+            controller_id=request.controller_id if request.controller_id >= 0 else None,
+            controller_epoch=request.controller_epoch,
+        )
+        return MetadataChange(previous, image, tuple(changed), tuple(deleted), tuple(gone))
 
     def _apply_topic(
         self,
@@ -110,7 +130,8 @@ class MetadataCache:
         states: Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState],
         changed: list[TopicPartition],
         deleted: dict[TopicPartition, None],
-    ) -> None:
+        counted: Iterator[int],
+    ) -> Steps[None]:
         known = topics.get(name)
         partitions = {} if known is None else dict(known.partitions)
         if known is not None and ZERO_UUID not in (known.topic_id, topic_id) and known.topic_id != topic_id:
@@ -119,6 +140,8 @@ class MetadataCache:
         last = max(partitions, default=-1)
         in_order = True
         for state in states:
+            if not next(counted) % PARTITIONS_PER_STEP:
+                yield
             number = state.partition_index
             topic_partition = TopicPartition(name, number)
             if state.leader == LEADER_DURING_DELETE:
@@ -202,17 +225,27 @@ def _topic_states(
 def _not_named(
     topics: Mapping[str, TopicMetadata],
     named: Iterable[tuple[str, Uuid, Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState]]],
-) -> list[TopicPartition]:
+) -> Steps[list[TopicPartition]]:
     """The partitions that are known and that a request does not name."""
     numbers: dict[str, set[int]] = {}
+    left = PARTITIONS_PER_STEP
     for name, _, states in named:
-        numbers.setdefault(name, set()).update(state.partition_index for state in states)
-    return [
-        TopicPartition(name, number)
-        for name, topic in topics.items()
-        for number in topic.partitions
-        if number not in numbers.get(name, ())
-    ]
+        some = numbers.setdefault(name, set())
+        before = len(some)
+        some.update(state.partition_index for state in states)
+        left -= len(some) - before
+        if left <= 0:
+            yield
+            left = PARTITIONS_PER_STEP
+    gone: list[TopicPartition] = []
+    for name, topic in topics.items():
+        some = numbers.get(name, set())
+        gone += [TopicPartition(name, number) for number in topic.partitions if number not in some]
+        left -= len(topic.partitions)
+        if left <= 0:
+            yield
+            left = PARTITIONS_PER_STEP
+    return gone
 
 
 def _forget(topics: dict[str, TopicMetadata], gone: Iterable[TopicPartition]) -> None:

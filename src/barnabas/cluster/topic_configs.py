@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -22,6 +23,7 @@ from barnabas.config.topic_config import topic_config
 Listener = Callable[[str, Values], None]
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _NEVER: Final = -1
+TOPICS_TOLD_AT_ONCE: Final = 50
 
 
 @dataclass(slots=True)
@@ -41,13 +43,16 @@ class TopicConfigs:
     A topic that is not known has the broker's defaults. One entry for each topic of the cluster that has been read.
     """
 
-    def __init__(self, broker_configs: BrokerConfigs, logger: logging.Logger) -> None:
+    def __init__(self, broker_configs: BrokerConfigs, logger: logging.Logger, *, tells_in_pieces: bool = False) -> None:
+        """With `tells_in_pieces` a change of the broker's defaults is told by calls of `tell_some`, else at once."""
         self._broker_configs = broker_configs
         self._logger = logger
         self._topics: dict[str, _Known] = {}
         self._defaults: Values | None = None
         self._listeners: list[Listener] = []
         self._said_without_effect: set[str] = set()
+        self._tells_in_pieces = tells_in_pieces
+        self._untold: dict[str, None] = {}
         broker_configs.add_listener(
             {name for key in topic_keys().values() for name in key.synonyms}, self._defaults_changed
         )
@@ -128,8 +133,16 @@ class TopicConfigs:
         self._defaults = None
         for known in self._topics.values():
             known.values = None
-        for topic in list(self._topics):
+        self._untold = dict.fromkeys(self._topics)
+        while not self._tells_in_pieces and self.tell_some():
+            pass
+
+    def tell_some(self) -> bool:
+        """Tells of some of the topics that other defaults have changed; False when there are no more of them."""
+        for topic in list(islice(self._untold, TOPICS_TOLD_AT_ONCE)):
+            del self._untold[topic]
             self._tell(topic)
+        return bool(self._untold)
 
     def _tell(self, topic: str) -> None:
         values = self.values(topic)

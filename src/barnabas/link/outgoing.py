@@ -10,6 +10,7 @@ exponential back-off with jitter (KIP-144, KIP-601), and so does the request tha
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,11 +31,13 @@ from barnabas.link.client import (
 )
 from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError, UnsupportedVersionError
 from barnabas.link.limits import check_positive
+from barnabas.wire import codec
 from barnabas.wire.primitives import Buffer, ProtocolError
 
 if TYPE_CHECKING:
     import random
 
+    from barnabas.kernel.steps import StepRunner
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
 
@@ -182,6 +185,14 @@ class Outgoing:
         """
         decode = decoding_copy(type(message).SCHEMA.api_key, version)
         return await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
+
+    async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: StepRunner) -> Any:
+        """As `send`, for a message of many elements, which is encoded in steps before anything else happens."""
+        api_key = type(message).SCHEMA.api_key
+        encoded = codec.request_step_encoder(api_key, version, self._client_id)
+        frame = await steps.run(encoded(0, message), is_urgent=self._is_control)
+        encode = functools.partial(codec.set_correlation_id, frame)
+        return await self._await(encode, decoding_copy(api_key, version), timeout_ms, _same)
 
     async def exchange(self, message: Any, version: int, timeout_ms: float, handle: Callable[[Any], Result]) -> Result:
         """As `send`, without a copy: calls `handle(response)` at once when the response comes, and returns its result.

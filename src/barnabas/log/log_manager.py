@@ -87,6 +87,8 @@ class LogManager:
             LogDirectory(host, timers, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
+        self._log_counts: dict[LogDirectory, int] = {}
         self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
@@ -198,14 +200,10 @@ class LogManager:
 
     def _next_directory(self) -> LogDirectory:
         """The one with the fewest logs, as Kafka chooses."""
-        counts = dict.fromkeys(self.live_directories, 0)
-        if not counts:
+        directories = self.live_directories
+        if not directories:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        if len(counts) > 1:
-            for log in self._logs.values():
-                if log.log_directory in counts:
-                    counts[log.log_directory] += 1
-        return min(counts, key=lambda directory: counts[directory])
+        return min(directories, key=lambda directory: self._log_counts.get(directory, 0))
 
     async def delete_log(self, partition: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`.
@@ -264,10 +262,17 @@ class LogManager:
 
     def _add(self, log: PartitionLog) -> None:
         self._logs[log.partition] = log
+        self._logs_of_topics.setdefault(log.partition.topic, {})[log.partition.partition] = log
+        self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
         self._metrics.add(log)
 
     def _remove(self, log: PartitionLog) -> None:
         del self._logs[log.partition]
+        of_topic = self._logs_of_topics[log.partition.topic]
+        del of_topic[log.partition.partition]
+        if not of_topic:
+            del self._logs_of_topics[log.partition.topic]
+        self._log_counts[log.log_directory] -= 1
         self._metrics.remove(log)
 
     def _read_failed(self, log_path: str, error: OSError) -> None:
@@ -301,9 +306,8 @@ class LogManager:
 
     def reconfigure(self, topic: str, config: LogConfig) -> None:
         """Gives the logs of a topic its new configs."""
-        for log in self._logs.values():
-            if log.partition.topic == topic:
-                log.reconfigure(config)
+        for log in self._logs_of_topics.get(topic, {}).values():
+            log.reconfigure(config)
 
     async def delete_old_segments(self) -> None:
         """Retention of every log; what the task `kafka-log-retention` does."""

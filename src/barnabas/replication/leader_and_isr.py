@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -51,6 +52,58 @@ def told_partitions(request: LeaderAndIsrRequest) -> Iterator[ToldPartition]:
         topic_id = Uuid(topic.topic_id)
         for state in topic.partition_states:
             yield ToldPartition(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
+
+
+def in_pieces(request: LeaderAndIsrRequest, partitions_max: int) -> Iterator[LeaderAndIsrRequest]:
+    """The request as several, of at most so many partitions each, in its order; itself where it has no more."""
+    count = len(request.ungrouped_partition_states) + sum(len(topic.partition_states) for topic in request.topic_states)
+    if count <= partitions_max:
+        yield request
+        return
+    ungrouped = request.ungrouped_partition_states
+    for start in range(0, len(ungrouped), partitions_max):
+        piece = _empty(request)
+        piece.ungrouped_partition_states = ungrouped[start : start + partitions_max]
+        yield piece
+    piece, room = _empty(request), partitions_max
+    for topic in request.topic_states:
+        start = 0
+        while start < len(topic.partition_states):
+            some = copy.copy(topic)
+            some.partition_states = topic.partition_states[start : start + room]
+            piece.topic_states.append(some)
+            start += len(some.partition_states)
+            room -= len(some.partition_states)
+            if not room:
+                yield piece
+                piece, room = _empty(request), partitions_max
+    if piece.topic_states:
+        yield piece
+
+
+def _empty(request: LeaderAndIsrRequest) -> LeaderAndIsrRequest:
+    piece = copy.copy(request)
+    piece.ungrouped_partition_states = []
+    piece.topic_states = []
+    return piece
+
+
+def joined(answers: Sequence[LeaderAndIsrResponse]) -> LeaderAndIsrResponse:
+    """One answer to the pieces of a request; the error of the whole is the first that any has."""
+    if len(answers) == 1:
+        return answers[0]
+    whole = LeaderAndIsrResponse()
+    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    for answer in answers:
+        whole.error_code = whole.error_code or answer.error_code
+        whole.partition_errors += answer.partition_errors
+        for topic in answer.topics:
+            known = topics.setdefault(bytes(topic.topic_id), topic)
+            if known is topic:
+                whole.topics.append(topic)
+            else:
+                known.partition_errors += topic.partition_errors
+    return whole
 
 
 def judge(

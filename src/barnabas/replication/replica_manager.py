@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
+from barnabas.kernel.steps import Steps, at_once
+from barnabas.kernel.turns import next_turn
 from barnabas.replication.alter_partition import AlterPartitionManager
 from barnabas.replication.deleted_replicas import DeletedReplicas
 from barnabas.replication.fetch_protocol import FetchProtocol
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     )
 
 INITIAL_CONTROLLER_EPOCH: Final = 0
+_STOPPED_AT_ONCE: Final = 100
 _NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
 
 
@@ -269,7 +273,7 @@ class ReplicaManager:
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stops replicas, and deletes those that the request says; the answer comes when their logs are out of the
-        way. Everything else is done before this suspends."""
+        way. Done in pieces, between which the loop has its turns."""
         answer = StopReplicaResponse()
         if request.controller_epoch < self.controller_epoch:
             self._state_changes.warning(
@@ -281,14 +285,21 @@ class ReplicaManager:
             return answer
         self.controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
-        stopped: list[StoppedPartition] = []
-        for partition in stopped_partitions(request):
-            error = self._refusal_to_stop(partition)
-            errors[partition.topic_partition] = error
-            if error is ErrorCode.NONE:
-                stopped.append(partition)
-        self._stop(stopped)
-        await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
+        remaining = iter(list(stopped_partitions(request)))
+        while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
+            if errors:
+                await next_turn()
+                if request.controller_epoch < self.controller_epoch:
+                    answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
+                    break
+            stopped: list[StoppedPartition] = []
+            for partition in piece:
+                error = self._refusal_to_stop(partition)
+                errors[partition.topic_partition] = error
+                if error is ErrorCode.NONE:
+                    stopped.append(partition)
+            self._stop(stopped)
+            await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
         answer.partition_errors = [
             StopReplicaResponse.StopReplicaPartitionError(
                 topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=error
@@ -299,15 +310,22 @@ class ReplicaManager:
 
     def update_metadata(self, request: UpdateMetadataRequest) -> MetadataChange:
         """Takes over what the controller tells of the cluster. Raises KafkaError with STALE_CONTROLLER_EPOCH."""
+        return at_once(self.update_metadata_in_steps(request))
+
+    def update_metadata_in_steps(self, request: UpdateMetadataRequest) -> Steps[MetadataChange]:
+        """As `update_metadata`, for requests of many partitions; others see the change after the last step."""
+        self._check_controller_epoch(request)
+        change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check_controller_epoch(request))
+        self.controller_epoch = request.controller_epoch
+        return change
+
+    def _check_controller_epoch(self, request: UpdateMetadataRequest) -> None:
         if request.controller_epoch < self.controller_epoch:
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller {request.controller_id} speaks in epoch {request.controller_epoch}; "
                 f"{self.controller_epoch} is known",
             )
-        change = self._metadata_cache.apply(request)
-        self.controller_epoch = request.controller_epoch
-        return change
 
     def log_directory_failed(self, directory: LogDirectory) -> None:
         """Stops serving the replicas of a directory, for the log manager."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.config.listeners import SecurityProtocol
+from barnabas.kernel.steps import StepRunner
 from barnabas.link.connection import LinkContext
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
+from barnabas.wire.classes import Message
 
 
 class BrokerLinks:
@@ -23,22 +26,57 @@ class BrokerLinks:
         return Outgoing(self._context, self._random, node.host, node.port, client_id=client_id, settings=self._settings)
 
 
+PARTITIONS_AT_ONCE: Final = 2_000
+"""Requests of more partitions are encoded in steps."""
+
+
+class ControlConnection:
+    """A connection to one broker, for a controller. It is `controller.ports.BrokerConnection`."""
+
+    def __init__(self, outgoing: Outgoing, steps: StepRunner) -> None:
+        self._outgoing = outgoing
+        self._steps = steps
+
+    async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
+        """As `Outgoing.send`; a message of many partitions does not hold the loop."""
+        topics: list[Any] = getattr(message, "topic_states", [])
+        response: Message
+        if sum(len(topic.partition_states) for topic in topics) > PARTITIONS_AT_ONCE:
+            response = await self._outgoing.send_in_steps(message, version, timeout_ms, self._steps)
+        else:
+            response = await self._outgoing.send(message, version, timeout_ms)
+        return response
+
+    def close(self) -> None:
+        self._outgoing.close()
+
+
 class ControlLinks:
     """Makes the connections of the controller. It is `controller.ports.BrokerConnections`."""
 
-    def __init__(self, context: LinkContext, random: random.Random, settings: OutgoingSettings, client_id: str) -> None:
+    def __init__(
+        self,
+        context: LinkContext,
+        random: random.Random,
+        settings: OutgoingSettings,
+        client_id: str,
+        steps: StepRunner,
+    ) -> None:
+        self._steps = steps
         self._context = context
         self._random = random
         self._settings = settings
         self._client_id = client_id
 
-    def connect(self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str) -> Outgoing:
+    def connect(
+        self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
+    ) -> ControlConnection:
         """A connection for control requests to one broker; nothing is sent yet."""
         if security_protocol != SecurityProtocol.PLAINTEXT.name:
             raise ValueError(
                 f"broker {broker_id} speaks {security_protocol} on {listener_name}: only PLAINTEXT is known"
             )
-        return Outgoing(
+        outgoing = Outgoing(
             self._context,
             self._random,
             host,
@@ -47,3 +85,4 @@ class ControlLinks:
             settings=self._settings,
             is_control=True,
         )
+        return ControlConnection(outgoing, self._steps)

@@ -32,6 +32,7 @@ from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import next_turn
 
 ANNOUNCEMENT_KEPT_MS: Final = 15 * 60 * 1000
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -235,6 +236,8 @@ class DynamicConfigs:
                 self._broker_configs.set_cluster_default(texts)
             else:
                 self._broker_configs.set_broker(texts)
+            while self._topic_configs.tell_some():
+                await next_turn()
 
     async def _read_topics(self, names: list[str]) -> None:
         for name, found in zip(names, await self._read(ConfigEntityType.TOPICS, names), strict=True):

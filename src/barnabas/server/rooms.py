@@ -248,7 +248,11 @@ class Rooms:
         values, listeners = self.config.values, self.config.listeners
         foundation = self.foundation
         links = ControlLinks(
-            self._links, foundation.host.random, outgoing_settings(self.config), str(self.identity.broker_id)
+            self._links,
+            foundation.host.random,
+            outgoing_settings(self.config),
+            str(self.identity.broker_id),
+            foundation.steps,
         )
         settings = ControllerSettings(
             broker_id=self.identity.broker_id,

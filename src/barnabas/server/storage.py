@@ -82,7 +82,7 @@ class Storage:
             lambda values: self.log_manager.take_settings(take(LogSettings, values)),
         )
         logger = foundation.logs.logger("kafka.server.ZkConfigManager")
-        self.topic_configs = TopicConfigs(self.broker_configs, logger)
+        self.topic_configs = TopicConfigs(self.broker_configs, logger, tells_in_pieces=True)
         self.log_configs = TopicLogConfigs(self.topic_configs, self.log_manager)
         self.dynamic_configs = DynamicConfigs(
             foundation.host,

@@ -196,5 +196,30 @@ def request_encoder(api_key: int, version: int, client_id: str | None) -> Encode
     return encode_request
 
 
+def request_step_encoder(api_key: int, version: int, client_id: str | None) -> EncodeFrameInSteps:
+    """As `request_encoder`, in steps, for requests of many elements; `set_correlation_id` may change the id after."""
+    encode_body = compiler_encode.step_encoder(catalogue.request(api_key).name, version)
+    start = headers.request_header(api_key, version, client_id)
+
+    def encode_request(correlation_id: int, message: Any) -> Steps[list[Buffer]]:
+        first = bytearray(start)
+        buffers = yield from encode_body(message, first)
+        size = sum(map(len, buffers))
+        try:
+            _SET_INT32(first, 0, size - headers.SIZE_BYTES)
+            _SET_INT32(first, _CORRELATION_ID_POSITION, correlation_id)
+        except struct.error as error:
+            raise _unframable(size, correlation_id) from error
+        return buffers
+
+    return encode_request
+
+
+def set_correlation_id(frame: list[Buffer], correlation_id: int) -> list[Buffer]:
+    """The frame of a request that was encoded in steps, with this id."""
+    _SET_INT32(frame[0], _CORRELATION_ID_POSITION, correlation_id)
+    return frame
+
+
 def _unframable(size_bytes: int, correlation_id: object) -> EncodeError:
     return EncodeError(f"a frame of {size_bytes} bytes with the correlation id {correlation_id!r}: both must be int32")

@@ -5,12 +5,12 @@ import logging
 import pytest
 
 from barnabas.cluster.image import MetadataImage, Node, PartitionMetadata
-from barnabas.cluster.metadata_cache import FULL, MetadataCache, MetadataChange
+from barnabas.cluster.metadata_cache import FULL, PARTITIONS_PER_STEP, MetadataCache, MetadataChange
 from barnabas.cluster.metadata_responses import TopicResponses, broker_responses
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import at_once
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataResponse, UpdateMetadataRequest
 
 FLIGHTS_ID = Uuid(b"f" * 16)
@@ -175,6 +175,45 @@ def test_a_full_request_without_topics_leaves_none() -> None:
     metadata.apply(nothing)
     assert not metadata.image.topics
     assert not metadata.image.names_by_id
+
+
+def test_a_request_of_many_partitions_is_taken_over_in_steps_and_seen_after_the_last() -> None:
+    metadata = cache()
+    metadata.apply(told(state(0), name="gone", topic_id=OTHER_ID))
+    full = told(*(state(number) for number in range(5 * PARTITIONS_PER_STEP)))
+    full.type = FULL
+    checked: list[int] = []
+    steps = metadata.apply_in_steps(full, lambda: checked.append(1))
+    for _ in range(5):
+        next(steps)
+        assert list(metadata.image.topics) == ["gone"]
+    assert not checked
+    change = at_once(steps)
+    assert checked == [1]
+    assert len(change.changed) == 5 * PARTITIONS_PER_STEP
+    assert change.forgotten == (TopicPartition("gone", 0),)
+    assert metadata.image.partition_count("flights") == 5 * PARTITIONS_PER_STEP
+
+
+def test_what_came_between_the_steps_of_another_request_is_not_lost() -> None:
+    metadata = cache()
+    steps = metadata.apply_in_steps(told(*(state(number) for number in range(2 * PARTITIONS_PER_STEP))), lambda: None)
+    next(steps)
+    metadata.apply(told(state(7, leader=3), name="between", topic_id=OTHER_ID))
+    at_once(steps)
+    assert metadata.image.partition_count("flights") == 2 * PARTITIONS_PER_STEP
+    assert metadata.image.topics["between"].partitions[7].leader == 3
+
+
+def test_a_controller_that_is_replaced_between_the_steps_changes_nothing() -> None:
+    metadata = cache()
+
+    def check() -> None:
+        raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    with pytest.raises(KafkaError):
+        at_once(metadata.apply_in_steps(told(state(0)), check))
+    assert not metadata.image.topics
 
 
 def test_older_requests() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from barnabas.cluster.topic_configs import TopicConfigs
+from barnabas.cluster.topic_configs import TOPICS_TOLD_AT_ONCE, TopicConfigs
 from tests.unit.cluster.test_broker_configs import configs as broker_configs
 from tests.unit.network.serving import Lines
 
@@ -72,6 +72,26 @@ def test_a_new_default_of_the_broker_reaches_every_topic() -> None:
     brokers.set_cluster_default({"log.retention.ms": "9", "log.segment.bytes": "100"})
     assert heard == {"own": (5, 100), "plain": (9, 100)}
     assert topics.values("new")["retention.ms"] == 9
+
+
+def test_a_new_default_reaches_many_topics_in_pieces() -> None:
+    brokers, _ = broker_configs()
+    topics = TopicConfigs(brokers, logging.getLogger("kafka.server.DynamicConfigManager"), tells_in_pieces=True)
+    heard: dict[str, int] = {}
+    topics.add_listener(lambda topic, values: heard.update({topic: values["retention.ms"]}))
+    names = [f"t{number}" for number in range(2 * TOPICS_TOLD_AT_ONCE + 1)]
+    for name in names:
+        topics.set_missing(name)
+    brokers.set_cluster_default({"log.retention.ms": "7000"})
+    assert not heard
+    assert topics.values("t0")["retention.ms"] == 7000
+    assert topics.tell_some()
+    assert len(heard) == TOPICS_TOLD_AT_ONCE
+    # Another change while some have not heard of the first: they hear of both at once.
+    brokers.set_cluster_default({"log.retention.ms": "8000"})
+    while topics.tell_some():
+        pass
+    assert heard == dict.fromkeys(names, 8000)
 
 
 def test_what_cannot_be_read_is_left_out() -> None:

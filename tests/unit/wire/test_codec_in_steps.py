@@ -10,8 +10,15 @@ import pytest
 
 from barnabas.kernel.steps import at_once
 from barnabas.wire import catalogue, codec, compiler_decode, compiler_encode
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import dissolve
-from barnabas.wire.messages import FetchRequest, LeaderAndIsrRequest, MetadataRequest, ProduceRequest
+from barnabas.wire.messages import (
+    FetchRequest,
+    LeaderAndIsrRequest,
+    MetadataRequest,
+    ProduceRequest,
+    UpdateMetadataRequest,
+)
 from barnabas.wire.primitives import ELEMENTS_MAX, EncodeError, ProtocolError
 from tests.support.wire_messages import to_message
 from tests.support.wire_values import Shape, make_tree
@@ -100,3 +107,21 @@ def test_dissolving_empties_the_arrays_in_steps() -> None:
     assert steps(dissolve(message)) == 20_000 // 4096
     assert message == ProduceRequest()
     assert topics[3].partition_data == []
+
+
+def test_a_request_in_steps_has_the_same_frame_and_may_get_its_correlation_id_later() -> None:
+    topics = [
+        UpdateMetadataRequest.UpdateMetadataTopicState(
+            topic_name=f"t{topic}",
+            topic_id=bytes(16),
+            partition_states=[
+                UpdateMetadataRequest.UpdateMetadataPartitionState(partition_index=number, replicas=[1, 2, 3])
+                for number in range(300)
+            ],
+        )
+        for topic in range(10)
+    ]
+    message = UpdateMetadataRequest(controller_id=1, topic_states=topics)
+    at_first = at_once(codec.request_step_encoder(ApiKey.UPDATE_METADATA, 8, "me")(0, message))
+    expected = codec.request_encoder(ApiKey.UPDATE_METADATA, 8, "me")(77, message)
+    assert b"".join(codec.set_correlation_id(at_first, 77)) == b"".join(expected)
