@@ -63,6 +63,19 @@ class RequestTooLargeError(CoordinationError):
     connection.
     """
 
+    def __init__(self, path: str, size_bytes: int, size_bytes_max: int) -> None:
+        """`path` is what the request is about, of a multi that of its first operation."""
+        super().__init__(path, size_bytes, size_bytes_max)
+        self.path = path
+        self.size_bytes = size_bytes
+        self.size_bytes_max = size_bytes_max
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: a request of {self.size_bytes} bytes is above the bound of {self.size_bytes_max}; write "
+            "less at once, or raise jute.maxbuffer on all servers and the bound of this client"
+        )
+
 
 class ReplyTooLargeError(CoordinationError):
     """A reply exceeds the bound of this client; the connection was given up. Read less at once, or raise the bound."""

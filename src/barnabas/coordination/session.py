@@ -300,11 +300,7 @@ class Session:
         body = operation.body(self._chroot)
         size_bytes = len(body) + _REQUEST_HEADER_BYTES
         if size_bytes > self._settings.request_bytes_max:
-            raise RequestTooLargeError(
-                f"{operation.path}: a request of {size_bytes} bytes is above the bound of "
-                f"{self._settings.request_bytes_max}; write less at once, or raise jute.maxbuffer on all servers and "
-                "the bound of this client"
-            )
+            raise RequestTooLargeError(operation.path, size_bytes, self._settings.request_bytes_max)
         return body
 
     async def _room(self, weight: int, size_bytes: int, only: Connection | None) -> Connection:

@@ -24,6 +24,7 @@ from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTR
 from barnabas.coordination.operations import Check, Create, Delete, GetData, Multi, SetData, ZnodeData
 from barnabas.wire.errors import ErrorCode, KafkaError
 
+ONE_ZNODE: Final = "a topic has all its partitions in one, so make several topics with fewer"
 ATTEMPTS: Final = 5
 """How often a change is tried that others keep getting ahead of."""
 READ_CONTROLLER: Final = (GetData(CONTROLLER_EPOCH_PATH), GetData(CONTROLLER_PATH))
@@ -67,10 +68,16 @@ def may_be_tried_again(outcome: Any) -> bool:
     return isinstance(outcome, ConnectionLossError | MultiFailedError)
 
 
-def as_kafka_error(error: CoordinationError, logger: logging.Logger, what: str) -> KafkaError:
-    """What a client is told of a change that the coordinator did not take."""
+def as_kafka_error(
+    error: CoordinationError, logger: logging.Logger, what: str, advice: str = "ask for less at once"
+) -> KafkaError:
+    """What a client is told of a change that the coordinator did not take; `advice` is for one that is too large."""
     if isinstance(error, RequestTooLargeError):
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"{what} does not fit into a znode: {error}")
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{what} takes {error.size_bytes} bytes, which do not fit into one znode of "
+            f"{error.size_bytes_max / 2**20:.3g} MiB (jute.maxbuffer): {advice}.",
+        )
     if isinstance(error, SessionExpiredError | ClientClosedError | ConnectionLossError):
         return KafkaError(ErrorCode.NOT_CONTROLLER, "The broker has lost its session with ZooKeeper.")
     logger.error("%s failed: %s", what, error)

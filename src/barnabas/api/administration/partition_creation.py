@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from barnabas.api.administration.guarded_writes import (
     ATTEMPTS,
+    ONE_ZNODE,
     READ_CONTROLLER,
     answer_of,
     as_kafka_error,
@@ -70,7 +71,12 @@ class PartitionCreator:
             except KafkaError as error:
                 outcomes[more.topic] = error
             except CoordinationError as error:
-                outcomes[more.topic] = as_kafka_error(error, self._logger, f"Adding partitions to {more.topic}")
+                outcomes[more.topic] = as_kafka_error(
+                    error,
+                    self._logger,
+                    f"Adding partitions to topic {more.topic}, {more.partition_count} in all,",
+                    ONE_ZNODE,
+                )
         return outcomes
 
     async def _create(self, more: MorePartitions, *, validate_only: bool) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from barnabas.api.administration.guarded_writes import (
     ATTEMPTS,
+    ONE_ZNODE,
     READ_CONTROLLER,
     answer_of,
     as_kafka_error,
@@ -222,7 +223,8 @@ class TopicCreator:
             if may_be_tried_again(outcome) and not is_last:
                 again.append(topic)
             else:
-                outcomes[topic.name] = as_kafka_error(outcome, self._logger, f"Creating topic {topic.name}")
+                what = f"Creating topic {topic.name} with {len(topic.assignment)} partitions"
+                outcomes[topic.name] = as_kafka_error(outcome, self._logger, what, ONE_ZNODE)
         return again
 
     async def _existing_names(self) -> MetricNames:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.api.administration.guarded_writes import ONE_ZNODE
 from barnabas.api.administration.topic_creation import PARTITIONS_PER_REQUEST_MAX, NewTopic, PlannedTopic
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.layout.admin import delete_topic_path
@@ -46,6 +47,20 @@ def test_writes_the_configs_and_the_topic_as_kafka_does() -> None:
         assert all(len(set(replicas)) == 2 for replicas in made.assignment.values())
         # Kafka announces no change for a topic that is new.
         assert await world.children(CONFIG_CHANGES_PATH) == []
+
+    in_world(main)
+
+
+def test_a_topic_that_fits_into_no_znode_is_refused_in_words_about_the_topic() -> None:
+    async def main(world: AdminWorld) -> None:
+        outcomes = await world.creator.create([NewTopic("small", 10, 1), NewTopic("large", 99_000, 1)])
+        code, detail = refused(outcomes["large"])
+        assert code == "INVALID_REQUEST"
+        assert detail is not None
+        assert detail.startswith("Creating topic large with 99000 partitions takes ")
+        assert detail.endswith(f"do not fit into one znode of 1 MiB (jute.maxbuffer): {ONE_ZNODE}.")
+        assert "/" not in detail, "no znode is named that the user has not asked for"
+        assert await world.children(TOPICS_PATH) == ["small"]
 
     in_world(main)
 
