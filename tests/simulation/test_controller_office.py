@@ -101,6 +101,47 @@ def test_deleting_the_znode_by_hand_moves_the_controller() -> None:
         assert with_client(cluster, read_office) == (active, 2)
 
 
+@pytest.mark.parametrize("garbage", [b"\xff{garbage", b"", b'{"version":2,"brokerid":"one"}'])
+def test_the_controller_mends_its_own_znode(garbage: bytes) -> None:
+    with Simulation(3) as simulation:
+        cluster = Cluster(simulation)
+        active = cluster.elect()
+        simulation.run_for(1.0)
+
+        async def spoil(client: Client, _host: Host) -> None:
+            await client.set_data(CONTROLLER_PATH, garbage)
+
+        with_client(cluster, spoil)
+        simulation.run_for(1.0)
+        assert cluster.active() == [active]
+        assert with_client(cluster, read_office) == (active, 1)
+        assert all(broker.controller.controller_id == active for broker in cluster.running.values())
+        simulation.run_for(EXPIRY_SECONDS)
+        cluster.brokers[active].crash()
+        simulation.run_until(lambda: bool(set(cluster.active()) - {active}), EXPIRY_SECONDS)
+
+
+def test_while_the_epoch_cannot_be_read_nobody_is_the_controller() -> None:
+    with Simulation(3) as simulation:
+        cluster = Cluster(simulation)
+        active = cluster.elect()
+        simulation.run_for(1.0)
+
+        async def spoil(client: Client, _host: Host) -> None:
+            await client.set_data(CONTROLLER_EPOCH_PATH, b"garbage")
+
+        async def mend(client: Client, _host: Host) -> None:
+            await client.set_data(CONTROLLER_EPOCH_PATH, encode_controller_epoch(1))
+
+        with_client(cluster, spoil)
+        cluster.brokers[active].crash()
+        simulation.run_for(EXPIRY_SECONDS + 5.0)
+        assert cluster.active() == []
+        with_client(cluster, mend)
+        simulation.run_until(lambda: bool(cluster.active()), 5.0)
+        assert with_client(cluster, read_office) == (cluster.active()[0], 2)
+
+
 def test_another_epoch_in_the_znode_ends_a_term_at_the_next_write() -> None:
     with Simulation(4) as simulation:
         cluster = Cluster(simulation)

@@ -13,31 +13,31 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas.controller.channels import BrokerChannels
-from barnabas.controller.controller_election import Incumbent, give_back, leave_office, read_incumbent, take_office
+from barnabas.controller.controller_election import (
+    Incumbent,
+    give_back,
+    leave_office,
+    mend_registration,
+    read_incumbent,
+    take_office,
+)
 from barnabas.controller.description import ControllerDescription
 from barnabas.controller.effects import BrokerRequest, ControllerMovedError, SessionOverError, Steps
 from barnabas.controller.events import (
     AllocateProducerIds,
     AlterPartitionReceived,
     AnsweredEvent,
-    BrokerChange,
-    BrokerModifications,
     ControlledShutdown,
     ControllerChange,
     ControllerEvent,
     ControllerMoved,
     Expire,
-    IsrChangeNotification,
     LeaderAndIsrResponseReceived,
-    LogDirEventNotification,
-    PartitionModifications,
     ReadAgain,
     Reelect,
     RegisterBrokerAndReelect,
     Startup,
     TermEvent,
-    TopicChange,
-    TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
     TopicUncleanLeaderElectionEnable,
     UncleanElectionDelayOver,
@@ -51,6 +51,7 @@ from barnabas.controller.settings import READ_AGAIN_MS, ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.states import ControllerState
 from barnabas.controller.term import ControllerTerm
+from barnabas.controller.term_events import steps_of
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.controller import ControllerRegistration
@@ -357,7 +358,7 @@ class Controller:
                 await self._process_request(event)
             case TermEvent():
                 if self._term is not None:
-                    steps = _steps(event, self._term)
+                    steps = steps_of(event, self._term)
                     if steps is not None:
                         await self._run(steps)
 
@@ -400,9 +401,11 @@ class Controller:
         await self._watch_controller()
         incumbent = self._incumbent
         if incumbent is not None and incumbent.broker_id is None:
-            # It says nothing of another controller, whose election would have changed the epoch. While nobody can read
-            # who the controller is, the one that there is goes on.
-            self._logger.error("The controller's znode cannot be read; mend or delete it: %s", incumbent.fault)
+            # It says nothing of another controller, whose election would have changed the epoch.
+            self._logger.error("The controller's znode cannot be read: %s", incumbent.fault)
+            if self._term is not None and self._registration is not None:
+                payload = self._registration.encode()
+                await self._run(mend_registration(payload, self._term.context.epoch_version))
         elif self._term is not None and not self._is_mine(incumbent):
             await self._resign()
 
@@ -535,40 +538,6 @@ class Controller:
 
     def _put_later(self, event: ControllerEvent) -> None:
         self._timers.call_after(RETRY_BACKOFF_MS, self._put, event)
-
-
-def _steps(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
-    """What the term does for an event; None for an answer to the controller of another epoch."""
-    match event:
-        case BrokerChange():
-            return term.brokers_changed()
-        case BrokerModifications():
-            return term.broker_modified(event.broker_id)
-        case TopicChange():
-            return term.topics_changed()
-        case PartitionModifications():
-            return term.topic_modified(event.topic)
-        case TopicDeletion():
-            return term.deletions_changed()
-        case IsrChangeNotification():
-            return term.isr_changes_announced()
-        case LogDirEventNotification():
-            return term.log_dir_failures_announced()
-        case UncleanLeaderElectionEnable():
-            return term.try_online()
-        case TopicUncleanLeaderElectionEnable():
-            return term.try_online(event.topic)
-        case ReadAgain() if event.epoch == term.context.epoch:
-            return term.read_again()
-        case UncleanElectionDelayOver() if event.epoch == term.context.epoch:
-            return term.allow_unclean_elections()
-        case LeaderAndIsrResponseReceived() if event.epoch == term.context.epoch:
-            return term.leader_and_isr_answered(event.broker_id, event.broker_epoch, event.response)
-        case UpdateMetadataResponseReceived() if event.epoch == term.context.epoch:
-            return term.update_metadata_answered(event.broker_id, event.response)
-        case TopicDeletionStopReplicaResponseReceived() if event.epoch == term.context.epoch:
-            return term.replicas_deleted(event.broker_id, event.request, event.response)
-    return None
 
 
 def _deletes(request: StopReplicaRequest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.controller.effects import ControllerMovedError, Steps, operate
+from barnabas.controller.effects import ControllerMovedError, Steps, operate, write_as_controller
 from barnabas.coordination.errors import (
     BadVersionError,
     MultiFailedError,
@@ -102,6 +102,24 @@ def _read_epoch() -> Steps[tuple[int, int]]:
     if isinstance(found, Exception):
         raise found
     return decode_controller_epoch(found.data), found.stat.version
+
+
+def mend_registration(payload: bytes, epoch_version: int) -> Steps[None]:
+    """Writes `/controller` as the active controller has made it, where what it holds cannot be read. As long as the
+    epoch is that of the controller nobody else has been elected, so that the znode is its own.
+
+    Raises `ControllerMovedError`.
+    """
+    (found,) = yield from operate([GetData(CONTROLLER_PATH)])
+    if isinstance(found, NoNodeError):
+        return
+    if isinstance(found, Exception):
+        raise found
+    write = SetData(CONTROLLER_PATH, payload, found.stat.version)
+    (outcome,) = yield from write_as_controller([write], epoch_version)
+    # Whoever was faster has left a watch's event behind.
+    if isinstance(outcome, Exception) and not isinstance(outcome, BadVersionError | NoNodeError):
+        raise outcome
 
 
 def leave_office(epoch_version: int) -> Steps[None]:
