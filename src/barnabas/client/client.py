@@ -199,10 +199,10 @@ class Client:
         """Ends the connections to brokers that the cluster has not had for a while, so that nobody waits for them."""
         now = self.host.loop.time()
         brokers = self.cluster.brokers
-        for node_id in self.connections.node_ids:
-            if node_id in brokers:
-                self._gone.pop(node_id, None)
-            elif now - self._gone.setdefault(node_id, now) >= GONE_SECONDS:
+        missing = self.connections.node_ids - set(brokers)
+        self._gone = {node_id: self._gone.get(node_id, now) for node_id in missing}
+        for node_id, since in self._gone.items():
+            if now - since >= GONE_SECONDS:
                 self.connections.close_node(node_id)
 
 

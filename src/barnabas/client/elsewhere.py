@@ -11,6 +11,8 @@ from barnabas.wire.errors import KafkaError
 
 SILENCE_MS: Final = 1_000.0
 """How long one broker is waited for before the next is asked beside it."""
+LAST_SILENCE_MS: Final = 5_000.0
+"""How long those are waited for that are left, when others have failed and might be back by now."""
 SILENT_SECONDS: Final = 30.0
 """How long a broker that was silent is asked last for what any broker can answer."""
 
@@ -26,7 +28,8 @@ async def first_answer(
     that do no harm when several brokers get them.
 
     What a broker answers, errors included, is an answer: KafkaError, and whatever would come of any broker, is raised
-    at once. ConnectionError and the like are raised, the first of them, when all have failed.
+    at once. ConnectionError and the like are raised, the first of them, when all have failed, or when those that have
+    not are silent for LAST_SILENCE_MS: then it is time to begin anew. Where all are silent, it waits for them.
     """
     loop = asyncio.get_running_loop()
     begun: list[asyncio.Task[Result]] = []
@@ -36,7 +39,8 @@ async def first_answer(
             begun.append(loop.create_task(ask(), name="asking any broker"))
             is_last = place + 1 == len(asks)
             while begun:
-                limit = None if is_last else SILENCE_MS / 1_000
+                limit_ms = SILENCE_MS if not is_last else LAST_SILENCE_MS if errors else None
+                limit = None if limit_ms is None else limit_ms / 1_000
                 finished, _ = await asyncio.wait(begun, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
                 done = [task for task in begun if task in finished]
                 if not done:
@@ -55,4 +59,11 @@ async def first_answer(
     finally:
         for task in begun:
             task.cancel()
+            task.add_done_callback(_hear)
     raise errors[0] if errors else ConnectionError("there is nobody to ask")
+
+
+def _hear(task: asyncio.Task[Any]) -> None:
+    """What failed when it was wanted no more."""
+    if not task.cancelled():
+        task.exception()

@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.client import GONE_SECONDS
 from barnabas.client.cluster import BrokerNode
 from barnabas.client.connections import Connections, Lane
-from barnabas.client.elsewhere import SILENCE_MS, first_answer
+from barnabas.client.elsewhere import LAST_SILENCE_MS, SILENCE_MS, first_answer
 from barnabas.kernel.host import Host
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -79,6 +79,20 @@ def test_the_next_is_asked_when_one_fails_or_says_nothing(
         await turns()
         assert (brokers.asked, silent, brokers.cancelled) == (asked, silences, answers[:asked].count(None))
         assert host.loop.time() - began == pytest.approx(len(silences) * SILENCE_MS / 1_000, abs=0.1)
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("answers", [(None, LOST), (LOST, None), (None, LOST, None)])
+def test_when_some_have_failed_the_silent_are_not_waited_for_long(answers: tuple[Any, ...]) -> None:
+    async def main(host: Host) -> None:
+        brokers = Brokers(*answers)
+        began = host.loop.time()
+        with pytest.raises(ConnectionError, match="lost"):
+            await first_answer(brokers.asks)
+        assert LAST_SILENCE_MS <= (host.loop.time() - began) * 1_000 <= LAST_SILENCE_MS + 2 * SILENCE_MS
+        await turns()
+        assert brokers.cancelled == answers.count(None)
 
     simulated(main)
 
