@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.producer_state import ProducerStateError
@@ -14,6 +14,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
 from barnabas.wire.records import NO_TIMESTAMP, Batch, batch_at, walk_batches
+
+_NO_OFFSET: Final = -1
 
 
 class AppendResult(NamedTuple):
@@ -83,6 +85,8 @@ class AppendError(KafkaError):
     def of_records(cls, error: RecordsError, log_start_offset: int) -> AppendError:
         """For what the validation has found."""
         record_errors = error.record_errors if isinstance(error, InvalidRecordError) else ()
+        if error.is_of_request:
+            log_start_offset = _NO_OFFSET
         return cls(error.error, str(error), record_errors=record_errors, log_start_offset=log_start_offset)
 
     @classmethod

@@ -14,12 +14,16 @@ from barnabas.wire.records import Batch, batch_at, walk_batches
 _PREFIX_BYTES: Final = struct.calcsize(">qiib")  # offset, size, leader epoch or CRC-32, magic
 _SCAN_BYTES: Final = 1024 * 1024
 
+_NO_EPOCH: Final = -1
+
 
 class FoundTimestamp(NamedTuple):
     """A record found by its time."""
 
     offset: int
     timestamp_ms: int
+    leader_epoch: int
+    """Of its batch, which may reach below the start of the log; -1 for messages of old formats."""
 
 
 class TimestampSearch(NamedTuple):
@@ -39,7 +43,7 @@ def search_timestamp(files: Files, search: TimestampSearch) -> FoundTimestamp | 
         if batch.max_timestamp_ms >= timestamp_ms and batch.last_offset >= from_offset:
             for entry in batch.entries():
                 if entry.timestamp_ms >= timestamp_ms and entry.offset >= from_offset:
-                    return FoundTimestamp(entry.offset, entry.timestamp_ms)
+                    return FoundTimestamp(entry.offset, entry.timestamp_ms, _leader_epoch(batch))
     return None
 
 
@@ -52,9 +56,13 @@ def search_largest_timestamp(files: Files, search: TimestampSearch) -> FoundTime
         if isinstance(batch, RecordBatch):
             found = batch.find_max_timestamp()
             if found is not None:
-                return FoundTimestamp(*found)
-        return FoundTimestamp(batch.last_offset, timestamp_ms)
+                return FoundTimestamp(*found, _leader_epoch(batch))
+        return FoundTimestamp(batch.last_offset, timestamp_ms, _leader_epoch(batch))
     return None
+
+
+def _leader_epoch(batch: Batch) -> int:
+    return batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else _NO_EPOCH
 
 
 def scan_batches(files: Files, descriptor: int, position: int, end: int) -> Iterator[tuple[int, Batch]]:

@@ -72,7 +72,7 @@ class LeaderAppends(LocalLog):
         is_append_time = batch.timestamp_type is _LOG_APPEND_TIME
         max_timestamp_ms = now_ms if is_append_time else batch.max_timestamp_ms
         update = None
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id > NO_PRODUCER_ID:
             try:
                 prepared = self._prepare(batch, base_offset, max_timestamp_ms, origin)
             except ProducerStateError as error:
@@ -165,7 +165,7 @@ class LeaderAppends(LocalLog):
                 producers.clear()
                 continue
             producer_id = batch.header.producer_id
-            if producer_id != NO_PRODUCER_ID:
+            if producer_id > NO_PRODUCER_ID:
                 if producer_id in producers:
                     outcomes += self._append_run(run, leader_epoch, now_ms)
                     run = []
@@ -200,7 +200,7 @@ class LeaderAppends(LocalLog):
             log_append_time_ms = -1
             if timestamp_type is _LOG_APPEND_TIME:
                 max_timestamp_ms = log_append_time_ms = now_ms
-            if header.producer_id != NO_PRODUCER_ID:
+            if header.producer_id > NO_PRODUCER_ID:
                 try:
                     prepared = self.producers.check_client(header, next_offset, max_timestamp_ms)
                 except ProducerStateError as error:

@@ -94,7 +94,7 @@ class PartitionLog(LeaderAppends):
                 continue
             if header.partition_leader_epoch > epochs.latest_epoch:
                 self._epochs_changed |= epochs.assign(header.partition_leader_epoch, header.base_offset)
-            if header.producer_id == NO_PRODUCER_ID or not isinstance(batch, RecordBatch):
+            if header.producer_id <= NO_PRODUCER_ID or not isinstance(batch, RecordBatch):
                 continue
             try:
                 aborted = producers.replay(header, marker_in(batch))

@@ -64,7 +64,7 @@ async def _by_time(log: PartitionLog, host: Host, timestamp_ms: int) -> ListedOf
             continue
         found = await _search(host, search_timestamp, segment, search)
         if found is not None:
-            return _listed(log, found)
+            return _listed(found)
     return None
 
 
@@ -75,7 +75,7 @@ async def _largest(log: PartitionLog, host: Host) -> ListedOffset | None:
     if timestamp_ms < 0 or search is None:
         return None
     found = await _search(host, search_largest_timestamp, newest, search)
-    return None if found is None else _listed(log, found)
+    return None if found is None else _listed(found)
 
 
 async def _search(
@@ -90,5 +90,5 @@ async def _search(
     return await asyncio.shield(work)
 
 
-def _listed(log: PartitionLog, found: FoundTimestamp) -> ListedOffset:
-    return ListedOffset(found.timestamp_ms, found.offset, log.leader_epochs.epoch_for_offset(found.offset))
+def _listed(found: FoundTimestamp) -> ListedOffset:
+    return ListedOffset(found.timestamp_ms, found.offset, found.leader_epoch)

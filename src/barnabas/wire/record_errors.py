@@ -27,6 +27,8 @@ class RecordsError(ProtocolError):
     """Base of all faults of records."""
 
     error: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    is_of_request = False
+    """The request may not carry such records, whatever the log is like."""
 
 
 class CorruptRecordError(RecordsError):

@@ -50,6 +50,7 @@ from barnabas.wire.record_errors import (
     InvalidRecordError,
     InvalidTimestampError,
     RecordError,
+    RecordsError,
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
@@ -202,12 +203,12 @@ def validate_records(
     ones are at fault.
     """
     if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE_VERSION:
-        check_produce_version(buffer, produce_version)
+        _check_request(buffer, produce_version)
     usual = _validate_usual(buffer, rules, now_ms)
     if usual is not None:
         return usual  # one batch of magic 2, which every later version may carry
     if produce_version is not None:
-        check_produce_version(buffer, produce_version)
+        _check_request(buffer, produce_version)
     walk = walk_batches(buffer)
     if not walk.spans:
         raise InvalidRecordError("there is no batch")
@@ -238,6 +239,14 @@ def assign_offsets(batch: ValidatedBatch, base_offset: int, partition_leader_epo
     return base_offset + header.last_offset_delta
 
 
+def _check_request(buffer: Buffer, produce_version: int) -> None:
+    try:
+        check_produce_version(buffer, produce_version)
+    except RecordsError as error:
+        error.is_of_request = True
+        raise
+
+
 def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> ValidatedBatch | None:
     """`validate_records` for what nearly every producer sends, without the steps that only other batches need: the
     buffer is one batch of magic 2, in the codec that the topic wants, with nothing unusual in its header.
@@ -251,7 +260,7 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     fields = HEADER.unpack_from(buffer)
     (
         base_offset, length_bytes, _, magic, checksum, attributes, last_offset_delta,
-        base_timestamp_ms, _, producer_id, producer_epoch, base_sequence, record_count,
+        base_timestamp_ms, _, producer_id, _, base_sequence, record_count,
     ) = fields  # fmt: skip
     target = rules.compression
     if (
@@ -263,8 +272,8 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
         or record_count <= 0
         or record_count * SMALLEST_RECORD_BYTES > rules.batch_bytes_max
         or last_offset_delta + 1 != record_count
-        or (producer_id != NO_PRODUCER_ID and (base_sequence < 0 or producer_epoch < 0))
-        or (producer_id == NO_PRODUCER_ID and attributes & ATTRIBUTE_TRANSACTIONAL)
+        or (producer_id > NO_PRODUCER_ID and base_sequence < 0)
+        or (producer_id <= NO_PRODUCER_ID and attributes & ATTRIBUTE_TRANSACTIONAL)
         or (target is not None and target.type != attributes & ATTRIBUTE_COMPRESSION)
     ):
         return None
@@ -349,10 +358,8 @@ def _check_client_header(header: BatchHeader) -> None:
     if header.attributes & ATTRIBUTE_DELETE_HORIZON:
         raise InvalidRecordError("clients are not allowed to set a delete horizon")
     if header.has_producer_id:
-        if header.base_sequence < 0 or header.producer_epoch < 0:
-            raise InvalidRecordError(
-                f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence {header.base_sequence}"
-            )
+        if header.base_sequence < 0:
+            raise InvalidRecordError(f"producer {header.producer_id} sent sequence {header.base_sequence}")
     elif header.is_transactional:
         raise InvalidRecordError("batch is transactional and has no producer id")
 

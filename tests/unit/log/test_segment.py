@@ -78,7 +78,7 @@ def check_reads(segment: Segment, batches: list[Appended]) -> None:
     for wanted in range(0, 62, 3):
         for from_offset in (BASE, BASE + 3):
             fitting = [each for each in records if each.timestamp_ms >= wanted and each.offset >= from_offset]
-            expected = FoundTimestamp(fitting[0].offset, fitting[0].timestamp_ms) if fitting else None
+            expected = FoundTimestamp(fitting[0].offset, fitting[0].timestamp_ms, 0) if fitting else None
             search = segment.plan_timestamp_search(wanted, from_offset)
             assert (None if search is None else search_timestamp(RealFiles(), search)) == expected
 

@@ -156,7 +156,6 @@ def test_offsets_that_are_not_sequential_are_renumbered(codec: CompressionType) 
         ({"attributes": 0x40}, "delete horizon"),
         ({"attributes": 0x10}, "transactional"),
         ({"producer_id": 5, "producer_epoch": 0}, "sequence -1"),
-        ({"producer_id": 5, "base_sequence": 0}, "epoch -1"),
     ],
 )
 def test_headers_that_break_a_rule_are_invalid(fields: dict[str, int], reason: str) -> None:
