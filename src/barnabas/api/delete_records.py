@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.api.context import RequestContext
+from barnabas.api.named_once import NamedTopic, named_once
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.delete_records import DeleteOutcome, Outcomes, RecordDeletions
@@ -57,19 +58,18 @@ def _partitions_of(topic: DeleteRecordsRequest.DeleteRecordsTopic) -> Sequence[A
 def _response(
     request: DeleteRecordsRequest, outcomes: Outcomes, default: DeleteOutcome
 ) -> Steps[DeleteRecordsResponse]:
-    """The outcomes in the order of the request; what has none is answered `default`."""
+    """The outcomes in the order of the request, one for each partition; what has none is answered `default`."""
 
-    def result(
-        topic: DeleteRecordsRequest.DeleteRecordsTopic, partition: Asked
-    ) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
+    def result(topic: NamedTopic[Asked], partition: Asked) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
         outcome = outcomes.get(TopicPartition(topic.name, partition.partition_index), default)
         return DeleteRecordsResponse.DeleteRecordsPartitionResult(
             partition_index=partition.partition_index, low_watermark=outcome.low_watermark, error_code=outcome.code
         )
 
+    named = yield from named_once(request.topics, _partitions_of, lambda each: each.partition_index)
     topics = yield from each_within(
-        request.topics,
-        _partitions_of,
+        named,
+        lambda topic: topic.partitions,
         result,
         lambda topic, found: DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=found),
     )

@@ -118,6 +118,8 @@ def _look_up(topic: _Asked, image: MetadataImage) -> None:
         topic.name = image.names_by_id.get(topic.topic_id)
         if topic.name is None:
             topic.error = ErrorCode.UNKNOWN_TOPIC_ID
+    elif topic.name is None:
+        topic.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # Kafka's word for a topic that nobody named
     elif topic.name not in image.topics:
         topic.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

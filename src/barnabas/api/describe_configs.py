@@ -125,10 +125,15 @@ class DescribeConfigsHandler:
         try:
             described = self._described(resource, topics)
         except KafkaError as error:
-            return Result(**result_fields(resource, error))
+            return Result(**{**result_fields(resource, error), "error_message": error.detail or ""})
         wanted = frozenset(resource.configuration_keys or ())
         entries = [_entry(config, request, api_version) for config in described if not wanted or config.name in wanted]
-        return Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
+        return Result(
+            error_message="",  # as in Kafka, where no other answer has an empty text for none
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=entries,
+        )
 
     def _described(self, resource: Resource, topics: dict[str, Found]) -> Iterable[Described]:
         """Raises `KafkaError`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
-from barnabas.api.fetch_frames import form_of
+from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.api.fetch_short_way import Asked, Chosen, Collected, FetchWay, SharedFetches
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, each_within
@@ -59,6 +59,17 @@ _MAGIC_0_UNTIL: Final = 1
 _MAGIC_1_UNTIL: Final = 3
 _READ_COMMITTED: Final = 1
 _FORGOTTEN_PER_STEP: Final = 16_384
+_ERRORS_BEFORE_READING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Of partitions that are not looked at for what they are, or for what the client can: they have an empty list of
+aborted transactions in Kafka, whatever the isolation level; all others without records have none.
+"""
 _NAME_OF: Final = {True: "FetchFollower", False: "FetchConsumer"}
 
 
@@ -94,6 +105,8 @@ class FetchHandler:
         self._shared = SharedFetches(self, sessions, fetches, host.loop.time)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
+        if request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}.")
         follower_id = _follower_id(context.api_version, request)
         asked = Asked(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
         parameters = self.parameters(context.api_version, follower_id, asked, _follower_epoch(request))
@@ -215,7 +228,11 @@ class FetchHandler:
                 request.topics,
                 lambda topic: topic.partitions,
                 lambda _, partition: FetchResponse.PartitionData(
-                    partition_index=partition.partition, error_code=error.code, high_watermark=-1, records=b""
+                    partition_index=partition.partition,
+                    error_code=error.code,
+                    high_watermark=-1,
+                    aborted_transactions=[],
+                    records=None,
                 ),
                 lambda topic, failed: FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=failed),
             )
@@ -514,7 +531,9 @@ def _partition_data(
         aborted_transactions=None,
         records=records,
     )
-    if read.aborted is not None:
+    if code in _ERRORS_BEFORE_READING:
+        data.aborted_transactions = []
+    elif read.aborted is not None:
         data.aborted_transactions = [
             FetchResponse.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
             for aborted in read.aborted

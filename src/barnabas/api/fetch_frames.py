@@ -25,6 +25,8 @@ NAME_VERSION: Final = 11
 COUNT_MAX: Final = 126
 """Of topics, or of the partitions of one: the counts are varints of one byte, where they are varints."""
 _ONE_BYTE_MAX: Final = 0x7F
+ISOLATION_LEVELS: Final = (0, 1)
+"""Read uncommitted and read committed; a request with another one is refused."""
 _JOINED_BYTES_MAX: Final = 1024
 """Records up to this size are copied between what is ahead of them and what is behind."""
 
@@ -135,6 +137,8 @@ class IdForm:
         ) = self._unpack_from(buffer, start)
         if key_and_version != self._key_and_version or prefix != self._prefix or not 0 < topics <= _ONE_BYTE_MAX:
             return None
+        if isolation not in ISOLATION_LEVELS:
+            return None  # the general way says so
         named: list[NamedPartition] = []
         try:
             for _ in range(topics - 1):
@@ -172,6 +176,8 @@ class NameForm:
             self._unpack_from(buffer, start)
         )
         if key_and_version != _NAME_KEY_AND_VERSION or prefix != self._prefix or replica_id != NO_FOLLOWER:
+            return None
+        if isolation not in ISOLATION_LEVELS:
             return None
         session_id, epoch, count = rest
         named: list[NamedPartition] = []

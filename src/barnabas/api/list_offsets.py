@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas.api.context import RequestContext
+from barnabas.api.fetch_frames import ISOLATION_LEVELS
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
@@ -66,6 +67,8 @@ class ListOffsetsHandler:
     def handle(
         self, context: RequestContext, request: ListOffsetsRequest
     ) -> Steps[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
+        if request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}.")
         if context.api_version == 0:
             return (yield from _response(request, lambda topic, asked: self._list_old(topic.name, asked, request)))
         repeated, are_latest = yield from _named(request)

@@ -6,6 +6,7 @@ Answered when the tombstones are committed, where Apache Kafka answers when its 
 from __future__ import annotations
 
 from barnabas.api.context import RequestContext
+from barnabas.api.named_once import NamedTopic, named_once
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
@@ -50,15 +51,19 @@ class OffsetDeleteHandler:
 
 
 def _response(request: OffsetDeleteRequest, codes: Codes) -> Steps[OffsetDeleteResponse]:
+    """In the order of the request, one for each partition; what has no code does not exist."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def result(topic: Topic, partition: Partition) -> OffsetDeleteResponse.OffsetDeleteResponsePartition:
+    def result(
+        topic: NamedTopic[Partition], partition: Partition
+    ) -> OffsetDeleteResponse.OffsetDeleteResponsePartition:
         number = partition.partition_index
         code = codes.get(TopicPartition(topic.name, number), unknown)
         return OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=number, error_code=code)
 
+    named = yield from named_once(request.topics, lambda topic: topic.partitions, lambda each: each.partition_index)
     topics = yield from each_within(
-        request.topics,
+        named,
         lambda topic: topic.partitions,
         result,
         lambda topic, found: OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=found),

@@ -129,15 +129,16 @@ def _from_zookeeper(partition: TopicPartition, found: int | ErrorCode) -> Fetche
 
 
 def _partitions(topics: _RequestTopics | None) -> Steps[list[TopicPartition] | None]:
+    """Each once, however often it is named; None for all."""
     if topics is None:
         return None
     named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
-    partitions: list[TopicPartition] = []
+    partitions: dict[TopicPartition, None] = {}
     while some := list(islice(named, _NAMED_PER_STEP)):
-        partitions += some
+        partitions.update(dict.fromkeys(some))
         if len(some) == _NAMED_PER_STEP:
             yield
-    return partitions
+    return list(partitions)
 
 
 def _by_topic(fetched: Sequence[FetchedOffset]) -> Steps[dict[str, list[FetchedOffset]]]:

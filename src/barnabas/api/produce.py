@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
+from barnabas.api.named_once import named_once
 from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
 from barnabas.api.produce_short_way import AppendTarget, Collection, ProduceWay
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each_within
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each, each_within
 from barnabas.network.connection import ServerConnection
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.ports import MetadataSource, Replicas
@@ -103,6 +104,10 @@ class ProduceHandler:
                 if _has_transactional(part):
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 yield
+        named = yield from named_once(request.topic_data, lambda topic: topic.partition_data, lambda data: data.index)
+        request.topic_data = yield from each(
+            lambda topic: ProduceRequest.TopicProduceData(name=topic.name, partition_data=topic.partitions), named
+        )
         answer = _RequestAnswer(self, context, request)
         for part in _parts(request):
             self._append(context, request, part, answer)
@@ -118,7 +123,7 @@ class ProduceHandler:
     ) -> None:
         version = context.api_version
         refused: Outcomes = {}
-        batches: list[tuple[TopicPartition, memoryview]] = []
+        batches: dict[TopicPartition, memoryview] = {}  # of several for one partition the last, as in Kafka
         image = self._metadata.image
         for topic in topics:
             for data in topic.partition_data:
@@ -135,10 +140,10 @@ class ProduceHandler:
                 if _is_transactional(records):
                     refused[topic_partition] = ProduceOutcome(ErrorCode.INVALID_TXN_STATE)
                     continue
-                batches.append((topic_partition, records))
+                batches[topic_partition] = records
         answer.begin(refused)
         self._appends.append(
-            batches,
+            list(batches.items()),
             required_acks=request.acks,
             timeout_ms=request.timeout_ms,
             produce_version=version,
@@ -152,7 +157,7 @@ class ProduceHandler:
         if request.acks == 0:
             context.connection.fail(f"a produce request with acks 0 failed: {error}")
             return None
-        outcome = ProduceOutcome(error.code, message=error.message)
+        outcome = ProduceOutcome(error.code)
         return _response(request, {}, outcome)
 
     def response(
@@ -293,7 +298,9 @@ class _RequestAnswer:
 
     def done(self, outcomes: Outcomes) -> None:
         """What became of a part."""
-        self._outcomes.update(outcomes)
+        for topic_partition, outcome in outcomes.items():
+            # Of a partition that was named twice, once in vain, the refusal is told, as in Kafka.
+            self._outcomes.setdefault(topic_partition, outcome)
         self._pending -= 1
         if self._responder is not None and not self._pending:
             self._responder.respond(self._response())
@@ -345,10 +352,11 @@ def _parts(request: ProduceRequest) -> Iterator[list[ProduceRequest.TopicProduce
 
 
 def _response(request: ProduceRequest, outcomes: Outcomes, default: ProduceOutcome) -> Steps[ProduceResponse]:
-    """The outcomes in the order of the request."""
+    """The outcomes in the order of the request, one for each partition; a topic without partitions is left out."""
+    named = yield from named_once(request.topic_data, lambda topic: topic.partition_data, lambda data: data.index)
     topics = yield from each_within(
-        request.topic_data,
-        lambda topic: topic.partition_data,
+        named,
+        lambda topic: topic.partitions,
         lambda topic, data: _partition_response(
             data.index, outcomes.get(TopicPartition(topic.name, data.index), default)
         ),

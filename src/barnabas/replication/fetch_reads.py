@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
 from barnabas.kernel.steps import Steps
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
@@ -83,6 +84,7 @@ class PartitionRead(NamedTuple):
 Reads = list[tuple[FetchPartition, PartitionRead]]
 _UNKNOWN_PARTITION: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
 _UNKNOWN_TOPIC_ID: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)
+_UNKNOWN_TOPIC: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
 READ_PER_STEP: Final = 256
 
 
@@ -155,7 +157,8 @@ class FetchReader:
             if not item.is_resolved:
                 name = image.topic_name(item.topic_id)
                 if name is None:
-                    reads.append((item, _UNKNOWN_TOPIC_ID))
+                    # Without ids it is the empty name, which no topic has.
+                    reads.append((item, _UNKNOWN_TOPIC_ID if scope.uses_topic_ids else _UNKNOWN_TOPIC))
                     continue
                 item.resolve(name)
             if image.partition(item.topic_partition) is None:
@@ -194,9 +197,11 @@ class FetchReader:
 
     def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
         """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""
-        log = partition.readable_log(item.leader_epoch, leader_only=parameters.leader_only)
+        # Whatever is negative stands for no epoch.
+        leader_epoch = item.leader_epoch if item.leader_epoch >= 0 else NO_LEADER_EPOCH
+        log = partition.readable_log(leader_epoch, leader_only=parameters.leader_only)
         if parameters.follower_id >= 0 and parameters.follower_id not in partition.in_sync.by_id:
-            partition.check_follower(parameters.follower_id, item.leader_epoch)
+            partition.check_follower(parameters.follower_id, leader_epoch)
         return log
 
     def find_partition(self, item: FetchPartition) -> Partition | None:

@@ -327,6 +327,11 @@ class FetchScope:
         self.error = error
         self.session_id = session.session_id if session is not None else NO_SESSION
 
+    @property
+    def uses_topic_ids(self) -> bool:
+        """Whether topics are named by their ids."""
+        return self._request.uses_topic_ids
+
     def items(self) -> Sequence[FetchPartition]:
         """What is to be looked at now, in this order."""
         return self.session.candidates if self.session is not None else self._request.asked

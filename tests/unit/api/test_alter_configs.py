@@ -159,6 +159,20 @@ def test_changes_that_make_no_sense_are_refused(changes: list[tuple[str, int, st
     in_world(main)
 
 
+def test_an_edit_that_no_topic_could_have_is_told_before_the_topic_is_missed() -> None:
+    async def main(world: AdminWorld) -> None:
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                changing(ResourceType.TOPIC, "nobody", ("flush.ms", ConfigOperation.APPEND, "1")),
+                changing(ResourceType.TOPIC, "nobody2", ("flush.ms", ConfigOperation.SET, "soon")),
+            ]
+        )
+        response = await caller_of(world).call(request, 1)
+        assert errors(response) == [("nobody", "INVALID_CONFIG"), ("nobody2", "UNKNOWN_TOPIC_OR_PARTITION")]
+
+    in_world(main)
+
+
 def test_null_is_no_value_and_no_config_comes_twice() -> None:
     async def main(world: AdminWorld) -> None:
         await with_topic(world)

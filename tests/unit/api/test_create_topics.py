@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.api.create_topics import CreateTopicsHandler
+from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.topics import TOPICS_PATH
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.wire.errors import ErrorCode
@@ -145,6 +146,34 @@ def test_replicas_can_be_assigned_by_hand() -> None:
         response = await call(world, CreateTopicsRequest(topics=[by_hand], timeout_ms=10_000))
         assert (response.topics[0].error_code, response.topics[0].replication_factor) == (0, 2)
         assert [each.replicas for each in (await world.assignment("t")).partitions.values()] == [(3, 1), (2, 3)]
+
+    in_world(main)
+
+
+def test_names_are_looked_at_before_assignments_and_configs() -> None:
+    async def main(world: AdminWorld) -> None:
+        assignment = CreateTopicsRequest.CreatableReplicaAssignment
+        impossible = [
+            assignment(partition_index=0, broker_ids=[1, 2]),
+            assignment(partition_index=1, broker_ids=[1]),
+        ]
+        caller = caller_of(world)
+        await asyncio.gather(caller.call(asked("taken.name"), LATEST), led(world, "taken.name"))
+        await world.client.create(delete_topic_path("marked"), None)
+        flawed = [
+            Topic(name=name, num_partitions=-1, replication_factor=-1, assignments=impossible)
+            for name in ("", "taken_name", "marked", "free")
+        ]
+        config = CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="soon")
+        flawed.append(Topic(name="taken_nam.", num_partitions=1, replication_factor=1, configs=[config]))
+        response = await caller.call(CreateTopicsRequest(topics=flawed, timeout_ms=10_000), LATEST)
+        assert [error for _, error in errors(response)] == [
+            "INVALID_TOPIC_EXCEPTION",
+            "INVALID_TOPIC_EXCEPTION",
+            "TOPIC_ALREADY_EXISTS",
+            "INVALID_REPLICA_ASSIGNMENT",
+            "INVALID_CONFIG",
+        ]
 
     in_world(main)
 

@@ -90,6 +90,14 @@ def test_name_and_id_together_are_refused() -> None:
     in_world(main)
 
 
+def test_who_names_neither_name_nor_id_is_told_what_kafka_says() -> None:
+    async def main(world: AdminWorld) -> None:
+        response = await caller_of(world).call(DeleteTopicsRequest(topics=[State(name=None)], timeout_ms=0), LATEST)
+        assert errors(response) == [(None, "TOPIC_AUTHORIZATION_FAILED")]
+
+    in_world(main)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, 2000])
 def test_a_deletion_goes_on_behind_the_time_out(timeout_ms: int) -> None:
     async def main(world: AdminWorld) -> None:

@@ -64,7 +64,7 @@ def requests_of(draw: st.DrawFn, version: int, follower: tuple[int, int] | None)
             max_wait_ms=int32s,
             min_bytes=int32s,
             max_bytes=int32s,
-            isolation_level=st.integers(-128, 127),
+            isolation_level=st.sampled_from((0, 1)),
             session_id=int32s,
             session_epoch=int32s,
             topics=st.lists(topics, max_size=3),

@@ -420,6 +420,25 @@ def test_offset_commit_and_fetch(broker: Broker, version: int) -> None:
         assert abs(committed.expire_timestamp_ms - expires) < 100
 
 
+@pytest.mark.parametrize("version", [1, 5, 8])
+def test_a_partition_asked_for_twice_is_answered_once(broker: Broker, version: int) -> None:
+    request = fetch_request(version)
+    named: list[Any] = [request.topics, *(group.topics for group in request.groups)]
+    for topics in named:
+        if topics:
+            topics.append(topics[0])
+            topics[0].partition_indexes.append(topics[0].partition_indexes[0])
+    response = broker.call(request, version)
+    answers = response.groups[0].topics if version >= 8 else response.topics
+    found = [(topic.name, each.partition_index) for topic in answers for each in topic.partitions]
+    assert len(found) == len(set(found))
+    commit = commit_request(version)
+    commit.topics.append(commit.topics[0])
+    told = broker.call(commit, version)
+    answered = [(topic.name, each.partition_index) for topic in told.topics for each in topic.partitions]
+    assert len(answered) == len(set(answered))
+
+
 @pytest.mark.parametrize("version", range(2, 10))
 def test_offset_fetch_of_everything(broker: Broker, version: int) -> None:
     broker.call(commit_request(5), 5)

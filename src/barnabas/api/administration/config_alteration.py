@@ -82,6 +82,7 @@ class ConfigAlterer:
         if not topic:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if topic not in self._metadata.image.topics:
+            edit({}, topic_keys())  # what is wrong with the edit itself is told first
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 
         def change(existing: Texts) -> dict[str, str]:

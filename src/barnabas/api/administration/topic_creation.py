@@ -71,6 +71,8 @@ class PlannedTopic:
     topic_id: Uuid | None
     assignment: Mapping[int, tuple[int, ...]]
     configs: Mapping[str, str]
+    flaw: KafkaError | None = None
+    """Why it cannot be made even where its name is free."""
 
     @property
     def replication_factor(self) -> int:
@@ -148,12 +150,26 @@ class TopicCreator:
             configs[name] = value
         assignment = self._assign(topic, room)
         check_topic_name(topic.name)
-        try:
-            check_topic_configs(configs, self._broker_configs.values)
-        except TopicConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         has_id = is_at_least(self._broker_configs.values["inter.broker.protocol.version"], _TOPIC_IDS_SINCE)
-        return PlannedTopic(topic.name, Uuid.generate(self._entropy) if has_id else None, assignment, configs)
+        return PlannedTopic(
+            topic.name,
+            Uuid.generate(self._entropy) if has_id else None,
+            assignment,
+            configs,
+            self._flaw(assignment if topic.assignment else None, configs),
+        )
+
+    def _flaw(self, manual: Mapping[int, tuple[int, ...]] | None, configs: Mapping[str, str]) -> KafkaError | None:
+        """What forbids a topic only if nothing in ZooKeeper does."""
+        try:
+            if manual is not None:
+                check_manual_assignment(manual)
+            check_topic_configs(configs, self._broker_configs.values)
+        except KafkaError as error:
+            return error
+        except TopicConfigError as error:
+            return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
+        return None
 
     def _assign(self, topic: NewTopic, room: int) -> Mapping[int, tuple[int, ...]]:
         asked = (topic.partition_count, topic.replication_factor)
@@ -166,7 +182,6 @@ class TopicCreator:
             manual = {number: tuple(replicas) for number, replicas in topic.assignment}
             if len(manual) < len(topic.assignment):
                 raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
-            check_manual_assignment(manual)
             _check_room(len(manual), room)
             return manual
         values = self._broker_configs.values
@@ -270,6 +285,9 @@ class TopicCreator:
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Topic '{topic.name}' collides with existing topics: {', '.join(colliding)}",
                 )
+                continue
+            if topic.flaw is not None:
+                outcomes[topic.name] = topic.flaw
                 continue
             if names is not None:
                 names.add(topic.name)

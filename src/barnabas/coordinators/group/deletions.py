@@ -124,6 +124,8 @@ class GroupDeletions:
         written = set(group.offsets.written_partitions)
         records = _tombstones(group, [partition for partition in deleting if partition in written], with_group=False)
         if not records:
+            if deleting:
+                self._remove_if_unused(hosted)  # such as one that only has a leftover name, as in Kafka
             on_done(outcomes)
             return
         removed = group.offsets.remove(deleting)
@@ -160,12 +162,12 @@ class GroupDeletions:
             self._logger.info("Removed %d expired offsets in %d milliseconds", count, duration_ms)
 
     def remove_offsets_of(self, partitions: Sequence[TopicPartition]) -> None:
-        """The partitions exist no more."""
+        """The partitions exist no more. Groups without members and offsets go too, as in Kafka."""
         count = 0
         deleted = frozenset(partitions)
         for hosted in list(self._groups.values()):
             gone = [partition for partition in hosted.group.offsets.written_partitions if partition in deleted]
-            if gone:
+            if gone or self._is_unused(hosted.group):
                 count += self._write_off(hosted, hosted.group.offsets.remove(gone))
         if count:
             self._logger.info("Removed %d offsets of %d deleted partitions", count, len(partitions))
@@ -199,7 +201,7 @@ class GroupDeletions:
             self._write_off(hosted, {})
 
     def _is_unused(self, group: Group) -> bool:
-        return group.state is GroupState.EMPTY and not group.offsets.has_any and not group.members.pending
+        return group.state is GroupState.EMPTY and not group.offsets.has_any
 
     def _take_out(self, hosted: HostedGroup) -> None:
         group_id = hosted.group.group_id

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.group.coordinator import Codes
 from barnabas.coordinators.group.records import GroupKey, OffsetKey, read_key, read_offset_value
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -326,3 +327,25 @@ def test_describes_a_stable_group_and_less_of_others(world: GroupWorld) -> None:
     described = world.coordinator.describe_group("g")
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert [each.member_assignment for each in described.members] == [b"", b""]
+
+
+def test_a_group_without_members_and_offsets_goes_when_kafkas_does(world: GroupWorld) -> None:
+    newcomer = TestMember(world)
+    newcomer.join()  # gets a member id, and has not joined yet
+    assert world.group("g").members.pending
+    outcomes: list[Codes] = []
+    world.coordinator.delete_offsets("g", [T0], outcomes.append)
+    assert outcomes == [{T0: ErrorCode.NONE}]
+    assert world.coordinator.describe_group("g").group_state == "Dead"
+    newcomer.join()
+    assert newcomer.join_error is ErrorCode.UNKNOWN_MEMBER_ID
+
+    newcomer.join()
+    world.commit("g", {U0: 1})
+    world.coordinator.on_partitions_deleted([TopicPartition("elsewhere", 0)])
+    assert world.offset("g", U0) == 1
+    world.coordinator.on_partitions_deleted([U0])
+    assert world.coordinator.describe_group("g").group_state == "Dead"
+    newcomer.join(member_id="")
+    world.coordinator.on_partitions_deleted([TopicPartition("elsewhere", 0)])
+    assert world.coordinator.describe_group("g").group_state == "Dead"
