@@ -1,0 +1,63 @@
+"""The same random requests to a broker of ours and to two of Apache Kafka, for all admin, group and data APIs.
+
+What the two of Apache Kafka answer differently is no behaviour of Kafka's, and fails the test as well: it is the
+control. `BARNABAS_ANSWERS_SEEDS=100:200` runs other seeds than the usual ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pytest
+
+from tests.interop.answers.comparison import Brokers
+from tests.interop.answers.steps import BROKER_ID
+from tests.support.apache_kafka import apache_kafka_broker
+from tests.support.broker_process import BrokerProcess
+from tests.support.zookeeper import ZooKeeperServer
+
+STEPS_PER_SEED: Final = 70
+FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_ANSWERS_SEEDS", "0:24").split(":"))
+OVERRIDES: Final[Mapping[str, object]] = {
+    "num.partitions": 2,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 6_000,
+    "log.index.size.max.bytes": 1_048_576,
+    # The records are of the past.
+    "log.retention.ms": -1,
+    "log.message.timestamp.before.max.ms": 2**63 - 1,
+    "log.retention.check.interval.ms": 24 * 60 * 60 * 1000,
+    "producer.id.expiration.check.interval.ms": 24 * 60 * 60 * 1000,
+    "zookeeper.session.timeout.ms": 18_000,
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    oracle_jars: object, zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    address, directory = zookeeper_server.address, tmp_path_factory.mktemp("answers")
+    ours = BrokerProcess(directory / "ours", BROKER_ID, f"{address}/answers-ours", overrides=OVERRIDES)
+    with (
+        apache_kafka_broker(
+            directory / "theirs", f"{address}/answers-theirs", BROKER_ID, overrides=OVERRIDES
+        ) as theirs,
+        apache_kafka_broker(
+            directory / "control", f"{address}/answers-control", BROKER_ID, overrides=OVERRIDES
+        ) as control,
+    ):
+        ours.start()
+        try:
+            yield Brokers(ours.port, theirs.port, control.port)
+        finally:
+            ours.stop()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))
+def test_answers_are_alike(brokers: Brokers, seed: int) -> None:
+    explanation = brokers.explain(seed, STEPS_PER_SEED)
+    assert not explanation, f"seed {seed}: {explanation}"
