@@ -44,6 +44,7 @@ TOPICS = (HEALTHY, SPOILED, OFFSETS_TOPIC)
 GROUP = "readers"
 SESSION_TIMEOUT_SECONDS = 4.0
 MENDED_SECONDS = 30.0
+LAG_SECONDS = 3.0
 GARBAGE = {"no JSON": b"\xff{garbage", "nothing": b"", "another object": b'{"version":true}'}
 PROPERTIES = f"""
 listeners=PLAINTEXT://:{PORT}
@@ -52,6 +53,7 @@ zookeeper.session.timeout.ms={SESSION_TIMEOUT_SECONDS * 1000:.0f}
 log.dirs=/data
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=3
+replica.lag.time.max.ms={LAG_SECONDS * 1000:.0f}
 """
 
 
@@ -110,6 +112,11 @@ class Cluster:
     def kill(self, broker_id: int) -> None:
         self.machines[broker_id].crash()
         self.brokers.pop(broker_id, None)
+
+    def cut_off(self, broker_id: int) -> None:
+        """From the other brokers; its session lives."""
+        others = [f"broker{each}" for each in BROKERS if each != broker_id]
+        self.simulation.network.partition([f"broker{broker_id}"], others)
 
     def controller(self) -> int | None:
         active = [broker_id for broker_id, broker in self.brokers.items() if broker.rooms.controller.is_active]
@@ -199,6 +206,12 @@ async def produce(client: Client, *topics: str) -> None:
         )
 
 
+async def produce_one(client: Client) -> None:
+    """To the partition whose state is spoiled; its leader alone acknowledges it."""
+    async with Producer(client, ProducerSettings(acks=1, idempotent=False)) as producer:
+        await producer.send_and_wait(ProducerRecord(SPOILED, b"value", partition=1))
+
+
 async def check_offsets(client: Client) -> None:
     async with Admin(client) as admin:
         found = await admin.list_group_offsets(GROUP)
@@ -241,3 +254,36 @@ def test_a_spoiled_znode_harms_itself_only_and_is_recovered_from(name: str, garb
         simulation.run_until(cluster.is_whole, MENDED_SECONDS)
         cluster.use(lambda client: produce(client, HEALTHY, SPOILED))
         cluster.use(check_offsets)
+
+
+@pytest.mark.parametrize("noticed", [False, True], ids=["mended at once", "mended after it was noticed"])
+def test_a_leader_changes_its_isr_again_after_its_state_was_spoiled_and_mended(noticed: bool) -> None:
+    with Simulation(1) as simulation:
+        cluster = Cluster(simulation)
+        simulation.run_until(lambda: cluster.controller() is not None and set(cluster.brokers) == set(BROKERS), 30)
+        cluster.use(begin)
+        simulation.run_until(cluster.is_whole, 30)
+        controller = cluster.controller()
+        assert controller is not None
+        partition = cluster.brokers[controller].rooms.metadata_cache.image.topics[SPOILED].partitions[1]
+        follower = next(broker_id for broker_id in BROKERS if broker_id not in {controller, partition.leader})
+        path = partition_state_path(SPOILED, 1)
+        before = cluster.write(path, b"{garbage")
+        if noticed:
+            cluster.cut_off(follower)
+            cluster.use(produce_one)
+            simulation.run_for(2 * LAG_SECONDS)
+            cluster.simulation.network.heal_all()
+            simulation.run_for(2 * LAG_SECONDS)
+        cluster.write(path, before)
+        simulation.run_for(2 * MENDED_SECONDS)
+        cluster.cut_off(follower)
+        cluster.use(produce_one)
+
+        def isr() -> set[int]:
+            image = cluster.brokers[controller].rooms.metadata_cache.image
+            return set(image.topics[SPOILED].partitions[1].isr)
+
+        simulation.run_until(lambda: follower not in isr(), MENDED_SECONDS)
+        simulation.network.heal_all()
+        simulation.run_until(cluster.is_whole, MENDED_SECONDS)

@@ -42,10 +42,15 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class AlteredPartitions:
-    """The response, and the partitions whose leadership in the context has changed, which all brokers must learn."""
+    """The response, and the partitions whose leadership in the context has changed, which all brokers must learn.
+
+    Of these `foreign` are those whose znode somebody else has written: their leaders do not know what is there, and
+    would be refused for ever.
+    """
 
     response: AlterPartitionResponse
     changed: tuple[TopicPartition, ...]
+    foreign: tuple[TopicPartition, ...]
 
 
 class IsrChanges:
@@ -80,8 +85,8 @@ class IsrChanges:
                     accepted[partition] = decision.leader_and_isr
                 else:
                     answers[partition] = decision
-        changed = yield from self._write(accepted, answers)
-        return AlteredPartitions(self._response(request, version, answers), changed)
+        changed, foreign = yield from self._write(accepted, answers)
+        return AlteredPartitions(self._response(request, version, answers), changed, foreign)
 
     def _decide(self, partition: TopicPartition, proposal: Proposal, version: int) -> Answer | _Accepted:
         known = self._context.leadership(partition)
@@ -158,11 +163,13 @@ class IsrChanges:
 
     def _write(
         self, accepted: Mapping[TopicPartition, LeaderAndIsr], answers: dict[TopicPartition, Answer]
-    ) -> Steps[tuple[TopicPartition, ...]]:
-        """Writes what was accepted; returns the partitions of which the context has learnt something."""
+    ) -> Steps[tuple[tuple[TopicPartition, ...], tuple[TopicPartition, ...]]]:
+        """Writes what was accepted; returns the partitions of which the context has learnt something, and those of them
+        that were written by somebody else.
+        """
         context = self._context
         if not accepted:
-            return ()
+            return (), ()
         written = yield from write_leadership(context, accepted)
         leadership = dict(written.leadership)
         answers.update(leadership)
@@ -171,15 +178,18 @@ class IsrChanges:
             answers[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
         # The znode is not what the context believed it to be. It may have been this very change, whose answer was lost.
         found = yield from read_leadership(context, written.conflicts)
+        foreign: list[TopicPartition] = []
         for partition, present in found.items():
             answers[partition] = ErrorCode.INVALID_UPDATE_VERSION
             if isinstance(present, LeaderAndIsr):
                 leadership[partition] = present
                 if present == accepted[partition].at_version(present.partition_epoch):
                     answers[partition] = present
+                else:
+                    foreign.append(partition)
         for partition, known in leadership.items():
             context.set_leadership(partition, known)
-        return tuple(leadership)
+        return tuple(leadership), tuple(foreign)
 
     def _response(
         self, request: AlterPartitionRequest, version: int, answers: Mapping[TopicPartition, Answer]

@@ -19,6 +19,7 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
 from barnabas.controller.partition_state_machine import PartitionStateMachine
+from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
@@ -250,7 +251,8 @@ class ControllerTerm:
         mended = yield from self._refresh(list(context.unreadable_partitions))
         if mended:
             self._logger.info("The states of %d partitions can be read again, %s among them", len(mended), mended[0])
-            # Whatever was to be written while they could not be read.
+            # Their leaders do not know the znodes' versions, and brokers may have died meanwhile.
+            yield from self._partitions.move(self._kept(mended), PartitionState.OFFLINE)
             yield from self._brokers.take_offline(
                 [
                     PartitionReplica(partition, broker_id)
@@ -288,7 +290,19 @@ class ControllerTerm:
         altered = yield from self._isr_changes.alter(request, version)
         if altered.changed:
             yield from self._brokers.send_update_metadata(self.context.live_or_shutting_down_brokers, altered.changed)
+        if altered.foreign:
+            self._logger.warning("Somebody else has written the states of %s", ", ".join(map(str, altered.foreign)))
+            yield from self._elect_anew(altered.foreign)
         return altered.response
+
+    def _elect_anew(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Begins a new leader epoch, so that the leaders hear what is in znodes that others have written."""
+        yield from self._partitions.move(self._kept(partitions), PartitionState.OFFLINE)
+        yield from self._partitions.try_online()
+
+    def _kept(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those whose topic is not to be deleted."""
+        return [partition for partition in partitions if not self.context.is_queued_for_deletion(partition.topic)]
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
         """Raises `KafkaError`."""
