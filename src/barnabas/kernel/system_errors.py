@@ -15,6 +15,7 @@ _WORDS: Final[Mapping[int, str]] = {
     errno.EDQUOT: "the quota of the disk is used up",
     errno.EIO: "the disk cannot be read or written (input/output error)",
     errno.EMFILE: "too many files are open (ulimit -n)",
+    errno.EEXIST: "a file of this name is in the way",
     errno.ENOTDIR: "it is not a directory",
     errno.EADDRINUSE: "the port is in use by another program",
     errno.EADDRNOTAVAIL: "this machine has no such address",

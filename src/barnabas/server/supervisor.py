@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -295,7 +296,7 @@ class Supervisor:
             member.is_wanted = False
             member.error = said.get("error", "")
             status = await program.wait()
-            raise ClusterStartError(f"{member.name} ended with status {status}: {self._last_words(member)}")
+            raise ClusterStartError(f"{member.name} ended with status {status}: {self._last_words(member, status)}")
         watching = self._host.loop.create_task(self._watch(member, program))
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -309,7 +310,7 @@ class Supervisor:
         status = await program.wait()
         if member.is_wanted and member.program is program:
             member.is_wanted = False
-            self._ended(member, status, self._last_words(member), self._host.loop.time() - began)
+            self._ended(member, status, self._last_words(member, status), self._host.loop.time() - began)
 
     def _ended(self, member: _Member, status: int | None, why: str, lived_seconds: float) -> None:
         """Tells of an end that nobody asked for, and has the process started again."""
@@ -368,9 +369,9 @@ class Supervisor:
             files.close(descriptor)
         files.rename(f"{path}.tmp", path)
 
-    def _last_words(self, member: _Member) -> str:
-        """Why a process ended: as it said, or the end of its standard error."""
-        if member.error:
+    def _last_words(self, member: _Member, status: int) -> str:
+        """Why a process ended: as it said, or the end of its standard error. One that was killed had no time for it."""
+        if member.error or status == -signal.SIGKILL:
             return member.error
         try:
             return read_file(self._host.files, member.output_path)[-_TAIL_BYTES:].decode("utf-8", "replace").strip()

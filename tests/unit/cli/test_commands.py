@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -119,6 +120,34 @@ def test_a_broker_says_everything_that_is_wrong_with_its_file(tmp_path: Path) ->
     for problem in ("broker.id", "log.retention.hours", "'nonsense' must have the form key=value", "zookeeper.connect"):
         assert problem in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_broker_says_what_it_does_not_know_and_why_it_cannot_start(tmp_path: Path, as_json: bool) -> None:
+    (tmp_path / "file").touch()
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"zookeeper.connect=127.0.0.1:1\nlog.dirs={tmp_path / 'file'}\nbarnabas.logs.directory={tmp_path / 'logs'}\n"
+    )
+    done = run("broker", str(file), "--override", "log.retention.hourz=7", *(["--json"] if as_json else []))
+    assert done.returncode == 1
+    noticed, said = done.stderr.splitlines()
+    assert "Unknown config log.retention.hourz" in noticed
+    assert "did you mean log.retention.hours?" in noticed
+    why = f"no log directory can be used: {tmp_path / 'file'}: a file of this name is in the way"
+    assert said == f"barnabas broker: {why}"
+    assert done.stdout == (json.dumps({"error": why}, separators=(",", ":")) + "\n" if as_json else "")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_coordinator_says_why_it_cannot_start(tmp_path: Path, as_json: bool) -> None:
+    (tmp_path / "file").touch()
+    done = run("coordinator", "--data", str(tmp_path / "file"), "--port", "0", *(["--json"] if as_json else []))
+    assert done.returncode == 1
+    why = f"the data directory {tmp_path / 'file'} cannot be used: "
+    assert done.stderr.startswith(f"barnabas coordinator: {why}")
+    assert "Errno" not in done.stderr
+    assert (json.loads(done.stdout)["error"].startswith(why)) if as_json else done.stdout == ""
 
 
 def test_a_broker_without_its_coordinator_waits_and_stops_when_it_is_told(tmp_path: Path) -> None:
