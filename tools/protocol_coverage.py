@@ -26,7 +26,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-covera
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
 END: Final = "<!-- end of handlers -->"
 
-_TRANSACTIONS: Final = "there are no transactions yet; transactional ids get Kafka's own errors"
+_TRANSACTIONS: Final = "there are no transactions yet; transactional ids are refused with the reason"
 _SASL: Final = "there is no SASL yet"
 _ACLS: Final = "there is no authorizer yet"
 _TOKENS: Final = "there are no delegation tokens yet"

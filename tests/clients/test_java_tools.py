@@ -45,6 +45,19 @@ def test_performance_tools_produce_and_consume(bootstrap_servers: str, wide_topi
     assert int(float(consumed.split(",")[4])) == RECORDS
 
 
+def test_a_transactional_producer_is_refused_at_once(bootstrap_servers: str, wide_topic: str) -> None:
+    with pytest.raises(RuntimeError, match="TransactionalIdAuthorizationException"):
+        run_tool(
+            PRODUCER_PERFORMANCE,
+            [
+                *("--topic", wide_topic, "--num-records", "5", "--record-size", "10", "--throughput", "10"),
+                *("--transactional-id", "nobody", "--transaction-duration-ms", "100"),
+                *("--producer-props", f"bootstrap.servers={bootstrap_servers}"),
+            ],
+            timeout_seconds=30.0,  # a producer that asks again does so for a minute
+        )
+
+
 def test_the_verifiable_producer_gets_every_acknowledgement(bootstrap_servers: str, wide_topic: str) -> None:
     said = run_tool(
         VERIFIABLE_PRODUCER,

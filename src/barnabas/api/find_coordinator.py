@@ -2,8 +2,9 @@
 
 That is the leader of the partition of the internal topic which has the key. The first question for a group makes
 `__consumer_offsets`; until it has leaders the answer is COORDINATOR_NOT_AVAILABLE. Left out: `__transaction_state` is
-not made, there being no transactions yet, so that transactional ids have no coordinator. Share groups (type 2) have
-none either, as in every Apache Kafka in ZooKeeper mode.
+not made, there being no transactions yet; transactional ids are refused for good, with the reason
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED), unless an Apache Kafka broker of the cluster has made it. Share groups
+(type 2) have none either, as in every Apache Kafka in ZooKeeper mode.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 from barnabas.api.administration.ports import TopicCreation
 from barnabas.api.context import RequestContext
+from barnabas.api.transactional_ids import REASON, REFUSAL
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
@@ -37,6 +39,8 @@ _SUCCESS_MESSAGE: Final = "NONE"
 class _Found(NamedTuple):
     error: ErrorCode
     node: Node = _NO_NODE
+    message: str = ""
+    """More than the code says."""
 
 
 class FindCoordinatorHandler:
@@ -98,6 +102,8 @@ class FindCoordinatorHandler:
                 return _Found(error.code)
         else:
             partition = TopicPartition(TRANSACTION_TOPIC, partition_for(key, self._transaction_partition_count))
+            if TRANSACTION_TOPIC not in image.topics:
+                return _Found(REFUSAL, message=REASON)
         node = image.leader_node(partition, context.listener_name)
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE) if node is None else _Found(ErrorCode.NONE, node)
 
@@ -105,7 +111,7 @@ class FindCoordinatorHandler:
 def _single(found: _Found) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         error_code=found.error,
-        error_message=_SUCCESS_MESSAGE if found.error is ErrorCode.NONE else found.error.message,
+        error_message=_SUCCESS_MESSAGE if found.error is ErrorCode.NONE else found.message or found.error.message,
         node_id=found.node.broker_id,
         host=found.node.host,
         port=found.node.port,
@@ -113,12 +119,17 @@ def _single(found: _Found) -> FindCoordinatorResponse:
 
 
 def _batched(keys: list[str], found: Iterable[_Found], message: str = "") -> Steps[FindCoordinatorResponse]:
-    """Without messages, which Kafka leaves empty here, unless the whole request has failed."""
+    """Without messages, which Kafka leaves empty here, but for the whole request and for transactional ids."""
 
     def coordinator(named: tuple[str, _Found]) -> FindCoordinatorResponse.Coordinator:
-        key, (error, node) = named
+        key, (error, node, own) = named
         return FindCoordinatorResponse.Coordinator(
-            key=key, node_id=node.broker_id, host=node.host, port=node.port, error_code=error, error_message=message
+            key=key,
+            node_id=node.broker_id,
+            host=node.host,
+            port=node.port,
+            error_code=error,
+            error_message=own or message,
         )
 
     coordinators = yield from each(coordinator, zip(keys, found, strict=True))

@@ -1,7 +1,7 @@
 """InitProducerId, 0 to 5: an id for a producer, so that what it sends twice is kept once (KIP-98).
 
-The epoch is 0. Left out: transactional ids. There being no transactions yet, no broker coordinates them, and this one
-says so: NOT_COORDINATOR, after the checks that come before it.
+The epoch is 0. Left out: transactional ids. There being no transactions yet, they are refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients take as final, after the checks that come before it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from barnabas.api.context import RequestContext
+from barnabas.api.transactional_ids import REASON, REFUSAL
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -36,7 +37,7 @@ class InitProducerIdHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
             self._check_transactional(request)
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            raise KafkaError(REFUSAL, REASON)
         producer_id = self._producer_ids.next_id_now()
         return self._wait() if producer_id is None else _response(producer_id)
 

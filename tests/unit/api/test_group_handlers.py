@@ -246,8 +246,8 @@ def test_a_partition_without_leader_has_no_coordinator(broker: Broker) -> None:
 
 def test_other_kinds_of_keys(broker: Broker) -> None:
     for version, key_type, error in (
-        (3, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (5, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (3, 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (5, 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (5, 2, ErrorCode.INVALID_REQUEST),
         (6, 2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (3, 7, ErrorCode.INVALID_REQUEST),
@@ -527,7 +527,7 @@ def test_init_producer_id(broker: Broker, version: int) -> None:
     assert (first.error_code, first.producer_id, first.producer_epoch) == (ErrorCode.NONE, 1000, 0)
     assert second.producer_id == 1001
     for transactional_id, timeout_ms, error in (
-        ("t", 60_000, ErrorCode.NOT_COORDINATOR),
+        ("t", 60_000, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ("", 60_000, ErrorCode.INVALID_REQUEST),
         ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
