@@ -76,6 +76,7 @@ test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
+	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
 	@$(BIN)/pytest tests/interop
 
 .PHONY: simulate

@@ -3,7 +3,7 @@
 
 They are oracles for the tests and are never shipped.
 
-`python -m tests.support.apache_kafka_jars` fetches them and prints where they are.
+`python -m tests.support.apache_kafka_jars` fetches them and prints where they are; `... 3.4.1` those of that version.
 """
 
 from __future__ import annotations
@@ -108,4 +108,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    print(apache_kafka_jars())
+    print(apache_kafka_jars(*sys.argv[1:]))
