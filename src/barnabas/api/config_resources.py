@@ -63,7 +63,8 @@ async def alter_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await alter(resource)
         except KafkaError as error:
-            outcomes.append((resource, error))
+            # Without the frames that it came through, which hold what they have looked at.
+            outcomes.append((resource, error.with_traceback(None)))
         else:
             outcomes.append((resource, None))
     return outcomes

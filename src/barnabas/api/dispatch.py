@@ -166,7 +166,8 @@ class Dispatcher:
     def answer(self, responder: Responder, slot: Slot, message: Any) -> None:
         context = responder.context
         self._count(context)
-        context.request = None  # context and responder refer to each other, and may live for long
+        # Context and responder refer to each other, and may live for long.
+        request, context.request = context.request, None
         if message is None or not context.connection.is_open:
             slot.complete(None)
             return
@@ -184,7 +185,7 @@ class Dispatcher:
             return
         codes = None if type(message) is GeneratorType else errors_of(message)
         if codes is None:
-            self._start(self._complete_in_steps(context, slot, message), _shown(context))
+            self._start(self._complete_in_steps(context, slot, message, request), _shown(context))
         else:
             slot.complete(self._encode(context, message, codes))
 
@@ -217,15 +218,22 @@ class Dispatcher:
         except EncodeError:
             return self._encode_instead(context, route)
 
-    async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any) -> None:
+    async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any, request: Any) -> None:
         frame = None
         try:
-            frame = await self.in_steps(context, self._encode_in_steps(context, message))
+            frame = await self.in_steps(context, self._encode_and_dissolve(context, message, request))
         except Exception:
             context.connection.abort()  # what its client waits for does not come
             raise
         finally:
             slot.complete(frame)
+
+    def _encode_and_dissolve(
+        self, context: RequestContext, message: Any, request: Message | None
+    ) -> Steps[list[Buffer] | None]:
+        frame = yield from self._encode_in_steps(context, message)
+        yield from dissolve(request)
+        return frame
 
     def _encode_in_steps(self, context: RequestContext, message: Any) -> Steps[list[Buffer] | None]:
         """As `_encode`, of a large response, or of one that is to be made in steps."""

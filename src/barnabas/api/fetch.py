@@ -58,6 +58,7 @@ _SOFT_MAX_BYTES_SINCE: Final = 3
 _MAGIC_0_UNTIL: Final = 1
 _MAGIC_1_UNTIL: Final = 3
 _READ_COMMITTED: Final = 1
+_READ_HERE_BYTES_MAX: Final = 16 * 1024 * 1024
 _FORGOTTEN_PER_STEP: Final = 16_384
 _ERRORS_BEFORE_READING: Final = frozenset(
     {
@@ -349,11 +350,14 @@ class FetchHandler:
         ]
         records: list[Buffer | None] = []
         is_complete = True
+        read_bytes = 0
         for position, (item, read, code) in enumerate(chosen):
             data: Buffer | None = b""
             if read.plan is not None and code == ErrorCode.NONE:
+                read_bytes += read.size_bytes
                 try:
-                    data = self._reader.read_cached(read.plan)
+                    # Copying very much takes long, too, and is done off the loop.
+                    data = self._reader.read_cached(read.plan) if read_bytes <= _READ_HERE_BYTES_MAX else None
                 except OSError as error:
                     chosen[position] = Chosen(item, read, self._unreadable(read.plan, error))
                 is_complete = is_complete and data is not None
@@ -373,6 +377,8 @@ class FetchHandler:
             if data is None and read.plan is not None:
                 # The file must not be closed before the coroutine has its turn.
                 read.plan.segment.pin()
+        # What a client asks for beside it would be read beside it, however much that is.
+        context.connection.hold()
         return self._fill_and_respond(context, parameters, scope.session_id, chosen, records)
 
     async def _fill_and_respond(
@@ -383,7 +389,21 @@ class FetchHandler:
         chosen: list[Chosen],
         records: list[Buffer | None],
     ) -> FetchResponse:
-        """Reads what is not cached, one plan after another, and converts for old clients."""
+        """Reads what is not cached, one plan after another, and converts for old clients; then lets the connection's
+        next request come."""
+        try:
+            return await self._filled(context, parameters, session_id, chosen, records)
+        finally:
+            context.connection.go_on()
+
+    async def _filled(
+        self,
+        context: RequestContext,
+        parameters: FetchParameters,
+        session_id: int,
+        chosen: list[Chosen],
+        records: list[Buffer | None],
+    ) -> FetchResponse:
         for position, (item, read, code) in enumerate(chosen):
             data = records[position]
             if data is None and read.plan is not None:

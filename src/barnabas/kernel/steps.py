@@ -23,6 +23,7 @@ GroupResult = TypeVar("GroupResult")
 Steps = Generator[None, None, Result]
 """Yields between steps, and returns the result."""
 
+_COLLECTOR_RESTS_SECONDS: Final = 1.0
 STEP_ELEMENTS: Final = 256
 """How many elements of a request one step handles: some milliseconds, where an element costs 10 to 20 us."""
 
@@ -98,17 +99,19 @@ class _Work:
 class StepRunner:
     """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn.
 
-    While there is any, the collector of cycles is off where it was on: what large requests are made of holds no cycles,
-    and looking through a million objects takes longer than any step.
+    While there is any, and a second longer, the collector of cycles is off where it was on: what large requests are
+    made of holds no cycles, and looking through a million objects takes longer than any step.
     """
 
-    __slots__ = ("_collects", "_loop", "_ordinary", "_urgent")
+    __slots__ = ("_collects", "_loop", "_ordinary", "_timer", "_urgent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._urgent: deque[_Work] = deque()
         self._ordinary: deque[_Work] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._collects = False
+        """The collector is off, and to be put on again."""
 
     @property
     def running(self) -> int:
@@ -133,9 +136,23 @@ class StepRunner:
 
     def _begin(self) -> None:
         self._loop.call_soon(self._step)
-        self._collects = gc.isenabled()
-        if self._collects:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if gc.isenabled():
+            self._collects = True
             gc.disable()
+
+    def close(self) -> None:
+        """Puts the collector on again now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._collect_again()
+
+    def _collect_again(self) -> None:
+        self._timer = None
+        self._collects = False
+        gc.enable()
 
     def _step(self) -> None:
         works = self._urgent or self._ordinary
@@ -152,4 +169,4 @@ class StepRunner:
         if self.running:
             self._loop.call_soon(self._step)
         elif self._collects:
-            gc.enable()
+            self._timer = self._loop.call_later(_COLLECTOR_RESTS_SECONDS, self._collect_again)

@@ -316,7 +316,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_output(self, response: Sequence[Buffer]) -> bool:
         """Counts a response that was given to `send`, and returns `is_sending_much`."""
-        self._output_bytes += sum(map(len, response))
+        size_bytes = sum(map(len, response))
+        self._output_bytes += size_bytes
+        self._tick.spent += size_bytes
         return self.is_sending_much
 
     def _write(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:

@@ -16,6 +16,12 @@ from typing import Final, Protocol
 
 # What waits in more bytes than this is handled in several ticks, so that control frames come between.
 DATA_BYTES_PER_TICK: Final = 4 * 1024 * 1024
+BYTES_PER_TURN: Final = 512 * 1024
+"""So much of a tick one connection has; then it is the others' turn."""
+BYTES_PER_REQUEST: Final = 2048
+"""What a request costs beside its bytes, in bytes that are received or sent: so a tick has some 2,000 small ones."""
+ENCODED_BYTE_COST: Final = 16
+"""What a byte of a response costs that is put together from objects, likewise; records are only copied."""
 ROUNDS_PER_TICK: Final = 8
 """An append is written, that wakes a fetch, that moves a high watermark, that answers a producer: four rounds."""
 
@@ -35,7 +41,7 @@ class Turn(Protocol):
 class Tick:
     """The ticks of one loop; each connection of the loop has the same."""
 
-    __slots__ = ("_before_send", "_latest", "_loop", "_ready", "_run_method", "_scheduled", "_waiting", "held")
+    __slots__ = ("_before_send", "_latest", "_loop", "_ready", "_run_method", "_scheduled", "_waiting", "held", "spent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -47,6 +53,8 @@ class Tick:
         self._run_method = self._run
         self.held = False
         """True while frames of data connections wait, because the broker has enough to do."""
+        self.spent = 0
+        """What the requests of this tick have cost, in bytes; who handles one adds to it."""
 
     def comes_alone(self, connection: Turn) -> bool:
         """Whether `connection`, of which bytes have come, is the only one that is busy: those before were its own too,
@@ -69,6 +77,7 @@ class Tick:
             self._run()
         else:
             self._scheduled = False
+            self.spent = 0
 
     def wait_turn(self, connection: Turn) -> None:
         """`connection.deliver` is called later in this tick, once for each call of this."""
@@ -110,7 +119,7 @@ class Tick:
         waiting = self._waiting
         budget = DATA_BYTES_PER_TICK
         turns = len(waiting)
-        while turns and budget > 0 and not self.held:
+        while turns and budget > 0 and self.spent < DATA_BYTES_PER_TICK and not self.held:
             turns -= 1
             budget -= waiting.popleft().deliver()
         rounds = ROUNDS_PER_TICK
@@ -124,6 +133,7 @@ class Tick:
             for connection in ready:
                 connection.flush()
         self._scheduled = False
+        self.spent = 0
         if self._ready or self._before_send or (waiting and not self.held):
             self._schedule()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
 from barnabas.link.frames import SIZE_BYTES, KeptFrame
+from barnabas.link.tick import BYTES_PER_REQUEST, BYTES_PER_TURN, DATA_BYTES_PER_TICK, ENCODED_BYTE_COST
 from barnabas.network.ports import RequestHandler, ShortWay
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
@@ -109,8 +110,10 @@ class ServerConnection(Connection):
         "_draining",
         "_handle",
         "_held_back_bytes",
+        "_holds",
         "_owner",
         "_slots",
+        "_spent_max",
         "address",
         "collected",
         "listener",
@@ -123,6 +126,8 @@ class ServerConnection(Connection):
         self._handle = owner.handler.handle
         self._slots: deque[Slot] | None = None
         self._held_back_bytes = 0
+        self._holds = 0
+        self._spent_max = 0
         self._draining = False
         self._announced = False
         self.listener = listener
@@ -167,14 +172,17 @@ class ServerConnection(Connection):
         return self._receiver.keep(frame, start, end)
 
     def hold(self) -> None:
-        """Handles no more requests until `go_on`: the present one goes on in later turns, and they are handled in their
-        order.
+        """Handles no more requests until `go_on` was called as often: the present one goes on in later turns, and they
+        are handled in their order.
         """
+        self._holds += 1
         self._pause(Pause.WORKING)
 
     def go_on(self) -> None:
         """Ends what `hold` began."""
-        self._go_on(Pause.WORKING)
+        self._holds -= 1
+        if not self._holds:
+            self._go_on(Pause.WORKING)
 
     def drain(self) -> None:
         """Handles no more requests, and closes when those on their way are answered."""
@@ -265,7 +273,7 @@ class ServerConnection(Connection):
             return
         tick = self._tick
         comes_alone = tick.comes_alone(self)
-        if not (self._pauses or self._turn_is_due or tick.held):
+        if not (self._pauses or self._turn_is_due or tick.held or tick.spent >= DATA_BYTES_PER_TICK):
             receiver = self._receiver
             if comes_alone:
                 tick.begin()
@@ -279,6 +287,7 @@ class ServerConnection(Connection):
                 if comes_alone:
                     tick.finish()
             self._owner.requests_received += taken
+            tick.spent += taken * BYTES_PER_REQUEST
             if not count:
                 self.active_step = self._idle.step
                 return
@@ -289,6 +298,10 @@ class ServerConnection(Connection):
         super()._receive(count, comes_alone=comes_alone)
         if self._tick.held and not self.is_control:
             self._look_for_control()
+
+    def deliver(self) -> int:
+        self._spent_max = self._tick.spent + BYTES_PER_TURN
+        return super().deliver()
 
     def _look_for_control(self) -> None:
         """While frames of data connections wait, the next frame may be a controller's first on a listener that it
@@ -305,10 +318,16 @@ class ServerConnection(Connection):
 
     def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         self._owner.requests_received += 1
+        tick = self._tick
+        tick.spent += BYTES_PER_REQUEST
         response = self._handle(self, buffer, start, end)
+        if response is not None:
+            tick.spent += len(response[0]) * ENCODED_BYTE_COST
         if self.is_sending_much if response is None else self._respond(response):
             return False
-        return not self._pauses and self.phase is _OPEN and (self.is_control or not self._tick.held)
+        if self._pauses or self.phase is not _OPEN:
+            return False
+        return self.is_control or not (tick.held or tick.spent >= self._spent_max)
 
     def _respond(self, response: list[Buffer]) -> bool:
         """Sends a response behind those of earlier requests; True if that is enough for this tick."""

@@ -115,13 +115,18 @@ def test_the_collector_rests_meanwhile(was_on: bool) -> None:
         yield
 
     async def main() -> None:
-        await StepRunner(asyncio.get_running_loop()).run(work())
+        runner = StepRunner(asyncio.get_running_loop())
+        for _ in range(2):
+            await runner.run(work())
+            seen.append(gc.isenabled())
+        runner.close()
+        runner.close()
 
     was = gc.isenabled()
     (gc.enable if was_on else gc.disable)()
     try:
         asyncio.run(main())
-        assert seen == [False]
+        assert seen == [False] * 4
         assert gc.isenabled() is was_on
     finally:
         (gc.enable if was else gc.disable)()

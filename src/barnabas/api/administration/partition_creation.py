@@ -69,7 +69,7 @@ class PartitionCreator:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
                 outcomes[more.topic] = await self._create(more, validate_only=validate_only)
             except KafkaError as error:
-                outcomes[more.topic] = error
+                outcomes[more.topic] = error.with_traceback(None)
             except CoordinationError as error:
                 outcomes[more.topic] = as_kafka_error(
                     error,

@@ -115,7 +115,7 @@ class TopicCreator:
             try:
                 planned = self._plan(topic, room)
             except KafkaError as error:
-                outcomes[topic.name] = error
+                outcomes[topic.name] = error.with_traceback(None)
             else:
                 outcomes[topic.name] = planned
                 room -= len(planned.assignment)
