@@ -6,6 +6,7 @@ Odd seeds let power fail wherever it likes, even ones keep a member of every ISR
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 
 import pytest
@@ -14,12 +15,34 @@ from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
+from tests.simulation.defect_mutants import DEFECT_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.reader_mutants import READER_MUTANTS
 
 SEEDS = simulation_seeds(50)
 COVERING_SEEDS = SEEDS[:6]
 MUTANT_SEEDS_MAX = 200
+ALL_MUTANTS_VARIABLE = "BARNABAS_ALL_MUTANTS"
+QUICK_MUTANTS = frozenset(
+    {"acks before replication", "truncation to the high watermark", "no epoch fencing", "batches taken twice"}
+)
+"""Those of which each run of the tests shows that the simulation can find something."""
 SECONDS = 60.0
+
+
+def mutants_to_try() -> list[Mutant]:
+    """All of them for `make mutants`."""
+    mutants = [*MUTANTS, *DEFECT_MUTANTS]
+    if os.environ.get(ALL_MUTANTS_VARIABLE):
+        return mutants
+    return [mutant for mutant in mutants if mutant.name in QUICK_MUTANTS]
+
+
+def test_there_are_as_many_mutants_as_we_say() -> None:
+    names = {mutant.name for mutant in (*MUTANTS, *DEFECT_MUTANTS)}
+    assert len(names) == len(MUTANTS) + len(DEFECT_MUTANTS)
+    assert len(names) + len(READER_MUTANTS) >= 20
+    assert names >= QUICK_MUTANTS
 
 
 def plan_of(seed: int) -> Plan:
@@ -68,7 +91,7 @@ def test_a_seed_is_one_run() -> None:
     assert one.coverage == again.coverage
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", mutants_to_try(), ids=lambda mutant: mutant.name)
 @pytest.mark.timeout(1_800)
 # A broken broker may leave work behind that is never ended.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

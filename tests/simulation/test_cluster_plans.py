@@ -6,18 +6,7 @@ from collections import Counter
 
 import pytest
 
-from barnabas.testing.cluster_plans import (
-    CONFIGS,
-    DIRECTORIES,
-    GROUPS,
-    KEEPING,
-    LATE,
-    OFFICE,
-    POWER,
-    RETENTION,
-    TOGETHER,
-    Plan,
-)
+from barnabas.testing.cluster_plans import PLANS, Plan
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.simulation import simulation_seeds
@@ -25,12 +14,22 @@ from barnabas.testing.simulation import simulation_seeds
 SEEDS = simulation_seeds(2)
 SEEDS_TOGETHER = 2
 GROUPS_OF_SEEDS = [SEEDS[start : start + SEEDS_TOGETHER] for start in range(0, len(SEEDS), SEEDS_TOGETHER)]
-PLANS = (OFFICE, DIRECTORIES, CONFIGS, RETENTION, TOGETHER, GROUPS)
-"""Besides those of `test_cluster`."""
+ELSEWHERE = frozenset({"power", "keeping", "late"})
+"""What `test_cluster` runs."""
+NEW_PLANS = [plan for plan in PLANS.values() if plan.name not in ELSEWHERE]
+REGRESSIONS = (
+    ("configs", 10),  # a producer wrote a batch twice that a restarted leader had and did not know
+    ("lives", 3),  # the same
+    ("together", 28),  # a stale replica was elected although a member of the ISR was registered
+    ("expiry", 6),  # a session that ended during a start left the broker deaf to changes of configs
+    ("spoiled", 4),  # partitions that could not be read were forgotten, and a group's offsets with them
+    ("groups", 1),  # groups hung when the topic of their offsets had been deleted
+)
+"""What these runs found once."""
 
 
 @pytest.mark.parametrize("seeds", GROUPS_OF_SEEDS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", NEW_PLANS, ids=lambda plan: plan.name)
 def test_a_cluster_keeps_its_promises_under_each_plan(plan: Plan, seeds: list[int]) -> None:
     strikes: Counter[FaultKind] = Counter()
     for seed in seeds:
@@ -43,7 +42,11 @@ def test_a_cluster_keeps_its_promises_under_each_plan(plan: Plan, seeds: list[in
         assert not missing, "what does not strike proves nothing"
 
 
+@pytest.mark.parametrize(("name", "seed"), [each for each in REGRESSIONS if each[1] not in SEEDS])
+def test_what_was_found_once_stays_mended(name: str, seed: int) -> None:
+    assert simulate(seed, PLANS[name]).findings == ()
+
+
 def test_every_kind_of_fault_is_in_a_plan() -> None:
     """And strikes there, as the tests of the plans count."""
-    planned = {kind for plan in (POWER, KEEPING, LATE, *PLANS) for kind in plan.per_minute}
-    assert planned == set(FaultKind) - {FaultKind.ZNODE_SPOILED}
+    assert {kind for plan in PLANS.values() for kind in plan.per_minute} == set(FaultKind)

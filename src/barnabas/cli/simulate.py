@@ -30,6 +30,7 @@ _PLANS = (
     "spoiled",
     "groups",
     "lives",
+    "watermarks",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -207,14 +207,24 @@ def check_deleted(history: History) -> Iterator[str]:
 
 
 def check_unclean_elections(history: History) -> Iterator[str]:
-    """Nobody leads who was not in sync while a member of the ISR is registered."""
+    """Nobody leads who was not in sync while a member of the ISR is registered, or where no config allows it."""
     for election in history.unclean:
-        if election.registered:
+        if not history.allows_unclean:
+            yield (
+                f"broker {election.broker_id}, which was not in sync, was elected for {_name(election.partition)} in "
+                f"epoch {election.leader_epoch}, which no config allows"
+            )
+        elif election.registered:
             yield (
                 f"broker {election.broker_id}, which was not in sync, was elected for {_name(election.partition)} in "
                 f"epoch {election.leader_epoch}, although {list(election.registered)} of the ISR are registered: "
                 f"everything from {election.from_offset} on is lost"
             )
+
+
+def check_directories(history: History) -> Iterator[str]:
+    """Nobody leads for long what was in a log directory that has failed."""
+    yield from history.led_without_disk
 
 
 def check_settled(history: History) -> Iterator[str]:
@@ -229,6 +239,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_committed,
     check_deleted,
     check_unclean_elections,
+    check_directories,
     check_acknowledged,
     check_order,
     check_replicas,

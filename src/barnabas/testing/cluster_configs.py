@@ -9,9 +9,22 @@ from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityTyp
 from barnabas.coordination.layout.payload import LayoutError
 
 if TYPE_CHECKING:
+    from barnabas.config.derived import Values
     from barnabas.coordination.embedded.tree import ZnodeTree
     from barnabas.server.broker import Broker
 
+BROKER_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "num.replica.fetchers": ("1", "2", "3"),
+    "log.segment.bytes": ("8192", "16384", "32768"),
+    "log.retention.ms": ("86400000", "604800000"),
+    "message.max.bytes": ("1048588", "2097164"),
+}
+"""Dynamic configs of brokers, and what they are set to."""
+TOPIC_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "segment.bytes": ("4096", "16384"),
+    "retention.ms": ("86400000", "259200000"),
+    "max.message.bytes": ("1000012", "2000024"),
+}
 _LOG_KEYS: Final = {
     "segment.bytes": ("log.segment.bytes", "segment_bytes"),
     "retention.ms": ("log.retention.ms", "retention_ms"),
@@ -20,9 +33,9 @@ _LOG_KEYS: Final = {
 """For a topic's config the broker's, and where a log has it."""
 
 
-def differing_configs(broker: Broker, tree: ZnodeTree, topic: str) -> Iterator[str]:
+def differing_configs(broker: Broker, tree: ZnodeTree, topic: str, static: Values) -> Iterator[str]:
     """What a broker has not taken from the dynamic configs of all brokers, its own and one topic's: as values, and
-    where rooms go by them.
+    where rooms go by them. `static` is what holds without any.
     """
     of_brokers = {
         **_stored(tree, ConfigEntityType.BROKERS, DEFAULT_ENTITY),
@@ -31,10 +44,10 @@ def differing_configs(broker: Broker, tree: ZnodeTree, topic: str) -> Iterator[s
     of_topic = _stored(tree, ConfigEntityType.TOPICS, topic)
     storage = broker.rooms.storage
     values = storage.broker_configs.values
-    for key, text in of_brokers.items():
-        if str(values[key]).lower() != text:
-            yield f"broker {broker.broker_id} has {key}={values[key]}, set is {text}"
-    static = broker.config.values
+    for key in BROKER_VALUES:
+        wanted = of_brokers.get(key, static[key])
+        if str(values[key]) != str(wanted):
+            yield f"broker {broker.broker_id} has {key}={values[key]}, and should have {wanted}"
     fetchers = int(of_brokers.get("num.replica.fetchers") or static["num.replica.fetchers"])
     if broker.rooms.replica_manager.fetchers.fetchers_per_leader != fetchers:
         yield f"broker {broker.broker_id} has not {fetchers} fetchers for each leader"

@@ -13,6 +13,7 @@ from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, config_path
 from barnabas.coordination.layout.controller import CONTROLLER_PATH
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
+from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
 
@@ -41,18 +42,6 @@ _DIRECTORY_FAULTS: Final = {
     FaultKind.DIRECTORY_ERROR: (errno.EIO, _ALL_CALLS),
     FaultKind.DIRECTORY_FULL: (errno.ENOSPC, frozenset({"write", "make_directories"})),
     FaultKind.DIRECTORY_READ_ONLY: (errno.EROFS, _WRITES),
-}
-BROKER_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    "num.replica.fetchers": ("1", "2", "3"),
-    "log.segment.bytes": ("8192", "16384", "32768"),
-    "log.retention.ms": ("86400000", "604800000"),
-    "message.max.bytes": ("1048588", "2097164"),
-}
-"""Dynamic configs of brokers, and what they are set to."""
-TOPIC_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    "segment.bytes": ("4096", "16384"),
-    "retention.ms": ("86400000", "259200000"),
-    "max.message.bytes": ("1000012", "2000024"),
 }
 
 

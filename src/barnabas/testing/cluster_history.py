@@ -168,6 +168,10 @@ class History:
     """In order of time."""
     forgot: list[Forgot] = field(default_factory=list)
     unclean: list[UncleanElection] = field(default_factory=list)
+    allows_unclean: bool = True
+    """False where no config of the users' topic, or of the groups' offsets, allows unclean elections."""
+    led_without_disk: list[str] = field(default_factory=list)
+    """Partitions whose leader's log directory had failed, although others could lead."""
     deletable: dict[TopicPartition, int] = field(default_factory=dict)
     """Below which offset everything may be deleted: somebody has asked for it, or retention has given it up."""
     unlawful: list[str] = field(default_factory=list)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 COUNTING_SECONDS: Final = 1.0
 REGISTERED_SECONDS_MIN: Final = 0.5
 """A controller may not have heard yet, when it elects, of a broker that registered less long ago."""
+LED_WITHOUT_DISK_SECONDS_MAX: Final = 3.0
+"""A controller that is there needs a moment; one that has yet to be elected, or is cut off, some more."""
 _OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
     {
@@ -89,6 +91,7 @@ class Observer:
         """By partition and leader epoch, until somebody leads: who was elected, and which members of the ISR were
         registered.
         """
+        self._without_disk_since: dict[tuple[int, TopicPartition], float] = {}
         self._paths = {partition_state_path(*partition): partition for partition in self._known_partitions()}
 
     # Processes come and go.
@@ -151,6 +154,7 @@ class Observer:
                 del self.running[broker_id]
                 continue
             self._look_at_controller(broker_id, running)
+            self._look_at_directories(broker_id, running)
             for partition in self.watched:
                 self._look_at(broker_id, running, partition)
 
@@ -163,6 +167,27 @@ class Observer:
         controller = running.broker.rooms.controller
         if controller.is_active:
             self.history.controllers.setdefault(controller.epoch, {}).setdefault(broker_id, self._now())
+
+    def _look_at_directories(self, broker_id: int, running: RunningBroker) -> None:
+        """Whether it leads, as the coordinator has it, what it has no log of any more, and others could."""
+        if not running.broker.rooms.storage.log_manager.offline_directories:
+            for partition in self.watched:
+                self._without_disk_since.pop((broker_id, partition), None)
+            return
+        logs = running.broker.rooms.storage.log_manager.logs
+        for partition in self.watched:
+            state = self.committed_state(partition)
+            key = (broker_id, partition)
+            if state is None or state.leader != broker_id or partition in logs or set(state.isr) == {broker_id}:
+                self._without_disk_since.pop(key, None)
+                continue
+            since = self._without_disk_since.setdefault(key, self._now())
+            if self._now() - since > LED_WITHOUT_DISK_SECONDS_MAX:
+                del self._without_disk_since[key]
+                self.history.led_without_disk.append(
+                    f"broker {broker_id} has led {partition.topic}-{partition.partition} for "
+                    f"{LED_WITHOUT_DISK_SECONDS_MAX:g} s at {self._now():.3f} s, and its log directory has failed"
+                )
 
     def _look_at(self, broker_id: int, running: RunningBroker, topic_partition: TopicPartition) -> None:
         partition = running.broker.rooms.replica_manager.find_partition(topic_partition)

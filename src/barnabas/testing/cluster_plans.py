@@ -188,6 +188,21 @@ LIVES: Final = Plan(
 """Brokers come back so soon that their former life is not over, while topics are made and deleted, out to break what is
 made of answers and ISRs of a former life (0012, KIP-903).
 """
+WATERMARKS: Final = Plan(
+    "watermarks",
+    {
+        FaultKind.CUT: 8.0,
+        FaultKind.PAUSE: 6.0,
+        FaultKind.CRASH: 5.0,
+        FaultKind.SLOW_DISK: 4.0,
+        FaultKind.DIRECTORY_SLOW: 4.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+    },
+    late_copies=0.3,
+)
+"""Followers fall behind, are cut off and come back while nobody may be the controller, out to break what moves high
+watermarks where Kafka waits, and what keeps them in their checkpoint (0014, 0016).
+"""
 
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
@@ -205,5 +220,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         SPOILED,
         GROUPS,
         LIVES,
+        WATERMARKS,
     )
 }

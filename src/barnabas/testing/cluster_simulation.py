@@ -23,6 +23,7 @@ from barnabas.client.settings import ProducerSettings
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
+from barnabas.server.config import read_server_config
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_configs import differing_configs
@@ -103,7 +104,10 @@ class ClusterSimulation:
         """`handler` makes a handler for the log of each broker, given its id."""
         self.simulation = Simulation(seed)
         self.plan = plan
-        self.history = History(excuses_losses=not plan.keeps_one_in_sync)
+        self.history = History(
+            excuses_losses=not plan.keeps_one_in_sync,
+            allows_unclean=plan.load.topic_configs.get("unclean.leader.election.enable") == "true",
+        )
         self.observer = Observer(
             self.history, lambda: self.simulation.now, plan.load.topic, plan.load.partitions, DIRECTORIES
         )
@@ -114,6 +118,9 @@ class ClusterSimulation:
             lambda: self.simulation.now,
         )
         self._handler = handler
+        more = "".join(f"{name}={value}\n" for name, value in plan.properties.items())
+        self._properties = f"{_PROPERTIES}{more}"
+        self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._coordinator = self.simulation.machine("coordinator")
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
         operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
@@ -253,8 +260,7 @@ class ClusterSimulation:
             self._recovering.pop(broker_id, None)
 
         handler = None if self._handler is None else self._handler(broker_id)
-        more = "".join(f"{name}={value}\n" for name, value in self.plan.properties.items())
-        main = broker_main(f"broker.id={broker_id}\n{_PROPERTIES}{more}", handler=handler, on_started=started)
+        main = broker_main(f"broker.id={broker_id}\n{self._properties}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
             self.observer.starting(broker_id, machine)
@@ -301,7 +307,7 @@ class ClusterSimulation:
         return tree is not None and not any(
             True
             for process in self.observer.running.values()
-            for _ in differing_configs(process.broker, tree, self.plan.load.topic)
+            for _ in differing_configs(process.broker, tree, self.plan.load.topic, self._static)
         )
 
     def _is_deleted(self) -> bool:

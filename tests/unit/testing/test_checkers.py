@@ -421,3 +421,17 @@ def test_a_deleted_topic_of_offsets_excuses_earlier_commits_only() -> None:
     assert len(findings(checkers.check_group_offsets, history)) == 1
     history.offsets_deleted_at = [9.2]
     assert findings(checkers.check_group_offsets, history) == []
+
+
+def test_an_unclean_election_that_no_config_allows_is_found() -> None:
+    history = good_history()
+    history.allows_unclean = False
+    history.unclean = [UncleanElection(9.0, 2, EVENTS, 1, 5, ())]
+    (finding,) = findings(checkers.check_unclean_elections, history)
+    assert "which no config allows" in finding
+
+
+def test_a_leader_without_its_disk_is_found() -> None:
+    history = good_history()
+    history.led_without_disk = ["broker 1 has led events-0 without a log"]
+    assert findings(checkers.check_directories, history) == history.led_without_disk
