@@ -87,6 +87,8 @@ class PartitionStateMachine:
         self._is_debug_logged = is_debug_logged
         self._unclean_elections_wait = unclean_elections_wait
         self._is_anybody_waiting = False
+        self.has_unreadable_configs = False
+        """Whether a partition has no leader since the last `try_online` because its topic's config cannot be read."""
 
     def reconfigure(self, settings: ControllerSettings) -> None:
         """From now on elections follow these settings."""
@@ -261,6 +263,7 @@ class PartitionStateMachine:
             allowed = unclean_allowed.get(partition.topic, False)
             if isinstance(allowed, Exception):
                 moves.failed[partition] = allowed
+                self.has_unreadable_configs = True
                 continue
             election = self._election(partition, known, strategy, unclean_allowed=allowed)
             if isinstance(election, NotElected):

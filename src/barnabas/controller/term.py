@@ -239,7 +239,11 @@ class ControllerTerm:
     @property
     def must_read_again(self) -> bool:
         """Whether there is anything unreadable of which no watch would say that it was mended."""
-        return bool(self.context.unreadable_partitions) or not self._are_features_known
+        return (
+            bool(self.context.unreadable_partitions)
+            or self._partitions.has_unreadable_configs
+            or not self._are_features_known
+        )
 
     def read_again(self) -> Steps[None]:
         """Looks whether what could not be read is mended, and goes on with it."""
@@ -248,6 +252,9 @@ class ControllerTerm:
             self._are_features_known = yield from self._set_up_features()
             if self._are_features_known:
                 yield from self._brokers.process(self._broker_reader)
+        if self._partitions.has_unreadable_configs:
+            self._partitions.has_unreadable_configs = False
+            yield from self._partitions.try_online()
         mended = yield from self._refresh(list(context.unreadable_partitions))
         if mended:
             self._logger.info("The states of %d partitions can be read again, %s among them", len(mended), mended[0])

@@ -12,6 +12,7 @@ from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK_PATH, FinalizedFeatures
+from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import UpdateMetadataRequest
@@ -171,6 +172,27 @@ def test_features_that_cannot_be_read_refuse_nobody_and_are_set_up_when_they_can
     terms.run(terms.term.read_again())
     assert [*must_read_again, terms.term.must_read_again] == [True, False]
     assert FinalizedFeatures.decode(terms.store.znodes[FEATURE_PATH][0]).status == 1
+
+
+def test_a_config_that_cannot_be_read_allows_no_unclean_election_until_it_can() -> None:
+    terms = with_topics(ControllerSettings(CONTROLLER, LISTENER, unclean_leader_election_enable=True))
+    path = config_path(ConfigEntityType.TOPICS, "t")
+    terms.store.put_data(path, GARBAGE)
+    for broker_id in (2, 3):
+        terms.stop_broker(broker_id)
+        terms.settle()
+    terms.start_broker(2)
+    terms.settle()
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms, "t").leader, known(terms, "u").leader) == (-1, 2)
+    terms.run(terms.term.read_again())
+    assert known(terms, "t").leader == -1
+    must_read_again = [terms.term.must_read_again]
+    terms.store.put_data(path, EntityConfig({}).encode())
+    terms.run(terms.term.read_again())
+    assert known(terms, "t").leader == 2
+    assert [*must_read_again, terms.term.must_read_again] == [True, False]
 
 
 def test_no_producer_id_is_given_out_while_the_last_block_cannot_be_read() -> None:
