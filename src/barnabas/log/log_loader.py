@@ -278,7 +278,7 @@ class _Loading:
         settings = self.request.settings
         return ProducerReplay(
             directory=self.directory,
-            snapshot_offsets=tuple(self.snapshot_offsets),
+            snapshot_offsets=self._usable_snapshots(end_offset),
             ranges=log_ranges(segments, self.snapshot_offsets, end_offset),
             log_start_offset=self.request.log_start_offset,
             end_offset=end_offset,
@@ -287,9 +287,16 @@ class _Loading:
             transaction_timeout_max_ms=settings.transaction_timeout_max_ms,
         )
 
+    def _usable_snapshots(self, end_offset: int) -> tuple[int, ...]:
+        """Those of the log's own offsets. Between an older one and the first segment batches are missing, which its
+        producers may have gone on with; and what is behind the end was cut off.
+        """
+        first = self.segments[0].base_offset if self.segments else 0
+        return tuple(offset for offset in self.snapshot_offsets if first <= offset <= end_offset)
+
     def _remove_stray_snapshots(self, end_offset: int) -> None:
         """Snapshots of what is not in the log any more must not come back, so their removal is made durable."""
-        within = [offset for offset in self.snapshot_offsets if offset <= end_offset]
+        within = self._usable_snapshots(end_offset)
         bases = {segment.base_offset for segment in self.segments}
         kept = [offset for offset in within if offset in bases or offset == within[-1]]
         stray = [offset for offset in self.snapshot_offsets if offset not in kept]

@@ -41,7 +41,7 @@ from barnabas.log.timestamp_lookup import ListedOffset, list_offset
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.wire.records import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
 
 
 class PartitionLog(LeaderAppends):
@@ -340,7 +340,8 @@ class PartitionLog(LeaderAppends):
             raise self._storage_failed(error) from error
         active.config = self._segment_config
         self._services.logger.info("%r: truncated to offset %d", self, active.next_offset)
-        return self._truncated(active.next_offset, min(self.high_watermark, active.next_offset))
+        end_offset = active.next_offset
+        return self._truncated(end_offset, min(self.high_watermark, end_offset), snapshots_until=end_offset)
 
     def _begin_anew(self, offset: int, log_start_offset: int | None = None) -> asyncio.Task[None]:
         self._services.logger.info("%r: truncate and start at offset %d", self, offset)
@@ -352,10 +353,11 @@ class PartitionLog(LeaderAppends):
         self._epochs_changed |= self.leader_epochs.clear()
         self.producers.clear(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        return self._truncated(offset, offset)
+        # Whichever offsets they are of, they tell of producers whose records are gone.
+        return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
 
-    def _truncated(self, end_offset: int, high_watermark: int) -> asyncio.Task[None]:
-        """Returns what completes it.
+    def _truncated(self, end_offset: int, high_watermark: int, *, snapshots_until: int) -> asyncio.Task[None]:
+        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more.
 
         Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
         """
@@ -370,9 +372,13 @@ class PartitionLog(LeaderAppends):
         self.is_truncating = True
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.written.finish(self._refused())
-        return self._start(self._complete_truncation(end_offset, is_below_recovery_point))
+        stale = sorted(offset for offset in self._snapshots if offset > snapshots_until)
+        self._snapshots.difference_update(stale)
+        return self._start(self._complete_truncation(end_offset, stale, is_below_recovery_point))
 
-    async def _complete_truncation(self, end_offset: int, is_below_recovery_point: bool) -> None:
+    async def _complete_truncation(
+        self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool
+    ) -> None:
         """Appends are let in again by the last truncation that was begun, and with its producers' state.
 
         Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
@@ -382,9 +388,7 @@ class PartitionLog(LeaderAppends):
         """
         number = self._truncations
         try:
-            stale = sorted(offset for offset in self._snapshots if offset > end_offset)
-            self._snapshots.difference_update(stale)
-            await self._offload_disk(remove_snapshots, self._files, self.directory, stale)
+            await self._offload_disk(remove_snapshots, self._files, self.directory, stale_snapshots)
             active = self.segments.active
             work = FlushWork((active.data_descriptor(),), (self.directory,), "", None)
             active.pin()

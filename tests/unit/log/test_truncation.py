@@ -257,3 +257,29 @@ def test_a_snapshot_of_what_was_cut_off_tells_nobody_of_producers_that_are_not_t
 
     with_broker(write)
     with_broker(cut_off, look, is_clean=is_clean)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "crashed"])
+def test_a_log_that_begins_anew_further_on_knows_none_of_its_former_producers(
+    with_broker: WithBroker, is_clean: bool
+) -> None:
+    """A follower that was away for too long: its snapshots lie below where it goes on, and came back with a restart."""
+
+    async def write(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(10):
+            send(log, number, timestamp_ms=broker.host.clock.time_ms())
+        await broker.written(log)
+
+    async def begin_anew(broker: LogBroker) -> None:
+        log = broker.log()
+        assert snapshots_of(log) == [10]
+        await log.truncate_fully_and_start_at(20)
+        assert (snapshots_of(log), producers_of(log)) == ([], {})
+
+    async def look(broker: LogBroker) -> None:
+        log = broker.log()
+        assert (log.log_start_offset, log.log_end_offset, producers_of(log)) == (20, 20, {})
+
+    with_broker(write)
+    with_broker(begin_anew, look, is_clean=is_clean)
