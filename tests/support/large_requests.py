@@ -252,7 +252,7 @@ LARGE_REQUESTS: Final[Mapping[str, LargeRequest]] = {
     "delete topics": LargeRequest(
         ApiKey.DELETE_TOPICS, 5, 100_000, lambda count, _: DeleteTopicsRequest(topic_names=names(count))
     ),
-    "create partitions": LargeRequest(ApiKey.CREATE_PARTITIONS, 3, 30_000, _create_partitions),
+    "create partitions": LargeRequest(ApiKey.CREATE_PARTITIONS, 3, 5_000, _create_partitions),
     "metadata": LargeRequest(ApiKey.METADATA, 9, 100_000, _metadata),
     "list offsets: latest": LargeRequest(ApiKey.LIST_OFFSETS, 6, 200_000, _list_offsets(-1)),
     "list offsets: earliest": LargeRequest(ApiKey.LIST_OFFSETS, 6, 100_000, _list_offsets(-2)),

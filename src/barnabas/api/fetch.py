@@ -17,7 +17,7 @@ from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.api.fetch_short_way import Asked, Chosen, Collected, FetchWay, SharedFetches
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
-from barnabas.kernel.steps import Steps, at_once, each_within
+from barnabas.kernel.steps import Steps, at_once, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
 from barnabas.replication.fetch_reads import NO_FOLLOWER, READ_PER_STEP, FetchParameters, PartitionRead, Reads
@@ -178,7 +178,10 @@ class FetchHandler:
         reads = yield from self._fetches.fetch_in_steps(parameters, scope)
         if reads is None:
             return self._wait_and_respond(context, context.park(), parameters, scope)
-        return (yield from self._respond_in_steps(context, parameters, scope, reads))
+        response = yield from self._respond_in_steps(context, parameters, scope, reads)
+        yield from emptied(reads)
+        yield from emptied(asked)
+        return response
 
     async def _wait_and_respond(
         self, context: RequestContext, responder: Responder, parameters: FetchParameters, scope: FetchScope
@@ -207,7 +210,9 @@ class FetchHandler:
             is_complete = is_complete and some.is_complete
             yield
         if is_complete and version > _MAGIC_1_UNTIL:
-            return (yield from self._response(context, parameters, scope.session_id, chosen, records))
+            response = yield from self._response(context, parameters, scope.session_id, chosen, records)
+            yield from emptied(chosen)
+            return response
         return self.respond(context, parameters, scope, Collected(chosen, records, is_complete))
 
     def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:

@@ -1,0 +1,132 @@
+"""One well-formed request with very many elements: nobody else has to wait for it, and its memory comes back.
+
+A machine under load may take five times what a quiet one does, which docs/performance.md has.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.wire.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess, broker_cluster
+from tests.support.large_requests import (
+    LARGE_REQUESTS,
+    LargeRequest,
+    exchange,
+    frame_of,
+    good_client,
+    tagged_fields_frame,
+)
+from tests.support.processes import resident_memory_bytes
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import create_topic, leaders, metadata
+
+WAIT_MS_MAX = 250.0
+TOPIC = "a-topic"
+MEGABYTE = 1024 * 1024
+KEPT_BYTES_MAX = 100 * MEGABYTE
+PER_FRAME_BYTE_MAX = 60
+"""What a request may hold in memory, as a multiple of its frame; and no request has more than 500,000 elements."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    overrides = {"offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 1}
+    with broker_cluster(tmp_path_factory.mktemp("large"), 1, overrides=overrides) as cluster:
+        (only,) = cluster.brokers.values()
+        create_topic(only.port, TOPIC, 1, 1)
+        wait_until(lambda: leaders(only.port, TOPIC), f"{TOPIC} is led")
+        exchange(only.port, frame_of(LARGE_REQUESTS["find coordinator"], 1, TOPIC))
+        wait_until(lambda: leaders(only.port, "__consumer_offsets"), "groups have a coordinator")
+        yield only
+        assert only.process.is_running, only.process.log_tail()
+        log = only.log_path.read_text("utf-8")
+        assert "Traceback" not in log
+        assert " ERROR " not in log
+
+
+def longest_wait_ms(broker: BrokerProcess, frame: bytes) -> tuple[float, int]:
+    """Of a client beside the request, and the size of the answer; the least of three tries, since others use the
+    machine too."""
+    waits: list[float] = []
+    size = -1
+    for _ in range(3):
+        with good_client(broker.port) as client:
+            size = exchange(broker.port, frame)
+        waits.append(client.longest_ms)
+        if waits[-1] <= WAIT_MS_MAX / 2:
+            break
+    return min(waits), size
+
+
+@pytest.mark.parametrize("name", LARGE_REQUESTS)
+def test_nobody_waits_for_a_large_request(broker: BrokerProcess, name: str) -> None:
+    request = LARGE_REQUESTS[name]
+    exchange(broker.port, frame_of(request, 1, TOPIC))
+    frame = frame_of(request, request.count // 2, TOPIC)
+    wait_ms, size = longest_wait_ms(broker, frame)
+    assert size >= 0, "it was not answered"
+    assert wait_ms <= WAIT_MS_MAX, f"another client had to wait for {wait_ms:.0f} ms"
+
+
+def test_nobody_waits_for_tagged_fields(broker: BrokerProcess) -> None:
+    wait_ms, size = longest_wait_ms(broker, tagged_fields_frame(100_000))
+    assert size > 0
+    assert wait_ms <= WAIT_MS_MAX
+
+
+@pytest.mark.parametrize("name", ["create topics", "metadata", "list offsets: latest", "fetch", "describe groups"])
+def test_the_cost_is_linear(broker: BrokerProcess, name: str) -> None:
+    request = LARGE_REQUESTS[name]
+    seconds = {}
+    for count in (request.count // 16, request.count // 4):
+        frame = frame_of(request, count, TOPIC)
+        taken = []
+        for _ in range(2):
+            before = time.perf_counter()
+            assert exchange(broker.port, frame) > 0
+            taken.append(time.perf_counter() - before)
+        seconds[count] = min(taken)
+    small, large = seconds.values()
+    assert large < 10 * small + 0.5, f"four times as much took {large / small:.1f} times as long"
+
+
+@pytest.mark.parametrize("name", ["metadata", "fetch", "list offsets: earliest"])
+def test_memory_is_bounded_and_given_back(broker: BrokerProcess, name: str) -> None:
+    request = LARGE_REQUESTS[name]
+    frame = frame_of(request, 400_000, TOPIC)
+    process_id = broker.process.process_id
+    before = resident_memory_bytes(process_id)
+    most = _most_memory(broker, frame)
+    assert most - before <= PER_FRAME_BYTE_MAX * len(frame)
+    wait_until(lambda: resident_memory_bytes(process_id) - before <= KEPT_BYTES_MAX, "the memory is given back", 10.0)
+
+
+def _most_memory(broker: BrokerProcess, frame: bytes) -> int:
+    """The most that the broker had while it answered."""
+    process_id = broker.process.process_id
+    sizes: list[int] = []
+    answered: list[int] = []
+    thread = threading.Thread(target=lambda: answered.append(exchange(broker.port, frame)))
+    thread.start()
+    while thread.is_alive():
+        sizes.append(resident_memory_bytes(process_id))
+        thread.join(0.02)
+    assert answered[0] > 0
+    return max(sizes)
+
+
+def test_more_elements_than_a_request_may_have_end_its_connection_with_a_reason(broker: BrokerProcess) -> None:
+    request = LARGE_REQUESTS["fetch"]
+    frame = frame_of(LargeRequest(ApiKey.FETCH, 11, 0, request.make), 600_000, TOPIC)
+    before = resident_memory_bytes(broker.process.process_id)
+    wait_ms, size = longest_wait_ms(broker, frame)
+    assert size == -1
+    assert wait_ms <= WAIT_MS_MAX
+    assert "more than 500,000 elements: make it in several requests" in broker.log_path.read_text("utf-8")
+    assert resident_memory_bytes(broker.process.process_id) - before < KEPT_BYTES_MAX
+    assert metadata(broker.port).brokers
