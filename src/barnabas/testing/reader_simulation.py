@@ -1,8 +1,8 @@
 """A simulated cluster whose users are our own client in all its ways: members that process, fail, go back, pause, leave
-by an error, are too slow, are killed, and come again. What they were given, processed and committed is counted exactly
-(`reader_ledger`), while brokers and the network fail as in `cluster_simulation`.
+by an error, are too slow, are killed, and come again; producers with idempotence and without. What was given, processed
+and committed is counted exactly (`reader_ledger`), while brokers and the network fail as in `cluster_simulation`.
 
-    report, ledgers = simulate_readers(seed=7)
+    report, counts = simulate_readers(seed=7)
     assert not report.findings
 """
 
@@ -22,13 +22,12 @@ from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.testing.cluster_load import Load, Users
 from barnabas.testing.cluster_plans import KEEPING, Plan
 from barnabas.testing.cluster_simulation import ClusterSimulation, Report
+from barnabas.testing.plain_producers import PlainProducers
 from barnabas.testing.reader_ledger import GroupLedger, MemberLedger
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from random import Random
-
     from barnabas.client.client import Client
     from barnabas.kernel.host import Host
     from barnabas.testing.simulated_host import SimulatedMachine, SimulatedProcess
@@ -63,6 +62,10 @@ COVERAGE: Final = (
     "too slow",
     "committed by hand",
     "commits sent",
+    "static member",
+    "plain: acknowledged",
+    "plain: sent again",
+    "plain: written twice",
 )
 """What a suite of runs must have seen."""
 
@@ -95,7 +98,7 @@ class Readers(Users):
         self._lives += 1
         random = client.host.random
         ends_at = self.now() + random.expovariate(1 / LIFE_SECONDS)
-        async with Consumer(client, self._settings(group, random)) as consumer:
+        async with Consumer(client, self._settings(group, client.host)) as consumer:
             member = MemberLedger(group, f"member {self._lives}")
             reader = Reader(client, consumer, member)
             _watch(consumer, member)
@@ -103,9 +106,13 @@ class Readers(Users):
             while self.goes_on() and self.now() < ends_at:
                 await reader.turn()
 
-    def _settings(self, group: GroupLedger, random: Random) -> ConsumerSettings:
+    def _settings(self, group: GroupLedger, host: Host) -> ConsumerSettings:
+        random = host.random
+        is_static = random.random() < 0.3
+        group.counts["static member"] += is_static
         return ConsumerSettings(
             group_id=group.name,
+            group_instance_id=host.name if is_static else None,
             assignors=(self.assignors[group.name],),
             auto_commit=group.is_careful and random.random() < 0.6,
             auto_commit_interval_ms=random.choice((100, 500, 2_000)),
@@ -122,7 +129,7 @@ class Readers(Users):
         async with self.client(host) as client:
             partitions = [TopicPartition(self.load.topic, number) for number in range(self.load.partitions)]
             for group in self.groups.values():
-                settings = dataclasses.replace(self._settings(group, host.random), auto_commit=False)
+                settings = dataclasses.replace(self._settings(group, host), auto_commit=False)
                 async with Consumer(client, settings) as consumer:
                     member = MemberLedger(group, "the last member")
                     reader = Reader(client, consumer, member, is_calm=True)
@@ -280,6 +287,7 @@ class ReaderSimulation(ClusterSimulation):
         self._random = self.simulation.world.random("readers")
         for name in self.readers.groups:
             self.readers.assignors[name] = self._random.choice((RANGE, COOPERATIVE_STICKY))
+        self.plain = PlainProducers(self.readers)
         self._machines: list[tuple[str, SimulatedMachine]] = []
 
     @property
@@ -296,7 +304,10 @@ class ReaderSimulation(ClusterSimulation):
                 self._machines.append((group, machine))
                 machine.start(functools.partial(readers.read, group))
         self._plan_kill()
-        return [simulation.machine("producers").start(readers.produce)]
+        return [
+            simulation.machine("producers").start(readers.produce),
+            simulation.machine("plain producers").start(self.plain.produce),
+        ]
 
     def _plan_kill(self) -> None:
         self.simulation.after(self._random.expovariate(1 / KILL_SECONDS), self._kill)
@@ -318,12 +329,14 @@ class ReaderSimulation(ClusterSimulation):
         self._wait("the readers end what they are at", lambda: not any(each.running for _, each in self._machines))
         super()._settle(users)
         if not self.history.unsettled:
-            self.simulation.run_on(self.simulation.machine("drainer"), self.readers.drain, limit_seconds=120.0)
+            drainer = self.simulation.machine("drainer")
+            self.simulation.run_on(drainer, self.readers.drain, limit_seconds=120.0)
+            self.simulation.run_on(drainer, self.plain.check, limit_seconds=60.0)
 
     def _report(self) -> Report:
         report = super()._report()
         findings = [finding for ledger in self.ledgers.values() for finding in ledger.findings]
-        return dataclasses.replace(report, findings=(*report.findings, *findings))
+        return dataclasses.replace(report, findings=(*report.findings, *findings, *self.plain.findings))
 
 
 def simulate_readers(seed: int, plan: Plan = READING) -> tuple[Report, Counter[str]]:
@@ -333,4 +346,5 @@ def simulate_readers(seed: int, plan: Plan = READING) -> tuple[Report, Counter[s
     counts: Counter[str] = Counter()
     for ledger in simulation.ledgers.values():
         counts += ledger.counts
+    counts += simulation.plain.counts
     return report, counts
