@@ -7,19 +7,23 @@ control. `BARNABAS_ANSWERS_SEEDS=100:200` runs other seeds than the usual ones.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pytest
 
-from tests.interop.answers.comparison import Brokers
-from tests.interop.answers.steps import BROKER_ID
+from tests.interop.answers.comparison import ASKED, Brokers
+from tests.interop.answers.steps import BROKER_ID, Steps
 from tests.support.apache_kafka import apache_kafka_broker
 from tests.support.broker_process import BrokerProcess
 from tests.support.zookeeper import ZooKeeperServer
 
 STEPS_PER_SEED: Final = 70
-FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_ANSWERS_SEEDS", "0:24").split(":"))
+USUAL_SEEDS: Final = 24
+STEPS_MIN: Final = 2_000
+STEPS_OF_EACH_API_MIN: Final = 20
+FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_ANSWERS_SEEDS", f"0:{USUAL_SEEDS}").split(":"))
 OVERRIDES: Final[Mapping[str, object]] = {
     "num.partitions": 2,
     "offsets.topic.num.partitions": 3,
@@ -55,6 +59,14 @@ def brokers(
             yield Brokers(ours.port, theirs.port, control.port)
         finally:
             ours.stop()
+
+
+def test_the_usual_seeds_ask_enough_of_every_api(brokers: Brokers) -> None:
+    versions = brokers.versions()
+    assert versions.keys() == set(ASKED)
+    asked = Counter(step.key for seed in range(USUAL_SEEDS) for step in Steps(seed, versions).draw(STEPS_PER_SEED))
+    assert asked.total() >= STEPS_MIN
+    assert min(asked[key] for key in ASKED) >= STEPS_OF_EACH_API_MIN, asked
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))

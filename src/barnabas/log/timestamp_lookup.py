@@ -72,7 +72,7 @@ async def _largest(log: PartitionLog, host: Host) -> ListedOffset | None:
     newest = max(log.segments, key=lambda segment: segment.max_timestamp.timestamp_ms)
     timestamp_ms = newest.max_timestamp.timestamp_ms
     search = newest.plan_timestamp_search(timestamp_ms, newest.base_offset)
-    if timestamp_ms < 0 or search is None:
+    if search is None:
         return None
     found = await _search(host, search_largest_timestamp, newest, search)
     return None if found is None else _listed(found)

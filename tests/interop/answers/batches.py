@@ -45,7 +45,7 @@ def random_records(generator: random.Random, *, version: int = 8, is_plain: bool
             return bytes(batch)
         case "cut" if version >= 3:  # before, Kafka passes over what is not whole and says that it has appended it
             return _batch(generator, CompressionType.NONE)[:-3]
-        case "empty":
+        case "empty" if version >= 3:
             return b""
         case "transactional":
             builder = RecordBatchBuilder(producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)

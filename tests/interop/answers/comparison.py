@@ -114,7 +114,9 @@ def _is_refused(answer: Answer) -> bool:
 
 
 def _shown(theirs: Answer, ours: Answer, path: str = "") -> list[str]:
-    """The places where two answers differ. Where Kafka fails (UNKNOWN_SERVER_ERROR) any error will do."""
+    """The places where two answers differ. Where Kafka fails (UNKNOWN_SERVER_ERROR) any error will do, and where it
+    gives no reason we may.
+    """
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
         if theirs.get("error_code") == ErrorCode.UNKNOWN_SERVER_ERROR and ours["error_code"]:
             theirs = {**theirs, "error_code": ours["error_code"]}
@@ -127,6 +129,6 @@ def _shown(theirs: Answer, ours: Answer, path: str = "") -> list[str]:
             for number, (one, other) in enumerate(zip(theirs, ours, strict=True))
             for line in _shown(one, other, f"{path}[{number}]")
         ]
-    if theirs == ours:
+    if theirs == ours or (path.endswith(".error_message") and theirs is None):
         return []
     return [f"  {path}: Kafka {theirs!r}", f"  {path}: ours  {ours!r}"]

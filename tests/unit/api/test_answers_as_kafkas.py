@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.legacy_records import write_message
 from barnabas.wire.messages import FetchRequest, ListOffsetsRequest, ProduceRequest
 from barnabas.wire.record_batch import set_producer
 from tests.unit.api.data_broker import DataBroker, batch, produce_request, produced
@@ -159,5 +160,25 @@ def test_there_are_two_isolation_levels(run: Run, tmp_path: Path, isolation_leve
         request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
         listed = await caller.call(request, 7)
         assert listed.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+
+    scenario(run, tmp_path, body)
+
+
+def test_the_largest_timestamp_may_be_that_of_messages_without(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        place = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-3)
+        topics = [ListOffsetsRequest.ListOffsetsTopic(name="flights", partitions=[place])]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+
+        async def largest() -> tuple[int, int, int]:
+            listed = (await caller.call(request, 7)).topics[0].partitions[0]
+            return listed.timestamp, listed.offset, listed.leader_epoch
+
+        assert await largest() == (-1, -1, -1)
+        for _ in range(2):
+            await caller.call(produce_request("flights", write_message(0, 0, -1, None, b"old")), 0)
+        assert await largest() == (-1, 0, 0)
 
     scenario(run, tmp_path, body)
