@@ -42,11 +42,12 @@ class LongTurn:
 class LongTurnCount:
     """The long turns of one name."""
 
-    __slots__ = ("longest_ms", "meter", "told_at", "untold")
+    __slots__ = ("longest_ms", "meter", "most_processor_ms", "told_at", "untold")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.meter = Meter(now)
         self.longest_ms = 0
+        self.most_processor_ms = 0
         self.told_at: float | None = None
         self.untold = 0
         """Turns since the last line that the log has of this name."""
@@ -83,6 +84,7 @@ class LongTurns:
         counted = self._of(turn.name)
         counted.meter.count += 1
         counted.longest_ms = max(counted.longest_ms, turn.duration_ms)
+        counted.most_processor_ms = max(counted.most_processor_ms, min(turn.duration_ms, turn.processor_ms))
         now = self._now()
         if counted.told_at is not None and now - counted.told_at < TOLD_AGAIN_SECONDS:
             counted.untold += 1
@@ -111,7 +113,9 @@ class LongTurns:
             if self._metrics is not None:
                 tags = (("what", name),)
                 self._metrics.add(MetricName("barnabas.kernel", "EventLoop", "LongTurnsPerSec", tags), counted.meter)
-                self._metrics.gauge(
-                    MetricName("barnabas.kernel", "EventLoop", "LongestTurnMs", tags), lambda: counted.longest_ms
-                )
+                for gauge, read in (
+                    ("LongestTurnMs", lambda: counted.longest_ms),
+                    ("LongestTurnProcessorMs", lambda: counted.most_processor_ms),
+                ):
+                    self._metrics.gauge(MetricName("barnabas.kernel", "EventLoop", gauge, tags), read)
         return counted
