@@ -200,7 +200,9 @@ def test_wrong_options_are_refused(arguments: list[str], complaint: str) -> None
 def test_the_coordinator_says_when_it_is_ready_and_stops_in_order(tmp_path: Path, number: int) -> None:
     coordinator = CoordinatorProcess(tmp_path / "data")
     assert "ready on 127.0.0.1:" in coordinator.ready_line
-    assert coordinator.stop(number) == (0, "")
+    status, errors = coordinator.stop(number)
+    # On a machine that is busy a turn of the loop may take long, which is said.
+    assert (status, [line for line in errors.splitlines() if "One turn of the loop took" not in line]) == (0, [])
 
 
 def test_a_second_coordinator_on_the_same_data_is_refused(tmp_path: Path) -> None:
