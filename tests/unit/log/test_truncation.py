@@ -14,6 +14,7 @@ from barnabas.kernel.real_files import RealFiles
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_directory import LogDirectory
 from barnabas.log.partition_log import PartitionLog
+from barnabas.log.producer_snapshots import write_snapshot
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.log_broker import LogBroker, records, refusal, send
@@ -280,6 +281,27 @@ def test_a_log_that_begins_anew_further_on_knows_none_of_its_former_producers(
     async def look(broker: LogBroker) -> None:
         log = broker.log()
         assert (log.log_start_offset, log.log_end_offset, producers_of(log)) == (20, 20, {})
+        assert snapshots_of(log) == []
 
     with_broker(write)
+    with_broker(begin_anew, look, is_clean=is_clean)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "crashed"])
+def test_a_snapshot_from_below_the_first_segment_is_not_used(with_broker: WithBroker, is_clean: bool) -> None:
+    """Between the two batches are missing, with which its producers may have gone on."""
+
+    async def begin_anew(broker: LogBroker) -> None:
+        log = broker.log()
+        for number in range(10):
+            send(log, number, timestamp_ms=broker.host.clock.time_ms())
+        former = log.producers.snapshot()
+        await log.truncate_fully_and_start_at(20)
+        write_snapshot(broker.host.files, log.directory, 10, former)
+
+    async def look(broker: LogBroker) -> None:
+        log = broker.log()
+        assert (log.log_start_offset, producers_of(log), snapshots_of(log)) == (20, {}, [])
+        assert send(log, 17).first_offset == 20
+
     with_broker(begin_anew, look, is_clean=is_clean)
