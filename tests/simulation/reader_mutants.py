@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.batches import PartitionQueue
 from barnabas.client.consumer import Consumer
 from barnabas.client.fetcher import Fetcher
 from barnabas.client.group_member import GroupMember
@@ -108,11 +109,23 @@ def give_what_is_paused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "take", take_all)
 
 
+def overtake_what_is_sent_again(patch: pytest.MonkeyPatch) -> None:
+    """Without idempotence, too, five batches of a partition are on their way."""
+    begin = PartitionQueue.__init__
+
+    def begin_with_many(self: PartitionQueue, partition: Any, settings: Any) -> None:
+        begin(self, partition, settings)
+        self._in_flight_max = settings.in_flight_max
+
+    patch.setattr(PartitionQueue, "__init__", begin_with_many)
+
+
 READER_MUTANTS = (
     ReaderMutant("a rebalance commits what was just given", commit_what_was_just_given),
     ReaderMutant("leaving by an error commits what failed", commit_what_failed),
     ReaderMutant("an answer on its way outlives a seek", take_what_was_on_its_way),
     ReaderMutant("buffered records outlive a seek", give_what_was_buffered),
     ReaderMutant("an automatic commit undoes one by hand", commit_beside_each_other),
+    ReaderMutant("a batch overtakes another that is sent again", overtake_what_is_sent_again),
     ReaderMutant("a pause holds back nothing that was fetched", give_what_is_paused),
 )
