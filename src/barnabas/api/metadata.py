@@ -87,7 +87,9 @@ class MetadataHandler:
             names: list[str] = list(image.topics)
         else:
             names, unknown_ids = yield from _asked(image, request, version)
-        topics = yield from each(lambda topic_id: _topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id), unknown_ids)
+        topics: list[MetadataResponse.MetadataResponseTopic] = []
+        if unknown_ids:
+            topics = yield from each(lambda topic_id: _topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id), unknown_ids)
         missing: list[str] = []
         responses = TopicResponses(
             image,
@@ -109,7 +111,8 @@ class MetadataHandler:
                 left = STEP_ELEMENTS
         if missing and not all_topics and request.allow_auto_topic_creation and self._auto_creation_enabled():
             return self._create_and_respond(context, request, image, topics, missing)
-        topics += yield from each(_missing_topic, missing)
+        if missing:
+            topics += yield from each(_missing_topic, missing)
         return (yield from self._response(context, request, image, topics))
 
     def error_response(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from barnabas.cluster.image import MetadataImage, PartitionMetadata, TopicMetadata
 from barnabas.coordination.layout.topics import INTERNAL_TOPICS, NO_LEADER
-from barnabas.kernel.steps import Steps, each
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
 
@@ -36,10 +36,10 @@ class TopicResponses:
 
     def topic(self, name: str, topic: TopicMetadata) -> Steps[MetadataResponse.MetadataResponseTopic]:
         """A topic with all its partitions."""
-        partitions = yield from each(
-            lambda known: _partition_response(known[0], known[1], self._leader_errors, is_version_0=self._is_version_0),
-            topic.partitions.items(),
-        )
+        if len(topic.partitions) <= STEP_ELEMENTS:
+            partitions = [self._partition(known) for known in topic.partitions.items()]
+        else:
+            partitions = yield from each(self._partition, topic.partitions.items())
         return MetadataResponse.MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=name,
@@ -47,6 +47,9 @@ class TopicResponses:
             is_internal=is_internal(name),
             partitions=partitions,
         )
+
+    def _partition(self, known: tuple[int, PartitionMetadata]) -> MetadataResponse.MetadataResponsePartition:
+        return _partition_response(*known, self._leader_errors, is_version_0=self._is_version_0)
 
 
 def _leader_errors(image: MetadataImage, listener_name: str, *, names_missing_listener: bool) -> dict[int, ErrorCode]:
