@@ -187,9 +187,10 @@ class FetchHandler:
         self, context: RequestContext, responder: Responder, parameters: FetchParameters, scope: FetchScope
     ) -> FetchResponse:
         await self._fetches.wait(parameters, scope, context.in_steps, responder.when_lost)
-        reads = self._fetches.reader.read_in_steps(parameters, scope, updates_followers=False)
-        response = self._respond_in_steps(context, parameters, scope, await context.in_steps(reads))
-        answer = await context.in_steps(response)
+        reading = self._fetches.reader.read_in_steps(parameters, scope, updates_followers=False)
+        reads = await context.in_steps(reading)
+        answer = await context.in_steps(self._respond_in_steps(context, parameters, scope, reads))
+        await context.in_steps(emptied(reads))
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _respond_in_steps(
