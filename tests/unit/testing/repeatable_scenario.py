@@ -12,7 +12,7 @@ import os
 import sys
 
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
-from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.faults import GENERAL, FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.simulation import Simulation
 
 NAMES = ("alpha", "beta", "gamma")
@@ -86,7 +86,7 @@ def run(seed: int) -> Simulation:
         machines = [simulation.machine(name) for name in NAMES]
         for machine in machines:
             machine.start(main)
-        nemesis = Nemesis(simulation, machines, FaultSchedule(dict.fromkeys(FaultKind, 4.0)))
+        nemesis = Nemesis(simulation, machines, FaultSchedule({kind: 4.0 for kind in FaultKind if kind in GENERAL}))
         nemesis.start()
         simulation.run_for(60)
         nemesis.stop()
