@@ -50,6 +50,8 @@ class BrokerConfigs:
         self._known = {**broker_keys(), **{key.name: key for key in self._own_keys}}
         self._config = config
         self._layers = BrokerLayers(config.given, known=self._known)
+        self._wanted: dict[bool, Texts] = {False: {}, True: {}}
+        """What all brokers, and this one, were set to last, whether or not it could hold."""
         self._listeners: list[_Listener] = []
         self._said_without_effect: set[str] = set()
         self._rooms_are_made = False
@@ -122,8 +124,13 @@ class BrokerConfigs:
                 self._logger.error("Dynamic config %s of %s is ignored: %s", name, place, "; ".join(problems))
             else:
                 usable[name] = text
-        layers = self._with(usable, of_one_broker=of_one_broker)
+        self._wanted[of_one_broker] = usable
+        # What both places say may hold only together: a start reads one of them first, in whatever order they were set.
+        layers = BrokerLayers(self._layers.static, self._wanted[False], self._wanted[True], self._known)
         config = self._read(layers)
+        if isinstance(config, BrokerConfigError):
+            layers = self._with(usable, of_one_broker=of_one_broker)
+            config = self._read(layers)
         if isinstance(config, BrokerConfigError):
             self._logger.error("The dynamic configs of %s are ignored: %s", place, "; ".join(config.problems))
             return

@@ -38,6 +38,31 @@ def test_the_broker_goes_before_the_cluster_and_both_before_the_file() -> None:
     assert made.values["log.retention.hours"] == 2
 
 
+@pytest.mark.parametrize("is_start", [False, True])
+def test_what_holds_only_together_holds_in_whatever_order_it_is_read(is_start: bool) -> None:
+    made, _ = configs()
+    of_all = {"max.connections.per.ip": "0", "log.retention.ms": "-1"}
+    of_one = {"max.connections.per.ip.overrides": "127.0.0.1:5"}
+    if is_start:
+        made.set_cluster_default(of_all)
+        made.set_broker(of_one)
+    else:
+        made.check(of_one, of_one_broker=True)
+        made.set_broker(of_one)
+        made.check(of_all, of_one_broker=False)
+        made.set_cluster_default(of_all)
+    assert (made.values["max.connections.per.ip"], made.values["log.retention.ms"]) == (0, -1)
+
+
+def test_what_cannot_hold_keeps_back_nothing_that_can() -> None:
+    made, lines = configs()
+    made.set_cluster_default({"max.connections.per.ip": "0", "log.retention.ms": "-1"})
+    assert any("are ignored" in line for line in lines)
+    made.set_broker({"log.segment.bytes": "100"})
+    assert (made.values["log.segment.bytes"], made.values["log.retention.ms"]) == (100, None)
+    assert dict(made.layers.cluster_default) == {}
+
+
 def test_listeners_hear_of_their_keys_alone() -> None:
     made, _ = configs()
     heard: list[Mapping[str, Any]] = []
