@@ -122,6 +122,20 @@ def retain_too_little(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log_tasks, "delete_old_segments", delete_more)
 
 
+def retain_nothing_old(patch: pytest.MonkeyPatch) -> None:
+    """Retention by time takes every segment that is not the active one, however young."""
+    delete = retention.delete_old_segments
+
+    def delete_more(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
+        deleted = delete(log, now_ms, modified_ms)
+        following = log.segments.after(log.segments.first)
+        if following is not None and following.base_offset <= log.high_watermark:
+            deleted += log.delete_first_segments(1, f"log retention time {log.config.retention_ms}ms breach")
+        return deleted
+
+    patch.setattr(log_tasks, "delete_old_segments", delete_more)
+
+
 def delete_one_record_more(patch: pytest.MonkeyPatch) -> None:
     """DeleteRecords takes the record at its offset too."""
     delete = PartitionLog.delete_records_to
@@ -177,6 +191,7 @@ DEFECT_MUTANTS = (
     Mutant("full metadata from a part", SPOILED, take_a_part_for_all),
     Mutant("groups hang after a deletion", GROUPS, remember_epochs_of_deleted_topics),
     Mutant("retention by size takes one more", RETENTION, retain_too_little),
+    Mutant("retention by time takes what is young", RETENTION, retain_nothing_old),
     Mutant("DeleteRecords takes one more", RETENTION, delete_one_record_more),
     Mutant("uncommitted records given", KEEPING, give_what_is_not_committed),
     Mutant("batches taken twice", KEEPING, take_batches_twice),

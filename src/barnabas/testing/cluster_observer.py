@@ -41,6 +41,8 @@ REGISTERED_SECONDS_MIN: Final = 0.5
 """A controller may not have heard yet, when it elects, of a broker that registered less long ago."""
 LED_WITHOUT_DISK_SECONDS_MAX: Final = 3.0
 """A controller that is there needs a moment; one that has yet to be elected, or is cut off, some more."""
+CLOCKS_DIFFER_MS_MAX: Final = 600_000
+"""By what clocks that were set again and again may differ, and so the age of a record from the time of the run."""
 _OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
     {
@@ -304,6 +306,11 @@ class Observer:
             self.history.unlawful.append(
                 f"{log.partition.topic}-{log.partition.partition} kept {log.size_bytes} bytes at {self._now():.3f} s, "
                 f"with retention.bytes {log.config.retention_bytes}"
+            )
+        if "time" in reason and log.config.retention_ms > self._now() * 1000 + CLOCKS_DIFFER_MS_MAX:
+            self.history.unlawful.append(
+                f"{log.partition.topic}-{log.partition.partition} gave up segments by their age at {self._now():.3f} s,"
+                f" with retention.ms {log.config.retention_ms}"
             )
 
     def _expired(self, sessions: list[Any], *_arguments: Any) -> None:
