@@ -66,6 +66,41 @@ def test_the_coordinator_is_started_again_too(tmp_path: Path) -> None:
         assert up.stop() == 0
 
 
+def test_a_second_up_on_the_same_directory_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    up = Up(data, 1, *SESSION)
+    try:
+        properties, output = data / "broker-1" / "server.properties", data / "coordinator" / "output.log"
+        written = properties.read_text()
+        second = Up(data, 1, wait=False)
+        assert second.process.wait(PATIENCE_SECONDS) == 1
+        second.stop()
+        assert f"barnabas up: {data} is in use by another barnabas up" in up.errors()
+        assert properties.read_text() == written
+        assert output.read_text() == ""
+    finally:
+        assert up.stop() == 0
+    # A directory is free again when the one that used it has ended.
+    assert Up(data, 1, *SESSION).stop() == 0
+
+
+def test_what_a_process_said_before_its_end_is_told_once_and_stays_in_its_log(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, *SESSION)
+    try:
+        output = tmp_path / "data" / "coordinator" / "output.log"
+        with output.open("a") as log:
+            log.write("something is wrong\n")
+        os.kill(up.said["coordinator"]["process_id"], signal.SIGABRT)
+        wait_for(up, f"coordinator ended with status -6 (SIGABRT): something is wrong\n  Its log is {output}")
+        wait_for(up, "coordinator runs again, process ")
+        assert output.read_text() == "something is wrong\n"
+        (again,) = re.findall(r"runs again, process (\d+)", up.errors())
+        os.kill(int(again), signal.SIGABRT)
+        wait_for(up, f"coordinator ended with status -6 (SIGABRT)\n  Its log is {output}")
+    finally:
+        assert up.stop() == 0
+
+
 def test_a_stop_does_not_wait_for_what_is_being_started_again_and_leaves_nothing(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", 1, *SESSION)
     try:
@@ -148,7 +183,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert up.process.wait(PATIENCE_SECONDS) == 1
     up.stop()
     said = up.errors()
-    assert f"{tmp_path}/file/coordinator: it is not a directory" in said
+    assert f"{tmp_path}/file: a file of this name is in the way" in said
     assert "--data" in said
     assert "Errno" not in said
 
@@ -178,6 +213,15 @@ def test_the_first_group_finds_its_coordinator_at_once(tmp_path: Path, brokers: 
             assert all(len(partition.replica_nodes) == brokers for partition in topic.partitions)
     finally:
         assert up.stop() == 0
+
+
+def test_why_groups_cannot_form_is_told_as_it_is(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, "--override", "offsets.topic.replication.factor=3")
+    assert up.stop() == 0
+    assert (
+        "__consumer_offsets could not be made, so groups cannot form: offsets.topic.replication.factor" in up.errors()
+    )
+    assert "without a leader" not in up.errors()
 
 
 def test_a_broker_whose_records_were_taken_away_is_remarked(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ ADDRESSES = [f"broker{broker_id}:{PORT}" for broker_id in (1, 2)]
 PARTITIONS = 4
 
 
-def start(simulation: Simulation, brokers: dict[int, Broker]) -> None:
+def start(simulation: Simulation, brokers: dict[int, Broker], replicas: int = 1) -> None:
     simulation.machine("coordinator").start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
-    offsets = f"offsets.topic.num.partitions={PARTITIONS}\noffsets.topic.replication.factor=1"
+    offsets = f"offsets.topic.num.partitions={PARTITIONS}\noffsets.topic.replication.factor={replicas}"
     for broker_id in (1, 2):
         simulation.machine(f"broker{broker_id}").start(
             broker_main(
@@ -73,3 +73,16 @@ def test_gives_up_in_time_where_the_groups_partition_has_no_leader() -> None:
         found, took = simulation.run_on(client, ask)
     assert not found
     assert 3 <= took < 3.1
+
+
+def test_tells_a_topic_that_cannot_be_made_from_one_without_leaders() -> None:
+    async def probe(host: Host) -> tuple[bool, bool]:
+        asked = ClusterProbe(host, ADDRESSES)
+        await asked.until_formed()
+        return await asked.until_groups_can_form(2), await asked.has_offsets_topic()
+
+    for replicas in (1, 3):
+        with Simulation(1) as simulation:
+            start(simulation, {}, replicas)
+            found = simulation.run_on(simulation.machine("client"), probe)
+        assert found == ((True, True) if replicas == 1 else (False, False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def command(
             raise click.UsageError(f"--override {override!r} must have the form KEY=VALUE")
         configs[key.strip()] = value
     try:
-        plan = ClusterPlan(**settings, overrides=configs)  # type: ignore[arg-type]  # click has checked the types
+        plan = ClusterPlan(**settings, overrides=configs).at(os.getcwd())  # type: ignore[arg-type]  # checked by click
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _check_overrides(plan)

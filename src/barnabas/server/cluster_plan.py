@@ -26,7 +26,8 @@ _OF_ONE_BROKER: Final = (
     "barnabas.metrics.port",
 )
 """Configs that no two brokers may share."""
-_PATHS: Final = ("log.dirs", "log.dir", "barnabas.logs.directory")
+_LISTS_OF_PATHS: Final = ("log.dirs", "log.dir")
+_PATHS: Final = ("barnabas.logs.directory",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class ClusterPlan:
             last = port + self.brokers - 1 if port else 0
             if not 0 <= port <= last <= 65_535:
                 raise ValueError(f"{self.brokers} brokers need the {name}s {port} to {last}, which go beyond 65535")
+        if "," in self.data_directory:
+            raise ValueError(f"the data directory {self.data_directory} has a comma, which separates those in log.dirs")
         for name in self.overrides:
             if name in _TAKEN:
                 raise ValueError(f"{name} cannot be overridden: {_TAKEN[name]}")
@@ -65,10 +68,15 @@ class ClusterPlan:
         same wherever it is read.
         """
 
-        def absolute(paths: str) -> str:
-            return ",".join(os.path.normpath(os.path.join(directory, path.strip())) for path in paths.split(","))
+        def absolute(path: str) -> str:
+            return os.path.normpath(os.path.join(directory, path.strip())) if path.strip() else ""
 
-        overrides = {name: absolute(text) if name in _PATHS else text for name, text in self.overrides.items()}
+        overrides = dict(self.overrides)
+        for name, text in self.overrides.items():
+            if name in _PATHS:
+                overrides[name] = absolute(text)
+            elif name in _LISTS_OF_PATHS:
+                overrides[name] = ",".join(filter(None, map(absolute, text.split(","))))
         data_directory = os.path.normpath(os.path.join(directory, self.data_directory))
         return dataclasses.replace(self, data_directory=data_directory, overrides=overrides)
 
@@ -111,6 +119,8 @@ class ClusterPlan:
             "controlled.shutdown.retry.backoff.ms": "500",
             "barnabas.logs.directory": self.logs_directory(broker_id),
         }
+        if "log.dir" in self.overrides:
+            del found["log.dirs"]  # it would go before the user's
         if self.metrics_port is not None:
             found["barnabas.metrics.port"] = str(self.metrics_port and self.metrics_port + broker_id - 1)
         return {**found, **self.overrides}

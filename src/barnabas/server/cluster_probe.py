@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
@@ -55,6 +56,14 @@ class ClusterProbe:
                                 return True
                         await timers.sleep(_PROBE_EVERY_MS)
             return False
+
+    async def has_offsets_topic(self) -> bool:
+        """Whether there is a `__consumer_offsets` with partitions. Raises OSError when the broker does not tell."""
+        async with self._timers() as timers, self._connection(timers, self._addresses[0]) as connection:
+            topics = [MetadataRequest.MetadataRequestTopic(name=OFFSETS_TOPIC)]
+            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+            response = await connection.send(request, _METADATA_VERSION, _REQUEST_MS)
+        return any(topic.partitions for topic in response.topics)
 
     async def _until_it_knows_all(self, timers: Timers, address: str) -> None:
         async with self._connection(timers, address) as connection:

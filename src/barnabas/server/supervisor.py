@@ -28,6 +28,7 @@ from barnabas.log.files import read_file, write_all
 from barnabas.server.cluster_plan import ClusterPlan, properties_text
 from barnabas.server.cluster_probe import ClusterProbe
 from barnabas.server.restarts import RestartPauses
+from barnabas.wire.primitives import ProtocolError
 
 READY_SECONDS_MAX: Final = 60.0
 BROKERS_STOP_SECONDS_MAX: Final = 30.0
@@ -36,6 +37,10 @@ COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli")
 GROUPS_SECONDS_MAX: Final = 10.0
 """How long the start waits for a coordinator of groups; in a cluster that had more brokers there may be none."""
 _TAIL_BYTES: Final = 4_000
+_OUTPUT_BYTES_MAX: Final = 1024 * 1024
+"""What a process that starts finds of the output of those before it, at most."""
+LOCK_NAME: Final = "lock"
+"""In the data directory; locked as long as a supervisor uses that."""
 _COORDINATOR: Final = "coordinator"
 
 
@@ -92,6 +97,8 @@ class _Member:
     metrics_port: int | None = None
     is_wanted: bool = False
     """False once it was asked to stop: its end is then no news."""
+    output_begins_at: int = 0
+    """Where the output of the present process begins, in bytes; before it is that of earlier ones."""
     error: str = ""
     """Why it ended, as it said itself."""
     pauses: RestartPauses = field(default_factory=RestartPauses)
@@ -120,6 +127,7 @@ class Supervisor:
         output = f"{plan.coordinator_directory}/output.log"
         self._coordinator = _Member(_COORDINATOR, output, output, self._start_coordinator)
         self._brokers = {broker_id: self._broker(broker_id) for broker_id in plan.broker_ids}
+        self._lock: int | None = None
         self._timers = Timers(host.loop)
         self._watching: set[asyncio.Task[None]] = set()
         # The children must find the same modules, wherever this process got its path from.
@@ -170,6 +178,7 @@ class Supervisor:
         Raises ClusterStartError when it did not come to that; what was started is stopped.
         """
         try:
+            self._lock_directory()
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await self._start_coordinator()
                 async with asyncio.TaskGroup() as starting:
@@ -204,6 +213,9 @@ class Supervisor:
         if self._watching:
             await asyncio.wait(self._watching)
         self._timers.close()
+        if self._lock is not None:
+            self._host.files.close(self._lock)
+            self._lock = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -247,6 +259,21 @@ class Supervisor:
 
     # Inside.
 
+    def _lock_directory(self) -> None:
+        """Two supervisors of one directory would write into each other's files, and take the other's words for those
+        of their own processes. Raises ClusterStartError and OSError.
+        """
+        files, directory = self._host.files, self._plan.data_directory
+        files.make_directories(directory)
+        descriptor = files.open(f"{directory}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT)
+        if not files.lock(descriptor):
+            files.close(descriptor)
+            raise ClusterStartError(
+                f"{directory} is in use by another barnabas up; stop that one, or give this one a directory of its own "
+                "(--data)"
+            )
+        self._lock = descriptor
+
     def _broker(self, broker_id: int) -> _Member:
         plan = self._plan
         output, log = f"{plan.broker_directory(broker_id)}/output.log", f"{plan.logs_directory(broker_id)}/server.log"
@@ -280,8 +307,12 @@ class Supervisor:
             raise ClusterStartError(f"{member.name} runs already (process {member.program.process_id})")
         files = self._host.files
         files.make_directories(os.path.dirname(member.output_path))
-        output = files.open(member.output_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        # Behind what the process before it has said of its end.
+        output = files.open(member.output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
+            if files.size(output) > _OUTPUT_BYTES_MAX:
+                files.truncate(output, 0)
+            member.output_begins_at = files.size(output)
             program = await start_program(
                 self._host.loop, [*COMMAND, *arguments], errors_to=output, environment=self._environment
             )
@@ -355,9 +386,16 @@ class Supervisor:
         """Waits until topics of any replication can be made, and groups can form."""
         probe = ClusterProbe(self._host, [member.address for member in self._brokers.values()])
         await probe.until_formed()
-        if not await probe.until_groups_can_form(GROUPS_SECONDS_MAX):
-            text = "__consumer_offsets has partitions without a leader: groups cannot form before its brokers are back"
-            self._on_event(Remark("the cluster", text))
+        if await probe.until_groups_can_form(GROUPS_SECONDS_MAX):
+            return
+        text = "__consumer_offsets has partitions without a leader: groups cannot form before its brokers are back"
+        with contextlib.suppress(OSError, ProtocolError):
+            if not await probe.has_offsets_topic():
+                text = (
+                    "__consumer_offsets could not be made, so groups cannot form: offsets.topic.replication.factor must"
+                    f" not be more than there are brokers ({self._plan.brokers}); the brokers' logs say more"
+                )
+        self._on_event(Remark("the cluster", text))
 
     def _write(self, path: str, text: str) -> None:
         files = self._host.files
@@ -374,7 +412,8 @@ class Supervisor:
         if member.error or status == -signal.SIGKILL:
             return member.error
         try:
-            return read_file(self._host.files, member.output_path)[-_TAIL_BYTES:].decode("utf-8", "replace").strip()
+            said = read_file(self._host.files, member.output_path)[member.output_begins_at :]
+            return said[-_TAIL_BYTES:].decode("utf-8", "replace").strip()
         except OSError as error:
             return reason(error)
 

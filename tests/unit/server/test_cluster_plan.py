@@ -51,6 +51,16 @@ def test_paths_are_absolute_wherever_they_were_given() -> None:
     assert given.at("/home/me") == given
 
 
+def test_what_is_overridden_is_where_records_and_logs_go() -> None:
+    plan = ClusterPlan(overrides={"log.dir": "mine", "barnabas.logs.directory": "a,b"}).at("/home/me")
+    properties = plan.properties(1, "z:2181", 9092)
+    assert read_server_config(properties_text(properties), "test").log_dirs == ("/home/me/mine",)
+    assert properties["barnabas.logs.directory"] == "/home/me/a,b"
+    # Not the present directory, which nobody has named.
+    nothing = ClusterPlan(overrides={"log.dirs": "one,,two, ", "barnabas.logs.directory": ""}).at("/home/me")
+    assert nothing.overrides == {"log.dirs": "/home/me/one,/home/me/two", "barnabas.logs.directory": ""}
+
+
 @pytest.mark.parametrize("name", ["broker.id", "node.id", "zookeeper.connect", "listeners"])
 def test_what_is_the_plans_own_cannot_be_overridden(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} cannot be overridden: "):
@@ -68,3 +78,10 @@ def test_what_no_two_brokers_may_share_is_overridden_for_one_only(name: str) -> 
 def test_what_cannot_be_is_refused(brokers: int, port: int) -> None:
     with pytest.raises(ValueError, match="brokers"):
         ClusterPlan(brokers=brokers, port=port)
+
+
+def test_a_comma_would_make_two_log_directories_of_one() -> None:
+    with pytest.raises(ValueError, match="a comma"):
+        ClusterPlan(data_directory="one,two")
+    with pytest.raises(ValueError, match="a comma"):
+        ClusterPlan(data_directory="data").at("/home/me,you")
