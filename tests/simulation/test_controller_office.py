@@ -121,6 +121,24 @@ def test_the_controller_mends_its_own_znode(garbage: bytes) -> None:
         simulation.run_until(lambda: bool(set(cluster.active()) - {active}), EXPIRY_SECONDS)
 
 
+def test_a_controller_of_a_former_epoch_does_not_mend_the_znode_but_resigns() -> None:
+    with Simulation(3) as simulation:
+        cluster = Cluster(simulation)
+        active = cluster.elect()
+        simulation.run_for(1.0)
+
+        async def replace(client: Client, _host: Host) -> None:
+            await client.set_data(CONTROLLER_EPOCH_PATH, encode_controller_epoch(2))
+            await client.set_data(CONTROLLER_PATH, b"garbage")
+
+        with_client(cluster, replace)
+        simulation.run_for(1.0)
+        assert cluster.active() == []
+        cluster.brokers[active].crash()
+        simulation.run_until(lambda: bool(cluster.active()), EXPIRY_SECONDS)
+        assert with_client(cluster, read_office) == (cluster.active()[0], 3)
+
+
 def test_while_the_epoch_cannot_be_read_nobody_is_the_controller() -> None:
     with Simulation(3) as simulation:
         cluster = Cluster(simulation)

@@ -405,7 +405,11 @@ class Controller:
             self._logger.error("The controller's znode cannot be read: %s", incumbent.fault)
             if self._term is not None and self._registration is not None:
                 payload = self._registration.encode()
-                await self._run(mend_registration(payload, self._term.context.epoch_version))
+                try:
+                    await self._run(mend_registration(payload, self._term.context.epoch_version))
+                except ControllerMovedError as error:
+                    self._logger.info("The znode is another controller's: %s", error)
+                    await self._resign()
         elif self._term is not None and not self._is_mine(incumbent):
             await self._resign()
 
