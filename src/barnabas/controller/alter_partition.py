@@ -44,13 +44,13 @@ class Proposal:
 class AlteredPartitions:
     """The response, and the partitions whose leadership in the context has changed, which all brokers must learn.
 
-    Of these `foreign` are those whose znode somebody else has written: their leaders do not know what is there, and
-    would be refused for ever.
+    `outdated` are those whose leaders do not know what is in the znode, since somebody else has written it: they would
+    be refused for ever.
     """
 
     response: AlterPartitionResponse
     changed: tuple[TopicPartition, ...]
-    foreign: tuple[TopicPartition, ...]
+    outdated: tuple[TopicPartition, ...]
 
 
 class IsrChanges:
@@ -74,6 +74,7 @@ class IsrChanges:
             )
         answers: dict[TopicPartition, Answer] = {}
         accepted: dict[TopicPartition, LeaderAndIsr] = {}
+        outdated: list[TopicPartition] = []
         for topic in request.topics:
             name = topic.topic_name if version < TOPIC_IDS_VERSION else self._context.topic_name(Uuid(topic.topic_id))
             if name is None:
@@ -85,8 +86,14 @@ class IsrChanges:
                     accepted[partition] = decision.leader_and_isr
                 else:
                     answers[partition] = decision
+                    if decision is ErrorCode.INVALID_UPDATE_VERSION and self._is_led_by(partition, request.broker_id):
+                        outdated.append(partition)
         changed, foreign = yield from self._write(accepted, answers)
-        return AlteredPartitions(self._response(request, version, answers), changed, foreign)
+        return AlteredPartitions(self._response(request, version, answers), changed, (*outdated, *foreign))
+
+    def _is_led_by(self, partition: TopicPartition, broker_id: int) -> bool:
+        known = self._context.leadership(partition)
+        return known is not None and known.leader == broker_id
 
     def _decide(self, partition: TopicPartition, proposal: Proposal, version: int) -> Answer | _Accepted:
         known = self._context.leadership(partition)

@@ -297,9 +297,12 @@ class ControllerTerm:
         altered = yield from self._isr_changes.alter(request, version)
         if altered.changed:
             yield from self._brokers.send_update_metadata(self.context.live_or_shutting_down_brokers, altered.changed)
-        if altered.foreign:
-            self._logger.warning("Somebody else has written the states of %s", ", ".join(map(str, altered.foreign)))
-            yield from self._elect_anew(altered.foreign)
+        if altered.outdated:
+            self._logger.warning(
+                "Somebody else has written the states of partitions, which their leaders do not know: %s",
+                ", ".join(map(str, altered.outdated)),
+            )
+            yield from self._elect_anew(altered.outdated)
         return altered.response
 
     def _elect_anew(self, partitions: Iterable[TopicPartition]) -> Steps[None]:

@@ -94,8 +94,7 @@ def test_an_isr_is_written_and_told_to_all(terms: Terms, version: int) -> None:
         ({"partition_epoch": 2}, ErrorCode.NOT_CONTROLLER),
         ({"leader_epoch": -1}, ErrorCode.FENCED_LEADER_EPOCH),
         ({"leader_epoch": -1, "partition_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
-        ({"partition_epoch": 0}, ErrorCode.INVALID_UPDATE_VERSION),
-        ({"partition_epoch": 0, "leader_recovery_state": 1}, ErrorCode.INVALID_UPDATE_VERSION),
+        ({"partition_epoch": 0, "broker_id": 2}, ErrorCode.INVALID_UPDATE_VERSION),
         ({"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
         ({"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
         ({"broker_id": 2}, ErrorCode.INVALID_REQUEST),
@@ -108,6 +107,21 @@ def test_each_refusal_has_its_error(terms: Terms, fields: dict[str, Any], code: 
     assert answer(terms, [1, 2, 3], **fields).error_code == code
     assert terms.state("t") == before
     assert terms.shell.requests == []
+
+
+@pytest.mark.parametrize("fields", [{"partition_epoch": 0}, {"partition_epoch": 0, "leader_recovery_state": 1}])
+def test_a_leader_that_does_not_know_the_present_state_hears_it_in_a_new_epoch(
+    terms: Terms, fields: dict[str, Any]
+) -> None:
+    """In the old one it would refuse what it is told, and be refused with whatever it asks, for ever."""
+    before = terms.state("t")
+    assert before is not None
+    assert answer(terms, [1, 2, 3], **fields).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    after = terms.state("t")
+    assert after == dataclasses.replace(
+        before, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1
+    )
+    assert 1 in {request.broker_id for request in terms.sent("LEADER_AND_ISR")}
 
 
 @pytest.mark.parametrize("isr", [[2, 3], [1, 2, 9], []])
