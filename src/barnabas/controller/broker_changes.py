@@ -60,6 +60,7 @@ class BrokerChanges:
             if broker_id in known and known[broker_id].epoch == epoch:
                 present[broker_id] = known[broker_id]
         unusable = [broker_id for broker_id in registered.unusable if broker_id not in present]
+        held_back = context.held_back_brokers
         context.hold_back(broker_id for broker_id in unusable if broker_id not in known)
         new = [broker for broker_id, broker in present.items() if broker_id not in known]
         bounced = [
@@ -69,6 +70,9 @@ class BrokerChanges:
         ]
         dead = [broker_id for broker_id in known if broker_id not in present]
         if not (new or bounced or dead):
+            if any(broker_id not in unusable for broker_id in held_back):
+                # Partitions without a leader waited for it.
+                yield from self._partitions.try_online()
             return
         bounced_ids = [broker.broker_id for broker in bounced]
         self._logger.info(

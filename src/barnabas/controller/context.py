@@ -113,6 +113,10 @@ class ControllerContext:
         for broker_id in self._held_back:
             self.remove_live_broker(broker_id)
 
+    @property
+    def held_back_brokers(self) -> tuple[int, ...]:
+        return tuple(self._held_back)
+
     def remove_live_broker(self, broker_id: int) -> None:
         """Forgets a broker that is gone, its offline log directories and that it was shutting down."""
         self._brokers.pop(broker_id, None)

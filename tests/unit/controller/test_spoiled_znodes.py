@@ -142,6 +142,23 @@ def test_nobody_leads_uncleanly_while_a_member_has_a_registration_that_cannot_be
     assert known(terms, "t").leader == 1
 
 
+def test_a_member_that_goes_with_a_registration_that_cannot_be_read_is_waited_for_no_longer() -> None:
+    settings = ControllerSettings(CONTROLLER, LISTENER, unclean_leader_election_enable=True)
+    terms = with_topics(dataclasses.replace(settings, unclean_election_delay_ms=0))
+    for broker_id in (2, 3):
+        terms.stop_broker(broker_id)
+        terms.settle()
+    terms.start_broker(2)
+    terms.settle()
+    spoil(terms, broker_id_path(1))
+    terms.elect()
+    terms.settle()
+    assert known(terms, "t").leader == -1
+    terms.stop_broker(1)
+    terms.settle()
+    assert known(terms, "t").leader == 2
+
+
 @pytest.mark.parametrize("asked_before", [True, False])
 def test_a_topic_that_cannot_be_read_is_deleted_when_it_can(asked_before: bool) -> None:
     terms = with_topics()
