@@ -137,9 +137,14 @@ class BrokerChanges:
         if effects:
             yield effects
 
+    @property
+    def is_full_metadata_due(self) -> bool:
+        """Whether brokers have still to hear what is gone, and can."""
+        return bool(self._owed_full_metadata) and self._context.is_complete
+
     def settle_full_metadata(self) -> Steps[None]:
         """Something can be read again: once that is all, brokers hear what is gone."""
-        if self._owed_full_metadata and self._context.is_complete:
+        if self.is_full_metadata_due:
             owed, self._owed_full_metadata = self._owed_full_metadata, {}
             yield from self.send_full_metadata(owed)
 

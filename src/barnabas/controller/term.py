@@ -238,9 +238,12 @@ class ControllerTerm:
 
     @property
     def must_read_again(self) -> bool:
-        """Whether there is anything unreadable of which no watch would say that it was mended."""
+        """Whether there is anything unreadable of which no watch would say that it was mended, or anything is due
+        since any event has found it mended, or has deleted it.
+        """
         return (
             bool(self.context.unreadable_partitions)
+            or self._brokers.is_full_metadata_due
             or self._partitions.has_unreadable_configs
             or not self._are_features_known
         )
@@ -269,7 +272,9 @@ class ControllerTerm:
                 ]
             )
             yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, mended)
-            yield from self._brokers.settle_full_metadata()
+            # A replica does not go offline, and is not deleted, while the state cannot be read.
+            yield from self._deletion.resume()
+        yield from self._brokers.settle_full_metadata()
 
     def isr_changes_announced(self) -> Steps[None]:
         """Leaders have changed ISRs themselves (inter.broker.protocol.version below 2.7): all are told."""

@@ -76,6 +76,33 @@ def test_brokers_hear_what_is_gone_once_everything_can_be_read(path: str) -> Non
     assert not terms.term.must_read_again
 
 
+def test_brokers_hear_what_is_gone_also_when_another_event_has_found_all_readable() -> None:
+    terms = with_topics()
+    before = spoil(terms, partition_state_path(*T0))
+    terms.elect()
+    terms.store.put_data(partition_state_path(*T0), before)
+    terms.stop_broker(3)
+    terms.settle()
+    assert (known(terms, "t").leader, full_requests(terms)) == (1, {})
+    assert terms.term.must_read_again
+    terms.run(terms.term.read_again())
+    assert full_requests(terms).keys() == {1, 2}
+    assert not terms.term.must_read_again
+
+
+def test_a_topic_whose_state_could_not_be_read_is_deleted_when_it_can() -> None:
+    terms = with_topics()
+    before = spoil(terms, partition_state_path(*T0))
+    terms.delete("t")
+    terms.settle()
+    assert terms.term.must_read_again
+    terms.store.put_data(partition_state_path(*T0), before)
+    terms.run(terms.term.read_again())
+    terms.settle()
+    assert terms.state("t") is None
+    assert not terms.term.must_read_again
+
+
 def test_a_topic_that_is_deleted_while_it_cannot_be_read_is_told_to_be_gone() -> None:
     terms = with_topics()
     spoil(terms, topic_path("t"))
