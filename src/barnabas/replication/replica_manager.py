@@ -285,7 +285,8 @@ class ReplicaManager:
             return answer
         self.controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
-        remaining = iter(list(stopped_partitions(request)))
+        get_log = self._log_manager.get_log
+        remaining = iter([(stopped, get_log(stopped.topic_partition)) for stopped in stopped_partitions(request)])
         while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
             if errors:
                 await next_turn()
@@ -293,10 +294,11 @@ class ReplicaManager:
                     answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
                     break
             stopped: list[StoppedPartition] = []
-            for partition in piece:
+            for partition, log in piece:
                 error = self._refusal_to_stop(partition)
                 errors[partition.topic_partition] = error
-                if error is ErrorCode.NONE:
+                # A copy of this request may have been faster, and what is there since is another replica.
+                if error is ErrorCode.NONE and get_log(partition.topic_partition) is log:
                     stopped.append(partition)
             self._stop(stopped)
             await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)

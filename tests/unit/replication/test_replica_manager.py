@@ -333,6 +333,48 @@ def test_deletes_a_log_that_is_not_hosted() -> None:
     in_setting(test)
 
 
+def test_a_slow_deletion_spares_a_namesake_that_was_made_since() -> None:
+    """A controller that lost its connection asks again: the second request may be done, and the topic made anew, while
+    the first is still at work."""
+
+    async def test(setting: Setting) -> None:
+        told = leader_and_isr(1, 5, (1,))
+        told.partition_index = 100  # not among the first that are stopped
+        last = TopicPartition(NAME.topic, 100)
+        setting.tell(leader_and_isr(1, 5, (1,)), told)
+        disk = asyncio.Event()
+        delete_logs = setting.log_manager.delete_logs
+
+        async def delete_slowly(partitions: Iterable[TopicPartition]) -> None:
+            await delete_logs(partitions)
+            await disk.wait()
+
+        setting.log_manager.delete_logs = delete_slowly  # type: ignore[method-assign]
+        slow = asyncio.ensure_future(setting.manager.stop_replicas(deletion_of(range(101))))
+        await asyncio.sleep(1)
+        setting.log_manager.delete_logs = delete_logs  # type: ignore[method-assign]
+        await setting.manager.stop_replicas(deletion_of(range(101)))
+        assert setting.log_manager.logs == {}
+        told.leader_epoch = 0
+        assert setting.tell(told, topic_id=OTHER_ID) == (0, [0])
+        disk.set()
+        answer = await slow
+        assert {error.error_code for error in answer.partition_errors} == {0}
+        assert setting.manager.get_partition(last).is_leader
+        assert set(setting.log_manager.logs) == {last}
+
+    in_setting(test)
+
+
+def deletion_of(partitions: Iterable[int]) -> StopReplicaRequest:
+    states = [
+        StopReplicaRequest.StopReplicaPartitionState(partition_index=number, leader_epoch=-2, delete_partition=True)
+        for number in partitions
+    ]
+    topic = StopReplicaRequest.StopReplicaTopicState(topic_name=NAME.topic, partition_states=states)
+    return StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=[topic])
+
+
 def test_keeps_high_watermarks_across_restarts() -> None:
     async def test(setting: Setting) -> None:
         await asyncio.sleep(20)
