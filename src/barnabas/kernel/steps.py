@@ -25,6 +25,9 @@ Steps = Generator[None, None, Result]
 
 _EMPTIED_PER_STEP: Final = 8192
 _COLLECTOR_RESTS_SECONDS: Final = 1.0
+_COLLECTOR_OFF_SECONDS_MAX: Final = 10.0
+"""Where long work hardly ends the collector is on again after this, for `_COLLECTOR_RESTS_SECONDS`: a request that was
+parked is in a circle with its context, and of these there are very many on a busy broker."""
 STEP_ELEMENTS: Final = 256
 """How many elements of a request one step handles: some milliseconds, where an element costs 10 to 20 us."""
 
@@ -107,11 +110,11 @@ class _Work:
 class StepRunner:
     """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn.
 
-    While there is any, and a second longer, the collector of cycles is off where it was on: what large requests are
-    made of holds no cycles, and looking through a million objects takes longer than any step.
+    While there is any, and a second longer, the collector of cycles is off where it was on, but for one second in ten:
+    what large requests are made of holds no cycles, and looking through a million objects takes longer than any step.
     """
 
-    __slots__ = ("_collects", "_loop", "_ordinary", "_timer", "_urgent")
+    __slots__ = ("_collects", "_loop", "_off_since", "_on_until", "_ordinary", "_timer", "_urgent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -120,6 +123,8 @@ class StepRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._collects = False
         """The collector is off, and to be put on again."""
+        self._off_since = 0.0
+        self._on_until = float("-inf")
 
     @property
     def running(self) -> int:
@@ -147,20 +152,32 @@ class StepRunner:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if gc.isenabled():
-            self._collects = True
-            gc.disable()
+        self._rest_collector()
 
     def close(self) -> None:
-        """Puts the collector on again now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._collect_again()
+        """Puts the collector on again now, for good."""
+        self._collect_again()
+        self._on_until = float("inf")
+
+    def _rest_collector(self) -> None:
+        """Puts the collector off, or on again where it has been off for too long."""
+        now = self._loop.time()
+        if self._collects:
+            if now - self._off_since > _COLLECTOR_OFF_SECONDS_MAX:
+                self._collect_again()
+                self._on_until = now + _COLLECTOR_RESTS_SECONDS
+        elif now >= self._on_until and gc.isenabled():
+            self._collects = True
+            self._off_since = now
+            gc.disable()
 
     def _collect_again(self) -> None:
-        self._timer = None
-        self._collects = False
-        gc.enable()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._collects:
+            self._collects = False
+            gc.enable()
 
     def _step(self) -> None:
         works = self._urgent or self._ordinary
@@ -169,12 +186,15 @@ class StepRunner:
             try:
                 next(work.steps)
             except StopIteration as stop:
-                work.future.set_result(stop.value)
+                if not work.future.done():
+                    work.future.set_result(stop.value)
             except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
-                work.future.set_exception(error)
+                if not work.future.done():
+                    work.future.set_exception(error)
             else:
                 works.append(work)
         if self.running:
+            self._rest_collector()
             self._loop.call_soon(self._step)
         elif self._collects:
             self._timer = self._loop.call_later(_COLLECTOR_RESTS_SECONDS, self._collect_again)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from barnabas.kernel import steps
 from barnabas.kernel.steps import StepRunner, Steps, a_turn, at_once, each, each_within
 from barnabas.kernel.turns import next_turn
 
@@ -130,3 +131,56 @@ def test_the_collector_rests_meanwhile(was_on: bool) -> None:
         assert gc.isenabled() is was_on
     finally:
         (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize("is_one_work", [True, False])
+def test_the_collector_is_on_now_and_then_where_long_work_hardly_ends(
+    monkeypatch: pytest.MonkeyPatch, is_one_work: bool
+) -> None:
+    """A broker that is asked for much each second would keep its cycles for ever."""
+    monkeypatch.setattr(steps, "_COLLECTOR_OFF_SECONDS_MAX", 0.03)
+    monkeypatch.setattr(steps, "_COLLECTOR_RESTS_SECONDS", 0.01)
+    changes = [True]
+
+    def look() -> None:
+        if gc.isenabled() is not changes[-1]:
+            changes.append(gc.isenabled())
+
+    def work() -> Steps[None]:
+        while is_one_work and len(changes) < 6:
+            look()
+            yield
+        look()
+        yield
+
+    async def main() -> None:
+        runner = StepRunner(asyncio.get_running_loop())
+        while len(changes) < 6:
+            await runner.run(work())
+        runner.close()
+        assert gc.isenabled()
+        await runner.run(work())
+        assert gc.isenabled()
+
+    was = gc.isenabled()
+    gc.enable()
+    try:
+        asyncio.run(asyncio.wait_for(main(), 10))
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+def test_work_that_is_given_up_in_its_last_step_does_not_end_that_of_others() -> None:
+    async def main() -> None:
+        runner = StepRunner(asyncio.get_running_loop())
+
+        def last() -> Steps[None]:
+            task.cancel()
+            yield from ()
+
+        task = asyncio.create_task(runner.run(last()))
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await asyncio.wait_for(runner.run(a_turn()), 10)
+
+    asyncio.run(main())
