@@ -122,6 +122,8 @@ class TurnWatch:
             signal.setitimer(signal.ITIMER_REAL, self._period + _ALARM_SECONDS, _ALARM_INTERVAL_SECONDS)
 
     def _beat(self) -> None:
+        if self._timer is None:
+            return  # stopped since an alarm has asked for it: no alarm may be set that nobody takes
         took = time.monotonic() - self._began
         late = took - self._period
         processor = time.thread_time() - self._processor_seconds

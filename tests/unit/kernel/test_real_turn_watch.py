@@ -125,3 +125,31 @@ def test_a_name_comes_from_a_variable_that_there_is() -> None:
 
     with pytest.raises(ValueError, match="has no local variable 'name'"):
         Naming(work, "name", str)
+
+
+STOPPED = """
+import asyncio, signal, sys, time
+import uvloop
+from barnabas.kernel import real_turn_watch
+
+async def main():
+    real_turn_watch._IDLE_AFTER_BEATS = 1
+    real_turn_watch._IDLE_PART_MAX = 1.0
+    watch = real_turn_watch.TurnWatch(asyncio.get_running_loop(), lambda _: None, [])
+    watch.start()
+    while not signal.getitimer(signal.ITIMER_PROF)[1]:
+        await asyncio.sleep(0.01)
+    signal.raise_signal(signal.SIGPROF)
+    watch.stop()
+    await asyncio.sleep(0.05)
+    time.sleep(0.4)
+
+asyncio.Runner(loop_factory=uvloop.new_event_loop if sys.argv[1] == "uvloop" else asyncio.new_event_loop).run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_sets_no_alarm_when_it_is_stopped_in_the_turn_of_one(loop: str) -> None:
+    """It would end the process, which takes no alarms any more."""
+    ran = subprocess.run([sys.executable, "-c", STOPPED, loop], capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
