@@ -201,8 +201,12 @@ class Responder:
         self._answers.answer(self, self._slot, message)
 
     def when_lost(self, give_up: Callable[[], object]) -> None:
-        """Has `give_up()` called if the connection ends before the request is answered, instead of an answer."""
-        self._slot.when_lost = give_up
+        """Has `give_up()` called if the connection ends before the request is answered, instead of an answer; at once
+        if it has ended between two steps."""
+        if self.context.connection.is_open:
+            self._slot.when_lost = give_up
+        else:
+            give_up()
 
     def finish(self, outcome: Awaitable[Message | None]) -> None:
         """Answers with what it gives, or with the error that it raises, as if `handle` had returned it."""

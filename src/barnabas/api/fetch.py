@@ -20,7 +20,14 @@ from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import Fetches
-from barnabas.replication.fetch_reads import NO_FOLLOWER, READ_PER_STEP, FetchParameters, PartitionRead, Reads
+from barnabas.replication.fetch_reads import (
+    NO_FOLLOWER,
+    READ_PER_STEP,
+    FetchParameters,
+    PartitionRead,
+    Reads,
+    drop_closed,
+)
 from barnabas.replication.fetch_sessions import (
     FEW_PARTITIONS,
     PARTITIONS_MAX,
@@ -205,6 +212,7 @@ class FetchHandler:
         records: list[Buffer | None] = []
         is_complete = True
         for start in range(0, len(positions), READ_PER_STEP):
+            drop_closed(reads, positions[start : start + READ_PER_STEP])
             some = self._collect(version, parameters, reads, positions[start : start + READ_PER_STEP])
             chosen += some.chosen
             records += some.records
@@ -379,10 +387,14 @@ class FetchHandler:
         chosen, records, is_complete = collected
         if is_complete and context.api_version > _MAGIC_1_UNTIL:
             return at_once(self._response(context, parameters, scope.session_id, chosen, records))
-        for (_, read, _), data in zip(chosen, records, strict=True):
-            if data is None and read.plan is not None:
+        for position, (_, read, _) in enumerate(chosen):
+            if records[position] is not None or read.plan is None:
+                continue
+            if read.plan.is_readable:
                 # The file must not be closed before the coroutine has its turn.
                 read.plan.segment.pin()
+            else:
+                records[position] = b""  # it was closed between two steps; the client comes back
         # What a client asks for beside it would be read beside it, however much that is.
         context.connection.hold()
         return self._fill_and_respond(context, parameters, scope.session_id, chosen, records)

@@ -79,6 +79,12 @@ class ReadPlan(NamedTuple):
     """The first batch is larger than what was asked for, so no whole batch is there."""
     segment: Segment
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether the descriptor is still that of the segment: to be asked in a later turn by whoever has pinned
+        nothing, for the number of a closed one may be that of another file."""
+        return self.segment.has_open(self.descriptor)
+
 
 class SyncWork(NamedTuple):
     """What `perform_sync` makes durable, off the loop."""
@@ -241,6 +247,10 @@ class Segment:
         if self._descriptor is not None and not self._pending:
             self._files.close(self._descriptor)
             self._descriptor = None
+
+    def has_open(self, descriptor: int) -> bool:
+        """Whether that is the descriptor of its file of batches."""
+        return self._descriptor == descriptor
 
     def pin(self) -> None:
         """Keeps the descriptors open, for work off the loop that uses them, until `unpin`."""

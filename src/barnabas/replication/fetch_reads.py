@@ -128,11 +128,15 @@ class FetchReader:
         return reads
 
     def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
-        """As `read`, for very many partitions: each is looked at as it is in its step."""
+        """As `read`, for very many partitions: each is looked at as it is in its step. Its item says whether it has
+        changed since, if it is watched.
+        """
         reads: Reads = []
         items, limit = scope.items(), _Limit(parameters)
         for start in range(0, len(items), READ_PER_STEP):
             some = items[start : start + READ_PER_STEP]
+            for item in some:
+                item.has_changed = False
             self._read(parameters, scope, some, limit, reads, updates_followers=updates_followers)
             yield
         return reads
@@ -299,3 +303,12 @@ class FetchReader:
         self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
         self._logger.error("Fetching %r failed", item, exc_info=error)
         return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=item.watched)
+
+
+def drop_closed(reads: Reads, positions: Sequence[int]) -> None:
+    """Gives nothing of segments that were closed since they were read in a former step: deleted, with their topic or
+    for their age. The client comes back."""
+    for position in positions:
+        item, read = reads[position]
+        if read.plan is not None and not read.plan.is_readable:
+            reads[position] = (item, read._replace(plan=None))

@@ -59,6 +59,7 @@ class FetchPartition:
 
     __slots__ = (
         "fetch_offset",
+        "has_changed",
         "last_fetched_epoch",
         "leader_epoch",
         "log_start_offset",
@@ -95,6 +96,9 @@ class FetchPartition:
         self.sent_log_start_offset = -1
         self.watched: Partition | None = None
         """The partition that reports its changes."""
+        self.has_changed = False
+        """It has reported one since this was last set to False: when it was read in steps, the outcome of which is
+        settled some turns later."""
 
     def __repr__(self) -> str:
         return f"<FetchPartition {self.topic_partition} from {self.fetch_offset}>"
@@ -154,6 +158,7 @@ class FetchSession:
         "created",
         "epoch",
         "follower_id",
+        "is_closed",
         "is_privileged",
         "last_used",
         "parked",
@@ -183,6 +188,8 @@ class FetchSession:
         self.created = self.last_used = now
         self.clock = FetchClock(now, broker_epoch)
         self.parked: dict[Parked, None] = {}
+        self.is_closed = False
+        """It may be closed while it is read in steps."""
         self._items = {item.key(uses_topic_ids=uses_topic_ids): item for item in items}
         self._candidates: dict[FetchPartition, None] = dict.fromkeys(self._items.values())
         self._watched: dict[Partition, FetchPartition] = {}
@@ -233,7 +240,7 @@ class FetchSession:
 
     def watch(self, item: FetchPartition, partition: Partition) -> None:
         """The partition of an item was found; it tells its changes from now on."""
-        if item.watched is not partition:
+        if item.watched is not partition and not self.is_closed:
             self._unwatch(item)
             item.watched = partition
             self._watched[partition] = item
@@ -255,11 +262,13 @@ class FetchSession:
         item = self._watched.get(partition)
         if item is not None:
             self._candidates[item] = None
+            item.has_changed = True
             for fetch in tuple(self.parked):
                 fetch.partition_changed(item)
 
     def close(self) -> None:
         """Watches nothing any more; fetches that are parked are answered."""
+        self.is_closed = True
         for item in list(self._items.values()):
             self._unwatch(item)
         self.answer_parked()
@@ -353,17 +362,20 @@ class FetchScope:
         if session.epoch != self._expected_epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return iter(())
-        return iter(self._news(session, reads))
+        return iter(self._news(session, reads, in_steps=False))
 
     def select_in_steps(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> Steps[Sequence[int]]:
-        """As `select`, of very many."""
+        """As `select`, of very many that were read in steps. What has changed since it was read is looked at again when
+        the next request comes: what a new session is told first, which was not watched, altogether.
+        """
         if self.session is not None:
             if self.session.epoch != self._expected_epoch:
                 self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 return ()
             news: list[int] = []
             for start in range(0, len(reads), _PER_STEP):
-                news += [start + found for found in self._news(self.session, reads[start : start + _PER_STEP])]
+                some = reads[start : start + _PER_STEP]
+                news += [start + found for found in self._news(self.session, some, in_steps=True)]
                 yield
             return news
         if self._opens and len(reads) <= PARTITIONS_MAX:
@@ -371,7 +383,7 @@ class FetchScope:
             opened = False
             try:
                 for start in range(0, len(reads), _PER_STEP):
-                    self._fill(session, reads[start : start + _PER_STEP])
+                    self._fill(session, reads[start : start + _PER_STEP], in_steps=True)
                     yield
                 opened = self._cache.add(session)
             finally:
@@ -384,9 +396,11 @@ class FetchScope:
         session = self._cache.make(self._request, [item for item, _ in reads])
         if self._cache.add(session):
             self.session_id = session.session_id
-            self._fill(session, reads)
+            self._fill(session, reads, in_steps=False)
 
-    def _fill(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> None:
+    def _fill(
+        self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]], *, in_steps: bool
+    ) -> None:
         """Takes note of what a new session is told first, and watches its partitions."""
         for item, read in reads:
             item.note_sent(read)
@@ -394,24 +408,27 @@ class FetchScope:
                 session.watch(item, read.partition)
                 if session.is_privileged and read.code is ErrorCode.NONE and read.diverging is None:
                     read.partition.follower_joined(session.follower_id, session.clock)
-            self._settle(session, item, read)
+            self._settle(session, item, read, has_changed=in_steps)
 
-    def _settle(self, session: FetchSession, item: FetchPartition, read: PartitionRead) -> None:
+    def _settle(self, session: FetchSession, item: FetchPartition, read: PartitionRead, *, has_changed: bool) -> None:
         """A partition that became readable only while the fetch was parked does not know of its follower yet: it is
-        looked at again when the next request comes, though it may have nothing to say."""
+        looked at again when the next request comes, though it may have nothing to say; and so is one that may have
+        changed since it was read."""
         is_unheard = (
             session.is_privileged
             and read.partition is not None
             and not read.partition.is_fetched_by(session.follower_id, session.clock)
         )
-        session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more or is_unheard)
+        session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more or is_unheard or has_changed)
 
-    def _news(self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> list[int]:
+    def _news(
+        self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]], *, in_steps: bool
+    ) -> list[int]:
         found = []
         for position, (item, read) in enumerate(reads):
             if item.note_sent(read):
                 found.append(position)
-            self._settle(session, item, read)
+            self._settle(session, item, read, has_changed=in_steps and item.has_changed)
         return found
 
 

@@ -115,6 +115,16 @@ def test_the_clock_of_a_followers_session_has_the_epoch_of_its_last_request() ->
     assert clock.broker_epoch == 8
 
 
+def test_a_session_that_is_closed_while_it_is_read_in_steps_watches_nothing_more() -> None:
+    sessions = Sessions(10)
+    session_id = sessions.open(2)
+    session = sessions.cache.sessions[session_id]
+    sessions.scope(session_id, FINAL_EPOCH)
+    partition: Any = Watched()
+    session.watch(session.candidates[0], partition)
+    assert not partition.watchers
+
+
 def test_a_session_without_partitions_is_over() -> None:
     sessions = Sessions(10)
     session_id = sessions.open(2)

@@ -1,0 +1,143 @@
+"""`barnabas.api.fetch` of very many partitions, which are looked at in steps: what changes between two steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.api import fetch
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.log.reading import LogReader
+from barnabas.replication import fetch_reads, fetch_sessions
+from barnabas.replication.fetch_sessions import FINAL_EPOCH
+from barnabas.wire.errors import ErrorCode
+from tests.unit.api.data_broker import DataBroker
+from tests.unit.api.fetching import Run, Session, asked, scenario, values
+
+PARTITIONS = 4
+TURNS = 30
+"""More than such a fetch takes from its request to its answer."""
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition in each step, of any request."""
+    monkeypatch.setattr(fetch, "FEW_PARTITIONS", 1)
+    monkeypatch.setattr(fetch_sessions, "FEW_PARTITIONS", 1)
+    monkeypatch.setattr(fetch_reads, "READ_PER_STEP", 1)
+    monkeypatch.setattr(fetch_sessions, "_PER_STEP", 1)
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2])
+@pytest.mark.parametrize("opens", [True, False])
+def test_what_is_appended_between_reading_and_answering_comes_next(
+    run: Run, tmp_path: Path, opens: bool, replica_id: int
+) -> None:
+    """A partition that had nothing to give when it was read is not forgotten until its next change."""
+    lost: list[tuple[int, int]] = []
+
+    async def body(broker: DataBroker) -> None:
+        for number in range(PARTITIONS):
+            broker.lead("flights", number, isr=(1,), replicas=(1, 2))
+        for turns in range(TURNS):  # each brings one record for each partition
+            for number in range(PARTITIONS):
+                session = Session(broker.connect(), 12, replica_id)
+                named = [asked(each, turns if each >= number else turns + 1) for each in range(PARTITIONS)]
+                if not opens:
+                    await session.fetch(*named)
+                    assert await session.fetch() == {}
+                session.caller.send(session.request(*named), session.version)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await broker.produce("flights", b"late", number=number)
+                (response,) = await session.caller.responses(1)
+                found = session.take(response)
+                if number not in found or not values(found[number]):
+                    found = await session.fetch()
+                    if number not in found or values(found[number]) != [b"late"]:
+                        lost.append((turns, number))
+                session.epoch = FINAL_EPOCH
+                await session.fetch()
+        assert lost == []
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_segment_that_is_deleted_between_two_steps_is_not_read(
+    run: Run, tmp_path: Path, is_cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its descriptor is soon that of another file; and a read that fails takes the directory offline."""
+    other = tmp_path / "other"
+    other.write_bytes(b"other" * 10_000)
+    if not is_cached:
+        monkeypatch.setattr(LogReader, "read_cached", lambda *_: None)
+    given = set[tuple[bytes | None, ...]]()
+
+    async def body(broker: DataBroker) -> None:
+        for turns in range(TURNS):
+            opened: list[int] = []
+            start = turns * PARTITIONS
+            for number in range(start, start + PARTITIONS):
+                broker.lead("flights", number)
+                await broker.produce("flights", b"one", number=number)
+            session = Session(broker.connect(), 12)
+            session.epoch = FINAL_EPOCH
+            named = [asked(number) for number in range(start, start + PARTITIONS)]
+            session.caller.send(session.request(*named), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for number in range(start, start + PARTITIONS):
+                log = broker.replicas.get_partition(TopicPartition("flights", number)).log
+                assert log is not None
+                log.delete_first_segments(1, "a test")
+                opened.append(os.open(other, os.O_RDONLY))
+            (response,) = await session.caller.responses(1)
+            for data in session.take(response).values():
+                assert data.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
+                given.add(tuple(values(data)))
+            for descriptor in opened:
+                os.close(descriptor)
+        assert not any(directory.is_offline for directory in broker.log_manager.directories)
+        assert given == {(), (b"one",)}
+
+    scenario(run, tmp_path / "logs", body)
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2])
+def test_what_is_quiet_is_not_looked_at_for_ever(run: Run, tmp_path: Path, replica_id: int) -> None:
+    async def body(broker: DataBroker) -> None:
+        for number in range(PARTITIONS):
+            broker.lead("flights", number, isr=(1,), replicas=(1, 2))
+        session = Session(broker.connect(), 12, replica_id)
+        await session.fetch(*(asked(number) for number in range(PARTITIONS)))
+        assert await session.fetch() == {}
+        examined = broker.topic_metrics.of("flights").fetch_requests
+        before = examined.count
+        assert await session.fetch() == {}
+        assert examined.count == before
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_fetch_that_begins_to_wait_when_its_connection_is_over_does_not(run: Run, tmp_path: Path) -> None:
+    """A client may ask to wait for weeks."""
+
+    async def body(broker: DataBroker) -> None:
+        for number in range(PARTITIONS):
+            broker.lead("flights", number)
+        for turns in range(TURNS):
+            session = Session(broker.connect(), 12)
+            named = [asked(number) for number in range(PARTITIONS)]
+            session.caller.send(session.request(*named, max_wait_ms=600_000_000), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            session.caller.connection.abort()
+            for _ in range(10 * TURNS):
+                await asyncio.sleep(0)
+            assert not broker.calls.dispatcher.running, turns
+
+    scenario(run, tmp_path, body)
