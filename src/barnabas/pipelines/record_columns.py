@@ -69,8 +69,9 @@ def without_record_columns(
             continue
         hidden = _record_columns(select, scope.selected_sources, sources)
         if hidden:
+            of_all = _of_all(select, hidden)
             for star in _stars(select):
-                insertion = _insertion(star, hidden, sql, tokens)
+                insertion = _insertion(star, hidden, of_all, sql, tokens)
                 if insertion is not None:
                     insertions.append(insertion)
     insertions.sort(key=lambda insertion: insertion.offset)
@@ -102,6 +103,31 @@ def _record_columns(
     }
 
 
+def _of_all(select: exp.Select, hidden: Mapping[str, list[str]]) -> list[str]:
+    """The columns that a star without a name is to leave out. Of those that USING compares, one is there for both
+    sides, under the name of the side whose rows all stay; of a full join, under none.
+    """
+    left = dict(hidden)
+    joins = select.args.get("joins") or ()
+    for number, join in enumerate(joins):
+        merged = {column.name.lower() for column in join.args.get("using") or ()}
+        joined = join.this.alias_or_name.lower()
+        before = left.keys() - {later.this.alias_or_name.lower() for later in joins[number:]}
+        side = str(join.args.get("side") or "").upper()
+        gone = {"RIGHT": before, "FULL": before | {joined}}.get(side, {joined})
+        found = [column for alias in gone & left.keys() for column in left[alias] if _name(column) in merged]
+        for alias in gone & left.keys():
+            left[alias] = [column for column in left[alias] if column not in found]
+        if side == "FULL" and found:
+            left[f"USING of join {number}"] = sorted({f"`{_name(column)}`" for column in found})
+    return list(itertools.chain.from_iterable(left.values()))
+
+
+def _name(column: str) -> str:
+    """Of a column in SQL, in lower case."""
+    return column.rsplit("`", 2)[1].lower()
+
+
 def _stars(select: exp.Select) -> list[exp.Star]:
     """The stars of this SELECT itself, not of the queries within it, that stand for columns."""
     from sqlglot import exp
@@ -114,11 +140,13 @@ def _stars(select: exp.Select) -> list[exp.Star]:
     ]
 
 
-def _insertion(star: exp.Star, hidden: dict[str, list[str]], sql: str, tokens: Sequence[Token]) -> Insertion | None:
+def _insertion(
+    star: exp.Star, hidden: Mapping[str, list[str]], of_all: list[str], sql: str, tokens: Sequence[Token]
+) -> Insertion | None:
     from sqlglot import TokenType, exp
 
     of_one = star.parent.table.lower() if isinstance(star.parent, exp.Column) else None
-    columns = list(itertools.chain.from_iterable(hidden.values())) if of_one is None else hidden.get(of_one, [])
+    columns = of_all if of_one is None else hidden.get(of_one, [])
     if not columns:
         return None
     at = star.meta.get("end")
@@ -132,7 +160,7 @@ def _insertion(star: exp.Star, hidden: dict[str, list[str]], sql: str, tokens: S
     if not excepted:
         return Insertion(int(at) + 1, f" EXCEPT ({', '.join(columns)})")
     named = {column.name.lower() for column in excepted}
-    left = [column for column in columns if column.rsplit("`", 2)[1].lower() not in named]
+    left = [column for column in columns if _name(column) not in named]
     # Behind the parenthesis that opens the list that is there.
     opening = next(token for token in tokens if token.start > int(at) and token.token_type is TokenType.L_PAREN)
     return Insertion(opening.end + 1, f"{', '.join(left)}, ") if left else None

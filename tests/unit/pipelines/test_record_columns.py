@@ -14,6 +14,10 @@ def h(*names: str) -> str:
     return ", ".join(f"`{name}`.`{column}`" for name in names for column in RECORD_COLUMNS)
 
 
+def without_key(*names: str) -> str:
+    return ", ".join(f"`{name}`.`{column}`" for name in names for column in RECORD_COLUMNS if column != "_key")
+
+
 @pytest.mark.parametrize(
     ("sql", "given"),
     [
@@ -27,6 +31,18 @@ def h(*names: str) -> str:
         (
             "SELECT * FROM flights LEFT ANTI JOIN airlines USING (carrier)",
             f"SELECT * EXCEPT ({h('flights')}) FROM flights LEFT ANTI JOIN airlines USING (carrier)",
+        ),
+        (
+            "SELECT * FROM flights f JOIN flights g USING (_KEY), airlines a",
+            f"SELECT * EXCEPT ({h('f')}, {without_key('g')}, {h('a')}) FROM flights f JOIN flights g USING (_KEY), airlines a",
+        ),
+        (
+            "SELECT * FROM flights f RIGHT JOIN airlines USING (_key)",
+            f"SELECT * EXCEPT ({without_key('f')}, {h('airlines')}) FROM flights f RIGHT JOIN airlines USING (_key)",
+        ),
+        (
+            "SELECT * FROM flights f FULL JOIN airlines a USING (_key)",
+            f"SELECT * EXCEPT ({without_key('f', 'a')}, `_key`) FROM flights f FULL JOIN airlines a USING (_key)",
         ),
         (
             "SELECT flights.*, airlines.* FROM flights, airlines",
