@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -11,7 +12,14 @@ import pytest
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.server import supervisor
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ClusterStartError, Supervisor, SupervisorEvent
+from barnabas.server.supervisor import (
+    ClusterStartError,
+    ProcessEnded,
+    ProcessRestarted,
+    Remark,
+    Supervisor,
+    SupervisorEvent,
+)
 from tests.cluster.test_up import Up, is_running
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
@@ -70,6 +78,34 @@ def test_a_broker_that_does_not_serve_in_time_is_stopped_and_can_be_started_agai
             assert sorted(cluster.processes) == ["broker-1", "coordinator"]
 
     run(scenario)
+
+
+def test_a_broker_that_is_long_in_coming_back_is_remarked_on_and_not_stopped_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[SupervisorEvent] = []
+
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        came_back = asyncio.Event()
+
+        def hear(event: SupervisorEvent) -> None:
+            events.append(event)
+            if isinstance(event, ProcessRestarted):
+                came_back.set()
+
+        async with Supervisor(host, plan, on_event=hear, restarts=True) as cluster:
+            monkeypatch.setattr(supervisor, "READY_SECONDS_MAX", 0.2)
+            os.kill(cluster.processes["broker-1"], signal.SIGKILL)
+            async with asyncio.timeout(60):
+                await came_back.wait()
+
+    run(scenario)
+    ended, remark, restarted = events
+    assert isinstance(ended, ProcessEnded)
+    assert isinstance(remark, Remark)
+    assert "server.log says what it is at" in remark.text
+    assert isinstance(restarted, ProcessRestarted)
 
 
 def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:

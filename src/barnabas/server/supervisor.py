@@ -353,13 +353,22 @@ class Supervisor:
     async def _restart(self, member: _Member, pause_seconds: float) -> None:
         """One attempt after a pause; when it fails, the next one is prepared."""
         await self._timers.sleep(pause_seconds * 1000)
+        # Without an end: the recovery of logs would begin anew each time, and a controller that is not there is not
+        # there for another process either.
+        waiting = self._timers.call_after(READY_SECONDS_MAX * 1000, lambda: self._remark_on_silence(member))
         try:
-            await self._start_again(member)
+            await member.start()
         except (ClusterStartError, OSError) as error:
             self._ended(member, None, reason(error) if isinstance(error, OSError) else str(error), 0.0)
             return
+        finally:
+            waiting.cancel()
         if member.program is not None:
             self._on_event(ProcessRestarted(member.name, member.program.process_id))
+
+    def _remark_on_silence(self, member: _Member) -> None:
+        text = f"it runs for {READY_SECONDS_MAX:g} s and does not serve yet; {member.log} says what it is at"
+        self._on_event(Remark(member.name, text))
 
     async def _start_again(self, member: _Member) -> None:
         """Starts a process that does not run, and returns when it serves. Raises ClusterStartError, then it is stopped,
