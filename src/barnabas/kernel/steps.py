@@ -24,6 +24,7 @@ Steps = Generator[None, None, Result]
 """Yields between steps, and returns the result."""
 
 _EMPTIED_PER_STEP: Final = 8192
+_URGENT_IN_A_ROW_MAX: Final = 3
 _COLLECTOR_RESTS_SECONDS: Final = 1.0
 _COLLECTOR_OFF_SECONDS_MAX: Final = 10.0
 """Where long work hardly ends the collector is on again after this, for `_COLLECTOR_RESTS_SECONDS`: a request that was
@@ -108,13 +109,14 @@ class _Work:
 
 
 class StepRunner:
-    """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn.
+    """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn. So that
+    none waits for the end of urgent ones, which may be thousands of steps, one step in four is not urgent.
 
     While there is any, and a second longer, the collector of cycles is off where it was on, but for one second in ten:
     what large requests are made of holds no cycles, and looking through a million objects takes longer than any step.
     """
 
-    __slots__ = ("_collects", "_loop", "_off_since", "_on_until", "_ordinary", "_timer", "_urgent")
+    __slots__ = ("_collects", "_loop", "_off_since", "_on_until", "_ordinary", "_timer", "_urgent", "_urgent_in_a_row")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -125,6 +127,8 @@ class StepRunner:
         """The collector is off, and to be put on again."""
         self._off_since = 0.0
         self._on_until = float("-inf")
+        self._urgent_in_a_row = 0
+        """While there was other work."""
 
     @property
     def running(self) -> int:
@@ -180,7 +184,12 @@ class StepRunner:
             gc.enable()
 
     def _step(self) -> None:
-        works = self._urgent or self._ordinary
+        if self._urgent and self._ordinary:
+            is_urgent = self._urgent_in_a_row < _URGENT_IN_A_ROW_MAX
+            self._urgent_in_a_row = self._urgent_in_a_row + 1 if is_urgent else 0
+            works = self._urgent if is_urgent else self._ordinary
+        else:
+            works = self._urgent or self._ordinary
         work = works.popleft()
         if not work.future.done():  # cancelled otherwise
             try:

@@ -241,6 +241,8 @@ class _LargeWait:
         session = self._scope.session
         if session is not None:
             session.parked[self] = None
+            if session.is_closed:  # between two steps
+                self._end()
         items = self._scope.items()
         for start in range(0, len(items), READ_PER_STEP):
             for item in items[start : start + READ_PER_STEP]:

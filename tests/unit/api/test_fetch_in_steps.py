@@ -141,3 +141,26 @@ def test_a_fetch_that_begins_to_wait_when_its_connection_is_over_does_not(run: R
             assert not broker.calls.dispatcher.running, turns
 
     scenario(run, tmp_path, body)
+
+
+def test_a_fetch_whose_session_ends_is_answered(run: Run, tmp_path: Path) -> None:
+    """Whether it waits already or not: nobody tells it of changes any more."""
+
+    async def body(broker: DataBroker) -> None:
+        for number in range(PARTITIONS):
+            broker.lead("flights", number)
+        named = [asked(number) for number in range(PARTITIONS)]
+        for turns in range(TURNS):
+            session, other = Session(broker.connect(), 12), Session(broker.connect(), 12)
+            await session.fetch(*named)
+            session.caller.send(session.request(*named, max_wait_ms=600_000_000), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            other.session_id, other.epoch = session.session_id, FINAL_EPOCH
+            await other.fetch()
+            for _ in range(10 * TURNS):
+                await asyncio.sleep(0)
+            assert len(session.caller.received()) == 1, turns
+            assert not broker.sessions.sessions
+
+    scenario(run, tmp_path, body)

@@ -69,6 +69,20 @@ def test_urgent_work_goes_first() -> None:
     assert "".join(name[0] for name in done) in ("uuussss", "suuusss")
 
 
+def test_urgent_work_that_does_not_end_leaves_turns_to_others() -> None:
+    done: list[str] = []
+
+    async def main() -> None:
+        runner = StepRunner(asyncio.get_running_loop())
+        urgent = asyncio.create_task(runner.run(counting("urgent", 1_000_000, done), is_urgent=True))
+        await next_turn()
+        await asyncio.wait_for(runner.run(counting("other", 10, done)), 10)
+        urgent.cancel()
+
+    asyncio.run(main())
+    assert 30 <= done.count("urgent") <= 50
+
+
 def test_an_error_is_its_callers_and_others_go_on() -> None:
     async def main() -> None:
         runner = StepRunner(asyncio.get_running_loop())
