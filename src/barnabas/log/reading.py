@@ -62,7 +62,7 @@ class LogReader:
     """Reads for the whole broker.
 
     What it returns is memory that nobody changes as long as there is a view of it. A plan is read in the turn of the
-    loop in which it was made, or pinned here.
+    loop in which it was made, or found still to be readable, or pinned here.
     """
 
     def __init__(self, host: Host, on_failure: Callable[[str, OSError], object]) -> None:

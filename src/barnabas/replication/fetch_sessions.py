@@ -207,6 +207,15 @@ class FetchSession:
         """How many partitions there may be something to say of."""
         return len(self._candidates)
 
+    def count_after(self, asked: Sequence[FetchPartition], forgotten: Sequence[SessionKey]) -> int:
+        """How many partitions it will have after `update`; more than that only where it has room enough."""
+        items, uses_topic_ids = self._items, self.uses_topic_ids
+        count = len(items) + len(asked)
+        if count > PARTITIONS_MAX:
+            count -= sum(item.key(uses_topic_ids=uses_topic_ids) in items for item in asked)
+            count -= sum(key in items for key in forgotten)
+        return count
+
     def update(self, asked: Sequence[FetchPartition], forgotten: Iterable[SessionKey]) -> None:
         """Takes over what an incremental request names."""
         items, candidates = self._items, self._candidates
@@ -468,8 +477,10 @@ class FetchSessionCache:
             return FetchScope(self, request, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != request.uses_topic_ids:
             return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        named, forgotten = len(request.asked), len(request.forgotten)
-        if max(named, forgotten, len(session) + named - forgotten) > PARTITIONS_MAX:
+        if (
+            max(len(request.asked), len(request.forgotten)) > PARTITIONS_MAX
+            or session.count_after(request.asked, request.forgotten) > PARTITIONS_MAX
+        ):
             self._remove(session)
             return FetchScope(self, request, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.update(request.asked, request.forgotten)

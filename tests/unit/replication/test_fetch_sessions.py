@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
+from barnabas.replication import fetch_sessions
 from barnabas.replication.fetch_reads import PartitionRead
 from barnabas.replication.fetch_sessions import (
     EVICTION_SECONDS,
@@ -123,6 +124,17 @@ def test_a_session_that_is_closed_while_it_is_read_in_steps_watches_nothing_more
     partition: Any = Watched()
     session.watch(session.candidates[0], partition)
     assert not partition.watchers
+
+
+def test_a_session_has_so_many_partitions_however_often_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 10)
+    sessions = Sessions(10)
+    session_id = sessions.open(8)
+    for epoch, count, forgets in ((1, 8, 0), (2, 10, 0), (3, 10, 5), (4, 10, 0)):
+        assert sessions.scope(session_id, epoch, count=count, forgets=forgets).error == ErrorCode.NONE
+        assert len(sessions.cache.sessions[session_id]) == count - forgets
+    assert sessions.scope(session_id, 5, count=11).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert not sessions.cache.sessions
 
 
 def test_a_session_without_partitions_is_over() -> None:
