@@ -48,6 +48,9 @@ def read_leadership(
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
     """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
     given the transactions that wrote them. The context learns which of them cannot be read.
+
+    What holds a former leader epoch, of a copy with which somebody has mended a znode, is not believed: whoever was in
+    sync then may have lagged since, and brokers refuse its epochs. What the context knows is in force.
     """
     wanted = list(partitions)
     outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
@@ -79,6 +82,9 @@ def _decode(
             f"the controller of epoch {state.controller_epoch} has written the state of "
             f"{partition.topic}-{partition.partition}; this one has epoch {context.epoch} only"
         )
+    present = context.leadership(partition)
+    if present is not None and state.leader_epoch < present.leader_epoch:
+        return present.at_version(version)
     return LeaderAndIsr.from_znode(state, version)
 
 

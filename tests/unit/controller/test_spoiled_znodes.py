@@ -134,6 +134,25 @@ def test_a_leader_that_dies_while_the_state_cannot_be_read_is_replaced_when_it_c
     assert not terms.term.must_read_again
 
 
+def test_a_state_that_is_mended_with_that_of_a_former_leader_epoch_is_not_believed() -> None:
+    """Its ISR may name who has lagged since, and brokers refuse its epochs."""
+    terms = with_topics()
+    former = terms.store.znodes[partition_state_path(*T0)][0]
+    terms.stop_broker(1)
+    terms.settle()
+    terms.start_broker(1)
+    terms.settle()
+    before = known(terms, "t")
+    assert (before.leader, set(before.isr)) == (2, {2, 3})
+    spoil(terms, partition_state_path(*T0))
+    terms.store.put_data(partition_state_path(*T0), former)
+    terms.stop_broker(2)
+    terms.settle()
+    after = known(terms, "t")
+    assert (after.leader, after.isr) == (3, (3,))
+    assert after.leader_epoch > before.leader_epoch
+
+
 def test_a_broker_whose_registration_is_spoiled_stays_while_it_lives() -> None:
     terms = with_topics()
     before = spoil(terms, broker_id_path(2))
