@@ -1,4 +1,4 @@
-"""Asks the controller for changes of ISRs: all that wait in one request, one request at a time (KIP-497)."""
+"""Asks the controller for changes of ISRs: many that wait in one request, one request at a time (KIP-497)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -17,6 +18,8 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 RETRY_MS: Final = 50
+CHANGES_PER_REQUEST: Final = 500
+"""A follower that stands still leaves the ISRs of all its partitions at once: neither broker is to be held by that."""
 VERSION: Final = 3
 """The latest; 2 is that of Apache Kafka 3.3 and 3.4, 0 that of 2.7."""
 OLDEST_VERSION: Final = 0
@@ -122,8 +125,8 @@ class AlterPartitionManager:
             return False
 
     async def _ask(self) -> bool:
-        """Sends all that waits and gives out the answers; False where it is to be tried again later."""
-        changes = [change for change, _ in self._waiting.values()]
+        """Sends what waits, the oldest first, and gives out the answers; False where it is to be tried again later."""
+        changes = [change for change, _ in islice(self._waiting.values(), CHANGES_PER_REQUEST)]
         broker_epoch = self._broker_epoch()
         # Topics are named by their ids where all of them have one.
         have_ids = all(change.topic_id != ZERO_UUID for change in changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 INITIAL_CONTROLLER_EPOCH: Final = 0
 _STOPPED_AT_ONCE: Final = 100
+_EXPIRED_AT_ONCE: Final = 500
 _NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
 
 
@@ -560,10 +561,18 @@ class ReplicaManager:
 
     # Tasks.
 
-    def _expire_followers(self) -> None:
-        for partition in list(self._partitions.values()):
-            if partition.is_leader:
-                partition.in_sync.expire()
+    def _expire_followers(self) -> Awaitable[None] | None:
+        partitions = list(self._partitions.values())
+        for partition in partitions[:_EXPIRED_AT_ONCE]:
+            partition.in_sync.expire()
+        rest = partitions[_EXPIRED_AT_ONCE:]
+        return self._expire_in_later_turns(rest) if rest else None
+
+    async def _expire_in_later_turns(self, partitions: list[Partition]) -> None:
+        for number, partition in enumerate(partitions):
+            if not number % _EXPIRED_AT_ONCE:
+                await next_turn()
+            partition.in_sync.expire()
 
     def _start_checkpoints(self) -> None:
         """Not before the first LeaderAndIsr: until then hardly a partition would be in the files."""

@@ -111,6 +111,24 @@ def test_what_is_asked_while_a_request_is_on_its_way_joins_in_the_next() -> None
     in_setting(test)
 
 
+def test_very_many_are_asked_for_in_several_requests() -> None:
+    async def test(setting: Setting) -> None:
+        for number in range(1200):
+            setting.submit(number)
+        asked: list[int] = []
+        while len(asked) < 1200:
+            request, _ = await setting.controller.asked.get()
+            numbers = [partition.partition_index for partition in request.topics[0].partitions]
+            assert len(numbers) <= 500
+            asked += numbers
+            setting.controller.answers.put_nowait(response(*numbers))
+        await setting.settle()
+        assert asked == list(range(1200))
+        assert (len(setting.answers), setting.manager.waiting) == (1200, 0)
+
+    in_setting(test)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_older_controller_is_asked_in_its_own_version(version: int) -> None:
     async def test(setting: Setting) -> None:

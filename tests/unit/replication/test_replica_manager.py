@@ -400,6 +400,28 @@ def test_expires_followers_in_time() -> None:
     in_setting(test)
 
 
+def test_expires_followers_of_many_partitions_in_several_turns() -> None:
+    async def test(setting: Setting) -> None:
+        states = [leader_and_isr(1, 0, (1, 2, 3)) for _ in range(1200)]
+        for number, state in enumerate(states):
+            state.partition_index = number
+        setting.tell(*states)
+        await asyncio.sleep(44)
+        pending: list[int] = []
+        later = setting.manager._expire_followers()
+        assert later is not None
+        task = asyncio.ensure_future(later)
+        while not task.done():
+            count = sum(each.in_sync.state.is_pending for each in setting.manager.partitions.values())
+            if count not in pending:
+                pending.append(count)
+            await asyncio.sleep(0)
+        assert pending[:2] == [500, 1000]
+        assert all(each.in_sync.state.proposed == (1,) for each in setting.manager.partitions.values())
+
+    in_setting(test)
+
+
 def test_finds_partitions_or_says_why_not() -> None:
     async def test(setting: Setting) -> None:
         with pytest.raises(KafkaError) as raised:
