@@ -40,7 +40,7 @@ def allocate_producer_ids(context: ControllerContext, broker_id: int, broker_epo
         elif isinstance(found, CoordinationError):
             raise found
         else:
-            block = _next_block(broker_id, found.data)
+            block = _next_block(broker_id, found.data, found.stat.version)
             write = SetData(PRODUCER_ID_BLOCK_PATH, block.encode(), found.stat.version)
         (outcome,) = yield from write_as_controller([write], context.epoch_version)
         if not isinstance(outcome, CoordinationError):
@@ -52,9 +52,9 @@ def allocate_producer_ids(context: ControllerContext, broker_id: int, broker_epo
     )
 
 
-def _next_block(broker_id: int, data: bytes | None) -> ProducerIdBlock:
-    # The persistent path is made without data.
-    if not data:
+def _next_block(broker_id: int, data: bytes | None, version: int) -> ProducerIdBlock:
+    # The persistent path is made without data; later somebody has taken it away.
+    if not data and version == 0:
         return ProducerIdBlock(broker_id, 0, PRODUCER_ID_BLOCK_SIZE - 1)
     try:
         before = ProducerIdBlock.decode(data)

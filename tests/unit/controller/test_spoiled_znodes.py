@@ -258,11 +258,13 @@ def test_a_config_that_cannot_be_read_allows_no_unclean_election_until_it_can() 
     assert [*must_read_again, terms.term.must_read_again] == [True, False]
 
 
-def test_no_producer_id_is_given_out_while_the_last_block_cannot_be_read() -> None:
+@pytest.mark.parametrize("garbage", [GARBAGE, b"", None])
+def test_no_producer_id_is_given_out_while_the_last_block_cannot_be_read(garbage: bytes | None) -> None:
     terms = with_topics()
     epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
-    terms.store.put_data(PRODUCER_ID_BLOCK_PATH, GARBAGE)
+    terms.run(terms.term.allocate_producer_ids(1, epoch))
+    terms.store.put_data(PRODUCER_ID_BLOCK_PATH, garbage)
     with pytest.raises(KafkaError, match=PRODUCER_ID_BLOCK_PATH) as refused:
         terms.run(terms.term.allocate_producer_ids(1, epoch))
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert terms.store.znodes[PRODUCER_ID_BLOCK_PATH][0] == GARBAGE
+    assert terms.store.znodes[PRODUCER_ID_BLOCK_PATH][0] == garbage
