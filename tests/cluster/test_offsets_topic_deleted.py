@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import create_topic, delete_topic, metadata
+from tests.support.wire_calls import controller_port, create_topic, delete_topic, metadata
 
 PARTITIONS = 4
 MEMBERS = 3
@@ -143,6 +143,14 @@ def test_groups_with_active_members_go_on_under_the_new_topic(cluster: BrokerClu
 
 def test_groups_find_their_place_in_a_topic_of_another_size(cluster: BrokerCluster) -> None:
     port = cluster.brokers[1].port
+    # Whatever the test before has left behind, there is a topic now.
+    earlier = {"earlier"}
+    produce(cluster, earlier)
+    member = Member(cluster.bootstrap_servers, "earlier", "flights")
+    read_by([member], earlier)
+    wait_until(lambda: member.commits > 0, "a commit succeeds")
+    member.close()
+    wait_until(lambda: metadata(controller_port(port), [OFFSETS_TOPIC]).topics[0].error_code == 0, "it is known")
     delete_topic(port, OFFSETS_TOPIC)
     wait_until(lambda: metadata(port, [OFFSETS_TOPIC]).topics[0].error_code != 0, "the topic is gone")
     wait_until(lambda: created_again(port), "the topic can be made again")
