@@ -134,11 +134,13 @@ async def start_program(
     command: Sequence[str],
     *,
     errors_to: int | None = None,
+    keeps: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
 ) -> RealProgram:
     """Starts a program whose standard error goes to the descriptor `errors_to` (None: to that of this process).
 
-    `environment` is added to this process's. Raises OSError when it cannot be started.
+    `environment` is added to this process's; descriptors in `keeps` stay open in it. Raises OSError when it cannot be
+    started.
     """
     _transport, program = await loop.subprocess_exec(
         lambda: RealProgram(loop),
@@ -146,11 +148,23 @@ async def start_program(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=errors_to,
+        pass_fds=keeps,
         env={**os.environ, **(environment or {})},
         # A group of its own: Ctrl-C in a terminal reaches the parent alone, which stops its programs in order.
         start_new_session=True,
     )
     return program
+
+
+def is_process(process_id: bytes) -> bool:
+    """Whether a process of that id, in decimal digits, is there now; False for what is no id."""
+    try:
+        os.kill(int(process_id), 0)
+    except PermissionError:
+        return True
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    return True
 
 
 def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

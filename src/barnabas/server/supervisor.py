@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from barnabas.kernel.real_host import RealHost
-from barnabas.kernel.real_program import RealProgram, start_program
+from barnabas.kernel.real_program import RealProgram, is_process, start_program
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.log.files import read_file, write_all
@@ -39,8 +39,11 @@ GROUPS_SECONDS_MAX: Final = 10.0
 _TAIL_BYTES: Final = 4_000
 _OUTPUT_BYTES_MAX: Final = 1024 * 1024
 """What a process that starts finds of the output of those before it, at most."""
+ORPHANS_SECONDS_MAX: Final = BROKERS_STOP_SECONDS_MAX + COORDINATOR_STOP_SECONDS_MAX
+"""How long the start waits for the processes of a supervisor that was killed, which stop by themselves."""
 LOCK_NAME: Final = "lock"
-"""In the data directory; locked as long as a supervisor uses that."""
+"""In the data directory; locked as long as a supervisor, or one of its processes, uses that."""
+_LOOKING_MS: Final = 50
 _COORDINATOR: Final = "coordinator"
 
 
@@ -178,7 +181,7 @@ class Supervisor:
         Raises ClusterStartError when it did not come to that; what was started is stopped.
         """
         try:
-            self._lock_directory()
+            await self._lock_directory()
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await self._start_coordinator()
                 async with asyncio.TaskGroup() as starting:
@@ -259,20 +262,30 @@ class Supervisor:
 
     # Inside.
 
-    def _lock_directory(self) -> None:
+    async def _lock_directory(self) -> None:
         """Two supervisors of one directory would write into each other's files, and take the other's words for those
-        of their own processes. Raises ClusterStartError and OSError.
+        of their own processes. The processes keep the lock too: those of a supervisor that was killed are waited for.
+
+        Raises ClusterStartError and OSError.
         """
-        files, directory = self._host.files, self._plan.data_directory
+        files, directory, loop = self._host.files, self._plan.data_directory, self._host.loop
         files.make_directories(directory)
-        descriptor = files.open(f"{directory}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT)
-        if not files.lock(descriptor):
-            files.close(descriptor)
-            raise ClusterStartError(
-                f"{directory} is in use by another barnabas up; stop that one, or give this one a directory of its own "
-                "(--data)"
-            )
-        self._lock = descriptor
+        self._lock = lock = files.open(f"{directory}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT)
+        ends_at = loop.time() + ORPHANS_SECONDS_MAX
+        is_told = False
+        while not files.lock(lock):
+            if is_process(files.pread(lock, 20, 0)) or loop.time() >= ends_at:
+                raise ClusterStartError(
+                    f"{directory} is in use by another barnabas up; stop that one, or give this one a directory of its "
+                    "own (--data)"
+                )
+            if not is_told:
+                text = "processes of an earlier barnabas up, which was killed, are stopping; waiting for them"
+                self._on_event(Remark("the cluster", text))
+            is_told = True
+            await self._timers.sleep(_LOOKING_MS)
+        files.truncate(lock, 0)
+        write_all(files, lock, b"%d\n" % os.getpid(), 0)
 
     def _broker(self, broker_id: int) -> _Member:
         plan = self._plan
@@ -314,7 +327,11 @@ class Supervisor:
                 files.truncate(output, 0)
             member.output_begins_at = files.size(output)
             program = await start_program(
-                self._host.loop, [*COMMAND, *arguments], errors_to=output, environment=self._environment
+                self._host.loop,
+                [*COMMAND, *arguments],
+                errors_to=output,
+                keeps=() if self._lock is None else (self._lock,),
+                environment=self._environment,
             )
         finally:
             files.close(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.kernel.real_program import LINES_KEPT_MAX, RealProgram, start_program
+from barnabas.kernel.real_program import LINES_KEPT_MAX, RealProgram, is_process, start_program
 from tests.unit.kernel.test_real_spawn import until_ended
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -129,3 +130,12 @@ def test_a_program_that_is_not_there_is_an_error(run: Run) -> None:
             await start_program(asyncio.get_running_loop(), ["/nowhere/program"])
 
     run(scenario())
+
+
+def test_an_id_of_a_process_is_told_from_what_is_none() -> None:
+    assert is_process(b"%d\n" % os.getpid())
+    assert is_process(b"1")
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    for text in (b"%d" % ended.pid, b"", b"x", b"9" * 20):
+        assert not is_process(text)
