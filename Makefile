@@ -17,6 +17,9 @@ SIMULATION_SEEDS ?= 500
 # Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
 
+# What lasts longer than in `make test`, or is done there not at all.
+LONGER_FAILURES := $(addprefix tests/cluster/test_,broker_failures.py coordinator_kill.py log_directory_failures.py)
+
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
@@ -67,7 +70,7 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C
 .PHONY: test-cluster
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 for longer than in make test
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest tests/cluster --timeout 900
+	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest $(LONGER_FAILURES) --timeout 900
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
