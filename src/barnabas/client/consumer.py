@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
@@ -305,16 +305,20 @@ class Consumer:
             raise ClientError("committed offsets need a group: set group_id")
         return await self._coordinator.committed(tuple(partitions), timeout_ms)
 
-    async def close(self, timeout_ms: float = 30_000, *, has_processed: bool | None = None) -> None:
+    def close(self, timeout_ms: float = 30_000, *, has_processed: bool | None = None) -> Coroutine[Any, Any, None]:
         """Commits if it does so by itself, leaves the group, and ends.
 
         With `has_processed` what the last poll returned is committed too, otherwise only what the user came back for.
         Where it is not given, it is False while an exception is being handled (`finally: await consumer.close()`).
         """
+        # Now, and not when the coroutine runs: in a task of its own there is no exception.
+        return self._close(
+            timeout_ms, has_processed=sys.exception() is None if has_processed is None else has_processed
+        )
+
+    async def _close(self, timeout_ms: float, *, has_processed: bool) -> None:
         if self._closed:
             return
-        if has_processed is None:
-            has_processed = sys.exception() is None
         self._stop_listening()
         self._use_all_no_more()
         if self._member is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 
@@ -182,6 +183,22 @@ def test_closing_while_an_error_is_handled_commits_nothing_of_the_last_poll() ->
                 raise ProcessingError
             finally:
                 await consumer.close()
+        except ProcessingError:
+            pass
+        assert broker.commits == [0]
+
+    with_reader(body)
+
+
+def test_closing_in_a_task_of_its_own_while_an_error_is_handled_commits_nothing_of_the_last_poll() -> None:
+    """As `asyncio.shield`, and `asyncio.wait_for` before Python 3.12, do it."""
+
+    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, _listener: Listener) -> None:
+        try:
+            try:
+                raise ProcessingError
+            finally:
+                await asyncio.shield(consumer.close())
         except ProcessingError:
             pass
         assert broker.commits == [0]
