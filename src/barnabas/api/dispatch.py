@@ -166,10 +166,8 @@ class Dispatcher:
     def answer(self, responder: Responder, slot: Slot, message: Any) -> None:
         context = responder.context
         self._count(context)
-        # Context and responder refer to each other, and may live for long.
-        request, context.request = context.request, None
         if message is None or not context.connection.is_open:
-            slot.complete(None)
+            self._complete(context, slot, None)
             return
         if type(message) is GeneratorType:
             try:
@@ -181,13 +179,18 @@ class Dispatcher:
                 context.connection.abort()
                 message = None
         if message is None:
-            slot.complete(None)
+            self._complete(context, slot, None)
             return
         codes = None if type(message) is GeneratorType else errors_of(message)
         if codes is None:
-            self._start(self._complete_in_steps(context, slot, message, request), _shown(context))
+            self._start(self._complete_in_steps(context, slot, message), _shown(context))
         else:
-            slot.complete(self._encode(context, message, codes))
+            self._complete(context, slot, self._encode(context, message, codes))
+
+    def _complete(self, context: RequestContext, slot: Slot, frame: list[Buffer] | None) -> None:
+        # Context and responder refer to each other, and may live for long.
+        context.request = None
+        slot.complete(frame)
 
     def in_steps(self, context: RequestContext, steps: Steps[Result]) -> Awaitable[Result]:
         return self._steps.run(steps, is_urgent=context.is_control)
@@ -218,20 +221,19 @@ class Dispatcher:
         except EncodeError:
             return self._encode_instead(context, route)
 
-    async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any, request: Any) -> None:
+    async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any) -> None:
         frame = None
         try:
-            frame = await self.in_steps(context, self._encode_and_dissolve(context, message, request))
+            frame = await self.in_steps(context, self._encode_and_dissolve(context, message))
         except Exception:
             context.connection.abort()  # what its client waits for does not come
             raise
         finally:
-            slot.complete(frame)
+            self._complete(context, slot, frame)
 
-    def _encode_and_dissolve(
-        self, context: RequestContext, message: Any, request: Message | None
-    ) -> Steps[list[Buffer] | None]:
+    def _encode_and_dissolve(self, context: RequestContext, message: Any) -> Steps[list[Buffer] | None]:
         frame = yield from self._encode_in_steps(context, message)
+        request, context.request = context.request, None
         yield from dissolve(request)
         return frame
 

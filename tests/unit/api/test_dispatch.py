@@ -78,11 +78,12 @@ class Heartbeats:
             raise ProtocolError("what was asked makes no sense")
         if what == "has a bug later":
             raise ZeroDivisionError("a bug in a handler")
-        return HeartbeatResponse()
+        return HeartbeatResponse(error_code=1 << 40 if what == "says nonsense later" else 0)
 
     def error_response(
-        self, _context: RequestContext, _request: HeartbeatRequest, error: KafkaError
+        self, _context: RequestContext, request: HeartbeatRequest, error: KafkaError
     ) -> HeartbeatResponse:
+        assert request.group_id  # most errors repeat what was asked
         return HeartbeatResponse(error_code=error.code)
 
 
@@ -187,6 +188,7 @@ def test_keeps_the_order_of_responses_when_handlers_answer_later(run: Run) -> No
         ("has a bug", ErrorCode.UNKNOWN_SERVER_ERROR, True),
         ("has a bug later", ErrorCode.UNKNOWN_SERVER_ERROR, True),
         ("says nonsense", ErrorCode.UNKNOWN_SERVER_ERROR, True),
+        ("says nonsense later", ErrorCode.UNKNOWN_SERVER_ERROR, True),
     ],
 )
 def test_answers_with_the_error_that_a_handler_raises(
