@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import Outgoing
-from barnabas.server.broker import Broker
-from barnabas.server.entry import broker_main, coordinator_main
-from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -27,6 +23,7 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import read_records
+from tests.simulation.broker_machines import BrokerMachines
 
 SEEDS = simulation_seeds(5)
 BROKERS = (1, 2, 3)
@@ -50,21 +47,11 @@ def properties(broker_id: int) -> str:
     )
 
 
-class Cluster:
+class Cluster(BrokerMachines):
     """The machines, and the brokers that run on them now."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.brokers: dict[int, Broker] = {}
-        self.coordinator = simulation.machine("coordinator")
-        self.coordinator.start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
-        self.machines: dict[int, SimulatedMachine] = {}
-        for broker_id in BROKERS:
-            machine = self.machines[broker_id] = simulation.machine(f"broker{broker_id}")
-            machine.start(broker_main(properties(broker_id), on_started=self._started))
-
-    def _started(self, broker: Broker) -> None:
-        self.brokers[broker.broker_id] = broker
+        super().__init__(simulation, BROKERS, properties)
 
     def forms(self, *broker_ids: int) -> bool:
         """Whether each of these brokers knows just these, and the same controller among them."""

@@ -21,7 +21,6 @@ from barnabas.client.records import OffsetAndMetadata, ProducerRecord, TopicPart
 from barnabas.client.settings import ClientSettings, ProducerSettings
 from barnabas.coordination import client as coordination
 from barnabas.coordination import session
-from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.brokers import broker_id_path
@@ -31,10 +30,8 @@ from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTR
 from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, LOG_DIR_EVENTS_PATH
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
 from barnabas.kernel.host import Host
-from barnabas.server.broker import Broker
-from barnabas.server.entry import broker_main, coordinator_main
-from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation
+from tests.simulation.broker_machines import BrokerMachines
 
 BROKERS = (1, 2, 3)
 PORT = 9092
@@ -93,21 +90,11 @@ KINDS = {
 }
 
 
-class Cluster:
+class Cluster(BrokerMachines):
     """The machines, and the brokers that run on them now."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.brokers: dict[int, Broker] = {}
-        self.coordinator = simulation.machine("coordinator")
-        self.coordinator.start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
-        self.machines: dict[int, SimulatedMachine] = {}
-        for broker_id in BROKERS:
-            machine = self.machines[broker_id] = simulation.machine(f"broker{broker_id}")
-            machine.start(broker_main(f"broker.id={broker_id}\n{PROPERTIES}", on_started=self._started))
-
-    def _started(self, broker: Broker) -> None:
-        self.brokers[broker.broker_id] = broker
+        super().__init__(simulation, BROKERS, lambda broker_id: f"broker.id={broker_id}\n{PROPERTIES}")
 
     def kill(self, broker_id: int) -> None:
         self.machines[broker_id].crash()

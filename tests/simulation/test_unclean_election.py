@@ -18,13 +18,11 @@ from barnabas.client.client import Client
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings, ProducerSettings
-from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
-from barnabas.server.broker import Broker
-from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from tests.simulation.broker_machines import BrokerMachines
 
 SEEDS = simulation_seeds(12)
 BROKERS = (1, 2, 3)
@@ -55,21 +53,11 @@ def properties(broker_id: int) -> str:
     )
 
 
-class Cluster:
+class Cluster(BrokerMachines):
     """The machines, and the brokers that run on them now."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.brokers: dict[int, Broker] = {}
-        self.coordinator = simulation.machine("coordinator")
-        self.coordinator.start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
-        self.machines: dict[int, SimulatedMachine] = {}
-        for broker_id in BROKERS:
-            machine = self.machines[broker_id] = simulation.machine(f"broker{broker_id}")
-            machine.start(broker_main(properties(broker_id), on_started=self._started))
-
-    def _started(self, broker: Broker) -> None:
-        self.brokers[broker.broker_id] = broker
+        super().__init__(simulation, BROKERS, properties)
 
     def forms(self, *broker_ids: int) -> bool:
         """Each of these brokers runs, and knows just these."""
