@@ -22,6 +22,7 @@ REGRESSIONS = (
     ("lives", 3),  # the same
     ("together", 28),  # a stale replica was elected although a member of the ISR was registered
     ("expiry", 6),  # a session that ended during a start left the broker deaf to changes of configs
+    ("spoiled", 27),  # a leader that asked for an ISR while its state was spoiled waited for ever
     ("spoiled", 4),  # partitions that could not be read were forgotten, and a group's offsets with them
     ("groups", 1),  # groups hung when the topic of their offsets had been deleted
 )

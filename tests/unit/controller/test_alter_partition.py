@@ -207,3 +207,18 @@ def test_after_a_conflict_the_leader_is_told_what_is_there(terms: Terms) -> None
 def test_a_state_that_cannot_be_written_is_said_so(terms: Terms) -> None:
     terms.store.faults[partition_state_path(*T0)] = NoAuthError()
     assert answer(terms, [1, 2, 3]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_leader_whose_state_is_spoiled_asks_again_until_it_is_mended(terms: Terms) -> None:
+    """It would wait to be told after any other error, and nobody tells it of a state that is what it was."""
+    path = partition_state_path(*T0)
+    before = terms.store.znodes[path][0]
+    terms.store.put_data(path, b"{garbage")
+    assert answer(terms, [1, 2, 3]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer(terms, [1, 2, 3]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    terms.store.put_data(path, before)
+    assert answer(terms, [1, 2, 3]).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    leadership = terms.term.context.leadership(T0)
+    assert leadership is not None
+    assert leadership.leader_epoch == 1
+    assert {request.broker_id for request in terms.sent("LEADER_AND_ISR")} == {1, 2, 3}
