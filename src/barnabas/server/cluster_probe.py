@@ -40,22 +40,17 @@ class ClusterProbe:
                 asking.create_task(self._until_it_knows_all(timers, address))
 
     async def until_groups_can_form(self, limit_seconds: float) -> bool:
-        """Waits until a coordinator of groups is found, so long at most; `__consumer_offsets` is made for it.
+        """Waits until every broker finds a coordinator of groups, so long at most; `__consumer_offsets` is made for it.
 
         False where there is none then: its partition may be of brokers that do not run.
         """
-        async with self._timers() as timers, self._connection(timers, self._addresses[0]) as connection:
-            request = FindCoordinatorRequest(key=_NO_GROUP, key_type=0)
+        async with self._timers() as timers:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit_seconds):
-                    while True:
-                        # It may be busy with starting; whether it ended is seen elsewhere.
-                        with contextlib.suppress(OSError, ProtocolError):
-                            response = await connection.send(request, _FIND_COORDINATOR_VERSION, _REQUEST_MS)
-                            if response.error_code == ErrorCode.NONE:
-                                return True
-                        await timers.sleep(_PROBE_EVERY_MS)
-            return False
+                async with asyncio.timeout(limit_seconds), asyncio.TaskGroup() as asking:
+                    for address in self._addresses:
+                        asking.create_task(self._until_it_finds_a_coordinator(timers, address))
+                return True
+        return False
 
     async def has_offsets_topic(self) -> bool:
         """Whether there is a `__consumer_offsets` with partitions. Raises OSError when the broker does not tell."""
@@ -71,6 +66,17 @@ class ClusterProbe:
                 with contextlib.suppress(OSError, ProtocolError):
                     response = await connection.send(MetadataRequest(topics=[]), _METADATA_VERSION, _REQUEST_MS)
                     if response.controller_id >= 0 and len(response.brokers) >= len(self._addresses):
+                        return
+                await timers.sleep(_PROBE_EVERY_MS)
+
+    async def _until_it_finds_a_coordinator(self, timers: Timers, address: str) -> None:
+        request = FindCoordinatorRequest(key=_NO_GROUP, key_type=0)
+        async with self._connection(timers, address) as connection:
+            while True:
+                # It may be busy with starting; whether it ended is seen elsewhere.
+                with contextlib.suppress(OSError, ProtocolError):
+                    response = await connection.send(request, _FIND_COORDINATOR_VERSION, _REQUEST_MS)
+                    if response.error_code == ErrorCode.NONE:
                         return
                 await timers.sleep(_PROBE_EVERY_MS)
 
