@@ -69,6 +69,7 @@ async def main():
     garbage = [[] for _ in range(3_000_000)]
     for one in garbage:
         one.append(one)
+    await asyncio.sleep(0.1)  # what made the garbage is a long turn of its own
     await after("collector", lambda: loop.call_soon(gc.collect) and None)
     watch.stop()
     await after("stopped", lambda: loop.call_soon(held) and None)
