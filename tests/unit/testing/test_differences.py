@@ -1,0 +1,48 @@
+"""The table of differences from Kafka in decision record 0017: complete, and naming what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing.cluster_plans import PLANS
+
+ROOT = Path(__file__).parents[3]
+RECORDS = ROOT / "docs" / "decisions"
+_DIFFERS = re.compile(r"differs? from (Apache )?Kafka|Unlike Kafka", re.IGNORECASE)
+_OF_NO_CLUSTER = {
+    "0005": "records and compression: held to property tests and Kafka's own tools",
+    "0011": "the network: no plan of the simulator has connections beyond a limit",
+}
+
+
+def _rows() -> list[list[str]]:
+    text = (RECORDS / "0017-cluster-simulation.md").read_text("utf-8")
+    lines = text[text.index("| record | difference |") :].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+ROWS = _rows()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[1][:40] for row in ROWS])
+def test_names_plans_and_tests_that_there_are(row: list[str]) -> None:
+    _, _, plans, tests = row
+    assert set(re.findall("`([^`]+)`", plans)) <= set(PLANS)
+    named = re.findall("`([^`]+)`", tests)
+    assert named
+    for name in named:
+        path, _, function = name.partition("::")
+        source = (ROOT / path).read_text("utf-8")
+        assert re.search(rf"def {function or 'test_'}", source), name
+
+
+def test_has_every_record_that_differs_from_kafka() -> None:
+    differing = {
+        path.name[:4]
+        for path in RECORDS.glob("*.md")
+        if _DIFFERS.search(path.read_text("utf-8")) and path.name[:4] != "0017"
+    }
+    assert differing - set(_OF_NO_CLUSTER) <= {row[0] for row in ROWS}
