@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from barnabas.kernel.real_host import RealHost, run
+from barnabas.kernel.real_program import start_program
 from barnabas.server import supervisor
 from barnabas.server.cluster_plan import ClusterPlan
+from barnabas.server.start_watch import last_line
 from barnabas.server.supervisor import (
+    COMMAND,
     ClusterStartError,
     ProcessEnded,
     ProcessRestarted,
@@ -62,7 +66,7 @@ def test_one_broker_can_be_killed_stopped_and_started_on_its_port(tmp_path: Path
     assert "Broker 1 is registered already" in log
 
 
-def test_a_broker_that_does_not_serve_in_time_is_stopped_and_can_be_started_again(
+def test_a_broker_that_makes_no_progress_is_stopped_and_can_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(host: RealHost) -> None:
@@ -70,8 +74,8 @@ def test_a_broker_that_does_not_serve_in_time_is_stopped_and_can_be_started_agai
         async with Supervisor(host, plan) as cluster:
             await cluster.stop_broker(1)
             with monkeypatch.context() as patch:
-                patch.setattr(supervisor, "READY_SECONDS_MAX", 0.2)
-                with pytest.raises(ClusterStartError, match="broker-1 did not serve within"):
+                patch.setattr(supervisor, "SILENCE_SECONDS_MAX", 0.001)
+                with pytest.raises(ClusterStartError, match="broker-1 was stopped: it made no progress for"):
                     await cluster.start_broker(1)
             assert sorted(cluster.processes) == ["coordinator"]
             await cluster.start_broker(1)
@@ -95,17 +99,82 @@ def test_a_broker_that_is_long_in_coming_back_is_remarked_on_and_not_stopped_for
                 came_back.set()
 
         async with Supervisor(host, plan, on_event=hear, restarts=True) as cluster:
-            monkeypatch.setattr(supervisor, "READY_SECONDS_MAX", 0.2)
+            monkeypatch.setattr(supervisor, "SILENCE_SECONDS_MAX", 0.001)
             os.kill(cluster.processes["broker-1"], signal.SIGKILL)
             async with asyncio.timeout(60):
                 await came_back.wait()
 
     run(scenario)
-    ended, remark, restarted = events
+    ended, *remarks, restarted = events
     assert isinstance(ended, ProcessEnded)
-    assert isinstance(remark, Remark)
-    assert "server.log says what it is at" in remark.text
+    assert remarks
+    for remark in remarks:
+        assert isinstance(remark, Remark)
+        assert "server.log says what it is at" in remark.text
     assert isinstance(restarted, ProcessRestarted)
+
+
+def test_who_starts_a_broker_that_is_being_started_again_gets_that_one_and_it_stays_watched(tmp_path: Path) -> None:
+    events: list[SupervisorEvent] = []
+
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        told: asyncio.Queue[SupervisorEvent] = asyncio.Queue()
+
+        def hear(event: SupervisorEvent) -> None:
+            events.append(event)
+            told.put_nowait(event)
+
+        async with Supervisor(host, plan, on_event=hear, restarts=True) as cluster, asyncio.timeout(60):
+            first = cluster.processes["broker-1"]
+            os.kill(first, signal.SIGKILL)
+            await told.get()
+            while (again := cluster.processes.get("broker-1", first)) == first:
+                await asyncio.to_thread(os.sched_yield)
+            await cluster.start_broker(1)
+            assert cluster.processes["broker-1"] == again
+            await told.get()
+            os.kill(again, signal.SIGKILL)
+            await told.get()
+            # In its pause: a new one at once.
+            await cluster.start_broker(1)
+            assert cluster.processes["broker-1"] not in {first, again}
+
+    run(scenario)
+    assert [type(event) for event in events] == [ProcessEnded, ProcessRestarted, ProcessEnded]
+
+
+def test_a_process_whose_start_is_given_up_does_not_stay(tmp_path: Path) -> None:
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster:
+            await cluster.stop_broker(1)
+            starting = host.loop.create_task(cluster.start_broker(1))
+            while "broker-1" not in cluster.processes:
+                await asyncio.to_thread(os.sched_yield)
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            assert sorted(cluster.processes) == ["coordinator"]
+            await cluster.start_broker(1)
+
+    run(scenario)
+
+
+def test_a_broker_tells_of_its_start_before_it_is_ready(tmp_path: Path) -> None:
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster:
+            await cluster.stop_broker(1)
+            path = plan.properties_path(1)
+            program = await start_program(host.loop, [*COMMAND, "broker", path, "--json", "--progress"])
+            first = json.loads(await program.read_line() or "{}")
+            said = await last_line(host.loop, program.read_line, on_progress=lambda _text: None)
+            assert await program.stop(30) == 0
+            assert list(first) == ["starting"]
+            assert said is not None
+            assert said["broker_id"] == 1
+
+    run(scenario)
 
 
 def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:

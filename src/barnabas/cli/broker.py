@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 # Several of the largest requests and responses that are usual.
 _KEPT_MEMORY_BYTES = 32 * 1024 * 1024
+_PROGRESS_EVERY_SECONDS = 1.0
 
 
 @click.command(name="broker")
@@ -36,9 +37,15 @@ _KEPT_MEMORY_BYTES = 32 * 1024 * 1024
     "--metrics-port", type=click.IntRange(0, 65_535), help="Port of the Prometheus endpoint; 0 takes a free one."
 )
 @click.option("--json", "as_json", is_flag=True, help="Say that it is ready, or why it ended, as a line of JSON.")
+@click.option("--progress", "says_progress", is_flag=True, hidden=True)
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(
-    file: str, overrides: tuple[str, ...], metrics_port: int | None, as_json: bool, stop_with_parent: bool
+    file: str,
+    overrides: tuple[str, ...],
+    metrics_port: int | None,
+    as_json: bool,
+    says_progress: bool,
+    stop_with_parent: bool,
 ) -> None:
     """Run one broker. FILE is a server.properties, as Kafka's brokers read it in ZooKeeper mode.
 
@@ -64,11 +71,15 @@ def command(
     raise_open_files_limit()
     # The name is what this broker tells others of itself where advertised.listeners has none.
     name = socket.gethostname()
-    sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name=name))
+    sys.exit(run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent), name=name))
 
 
-async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_parent: bool) -> int:
+async def _serve(
+    host: RealHost, config: BrokerConfig, as_json: bool, says_progress: bool, stop_with_parent: bool
+) -> int:
     """Serves until a signal or a failure; the exit status."""
+    import asyncio
+
     from barnabas.cli.broker_logs import broker_logs
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
@@ -87,10 +98,13 @@ async def _serve(host: RealHost, config: BrokerConfig, as_json: bool, stop_with_
     broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
     watch.start()
+    telling = asyncio.create_task(_say_progress(broker)) if says_progress else None
     try:
         return await _serve_until_told(broker, host, stop, as_json)
     finally:
         watch.stop()
+        if telling is not None:
+            telling.cancel()
 
 
 async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event, as_json: bool) -> int:
@@ -138,6 +152,22 @@ async def _start(broker: Broker, host: RealHost, stop: asyncio.Event) -> bool:
         await broker.stop()
     starting.result()
     return True
+
+
+async def _say_progress(broker: Broker) -> None:
+    """Says what the start is at whenever it has gone on, once a second at most, until the broker serves."""
+    import asyncio
+
+    from barnabas.server.lifecycle import BrokerState
+    from barnabas.server.start_watch import STARTING
+
+    done_before = -1
+    while broker.state in {BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.RECOVERY}:
+        done, text = broker.start_progress
+        if done != done_before:
+            announce(json.dumps({STARTING: text}))
+        done_before = done
+        await asyncio.sleep(_PROGRESS_EVERY_SECONDS)
 
 
 def _say_notices(config: BrokerConfig) -> None:

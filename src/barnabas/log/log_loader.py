@@ -70,6 +70,8 @@ class LoadProgress:
 
     segments_remaining: int = 0
     """Segments that are to be read from end to end yet."""
+    batches_read: int = 0
+    """Of those segments so far: it grows as long as the load goes on."""
 
 
 @dataclass(slots=True)
@@ -192,7 +194,7 @@ class _Loading:
             self.logger.warning("Rebuilding the indexes of %s: %s", segment.path, error)
             segment.let_go()
             state = replay_producers(self.files, self._replay(self.segments[:number], segment.base_offset), self.logger)
-            cut_bytes = segment.recover(_Replay(segment, state, None, self.logger))
+            cut_bytes = segment.recover(_Replay(segment, state, None, self.logger, self.progress))
             if cut_bytes:
                 self.logger.warning("%s was damaged: %d bytes are lost", segment.path, cut_bytes)
             self.unsynced.append(segment)
@@ -233,7 +235,7 @@ class _Loading:
             # Batches that the next segment has too were cut off before that one was begun; a loss of power has undone
             # the cut.
             limit = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            cut_bytes = segment.recover(_Replay(segment, state, epochs, self.logger), limit)
+            cut_bytes = segment.recover(_Replay(segment, state, epochs, self.logger, self.progress), limit)
             self.unsynced.append(segment)
             if cut_bytes and segment.next_offset != limit:
                 self.logger.warning(
@@ -310,8 +312,14 @@ class _Replay:
     """Takes epochs and producers from the batches that a recovery finds whole."""
 
     def __init__(
-        self, segment: Segment, state: ProducerState, epochs: LeaderEpochCache | None, logger: logging.Logger
+        self,
+        segment: Segment,
+        state: ProducerState,
+        epochs: LeaderEpochCache | None,
+        logger: logging.Logger,
+        progress: LoadProgress,
     ) -> None:
+        self._progress = progress
         self._segment = segment
         self._state = state
         self._epochs = epochs
@@ -319,6 +327,7 @@ class _Replay:
 
     def __call__(self, batch: Batch) -> None:
         """Raises CorruptRecordError for an epoch that goes back: the batch was cut off once, and has come back."""
+        self._progress.batches_read += 1
         header = header_of(batch)
         if header is None or not isinstance(batch, RecordBatch):
             return

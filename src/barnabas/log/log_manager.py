@@ -33,7 +33,7 @@ from barnabas.log.log_tasks import LogTasks
 from barnabas.log.names import DirectoryKind, marked_directory_name, partition_directory_name
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.reading import LogReader
-from barnabas.log.start_up import LogStartUp
+from barnabas.log.start_up import LogStartUp, StartUpProgress
 from barnabas.log.write_queue import WriteQueue
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -114,6 +114,11 @@ class LogManager:
         """The broker epoch of the last stop, where that was clean in every directory; -1 otherwise."""
         epochs = {directory.previous_broker_epoch for directory in self.directories}
         return epochs.pop() if len(epochs) == 1 else -1
+
+    @property
+    def start_up(self) -> StartUpProgress:
+        """How far the load is."""
+        return self._metrics.progress
 
     def get_log(self, partition: TopicPartition) -> PartitionLog | None:
         return self._logs.get(partition)

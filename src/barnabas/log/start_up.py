@@ -31,6 +31,15 @@ class StartUpProgress:
     loads: dict[tuple[str, int], LoadProgress] = field(default_factory=dict)
     """The log that is being loaded, by log directory and by which of those at a time it is (Kafka's
     remainingSegmentsToRecover has the number of a thread)."""
+    logs_found: int = 0
+    logs_loaded: int = 0
+    batches_read: int = 0
+    """Of the logs that are loaded; see `work_done`."""
+
+    @property
+    def work_done(self) -> int:
+        """A number that grows as long as the load goes on."""
+        return self.logs_loaded + self.batches_read + sum(load.batches_read for load in self.loads.values())
 
 
 class LogStartUp:
@@ -143,6 +152,7 @@ class LogStartUp:
         logs: list[PartitionLog] = []
         remaining = self._progress.logs_remaining
         remaining[directory.path] = len(requests)
+        self._progress.logs_found += len(requests)
         waiting = iter(requests)
 
         async def work(number: int) -> None:
@@ -156,7 +166,9 @@ class LogStartUp:
                     directory.fail(error)
                 finally:
                     del self._progress.loads[directory.path, number]
+                    self._progress.batches_read += progress.batches_read
                 remaining[directory.path] -= 1
+                self._progress.logs_loaded += 1
                 done = len(requests) - remaining[directory.path]
                 if not directory.is_offline:
                     self._logger.info(

@@ -106,6 +106,14 @@ class Broker:
             raise RuntimeError("the broker has not started yet")
         return self._rooms
 
+    @property
+    def start_progress(self) -> tuple[int, str]:
+        """A number that grows as long as the start goes on, and what takes long in it, in words or empty."""
+        if self.state is not BrokerState.RECOVERY or self._storage is None:
+            return int(self.state), ""
+        load = self._storage.log_manager.start_up
+        return int(self.state) + load.work_done, f"{load.logs_loaded} of {load.logs_found} logs are loaded"
+
     async def start(self) -> None:
         """Returns when the broker serves.
 

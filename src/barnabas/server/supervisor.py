@@ -28,9 +28,11 @@ from barnabas.log.files import read_file, write_all
 from barnabas.server.cluster_plan import ClusterPlan, properties_text
 from barnabas.server.cluster_probe import ClusterProbe
 from barnabas.server.restarts import RestartPauses
+from barnabas.server.start_watch import SILENCE_SECONDS_MAX, NoProgressError, last_line
 from barnabas.wire.primitives import ProtocolError
 
-READY_SECONDS_MAX: Final = 60.0
+USABLE_SECONDS_MAX: Final = 60.0
+"""From the last broker that serves until all of them know each other."""
 BROKERS_STOP_SECONDS_MAX: Final = 30.0
 COORDINATOR_STOP_SECONDS_MAX: Final = 10.0
 COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli")
@@ -107,6 +109,8 @@ class _Member:
     pauses: RestartPauses = field(default_factory=RestartPauses)
     restarting: asyncio.Task[None] | None = None
     """Waits for the next attempt, or makes it."""
+    attempt: asyncio.Future[Exception | None] | None = None
+    """Of the process that is being started again: done, with what went wrong, when it serves or has ended."""
 
 
 class Supervisor:
@@ -178,20 +182,23 @@ class Supervisor:
     async def start(self) -> None:
         """Starts everything and returns when a client can produce and a group can form.
 
-        Raises ClusterStartError when it did not come to that; what was started is stopped.
+        A process is waited for as long as it makes progress, such as a recovery of its logs (`start_watch`). Raises
+        ClusterStartError when it did not come to that; what was started is stopped.
         """
         try:
             await self._lock_directory()
-            async with asyncio.timeout(READY_SECONDS_MAX):
-                await self._start_coordinator()
-                async with asyncio.TaskGroup() as starting:
-                    for broker_id in self._brokers:
-                        starting.create_task(self._start_broker(broker_id))
+            await self._start_coordinator()
+            async with asyncio.TaskGroup() as starting:
+                for broker_id in self._brokers:
+                    starting.create_task(self._start_broker(broker_id))
+            async with asyncio.timeout(USABLE_SECONDS_MAX):
                 await self._until_usable()
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
-                raise ClusterStartError(f"The cluster was not ready within {READY_SECONDS_MAX:.0f} s") from None
+                raise ClusterStartError(
+                    f"The brokers serve, but do not all know each other within {USABLE_SECONDS_MAX:.0f} s"
+                ) from None
             if isinstance(error, ExceptionGroup):
                 error = _first(error)
             if isinstance(error, OSError):
@@ -230,13 +237,26 @@ class Supervisor:
     # One of them.
 
     async def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that does not run, on the port that it had, and returns when it serves.
+        """Starts a broker that does not run, on the port that it had, and returns when it serves; where it is being
+        started again anyway, waits for that.
 
-        Raises ClusterStartError; a broker that does not serve in time is stopped.
+        Raises ClusterStartError and OSError; a broker that makes no progress is stopped.
         """
         member = self._brokers[broker_id]
+        if member.attempt is not None:
+            failure = await asyncio.shield(member.attempt)
+            if failure is not None:
+                raise failure
+            return
         await self._leave(member)
-        await self._start_again(member)
+        try:
+            await member.start()
+        except (ClusterStartError, OSError):
+            raise
+        except BaseException:
+            # Nobody would watch what is left of it.
+            await self._stop(member, BROKERS_STOP_SECONDS_MAX)
+            raise
 
     async def stop_broker(self, broker_id: int) -> int:
         """Stops a broker in order; returns its exit status."""
@@ -304,7 +324,7 @@ class Supervisor:
         path = self._plan.properties_path(broker_id)
         properties = self._plan.properties(broker_id, self._coordinator.address, port)
         self._write(path, properties_text(properties))
-        said = await self._start(member, ["broker", path, "--stop-with-parent", "--json"])
+        said = await self._start(member, ["broker", path, "--stop-with-parent", "--json", "--progress"])
         member.address = str(next(iter(said["listeners"].values())))
         member.metrics_port = said["metrics_port"]
         for alarm in said["alarms"]:
@@ -338,11 +358,21 @@ class Supervisor:
         member.program = program
         member.is_wanted = True
         member.error = ""
-        line = await program.read_line()
-        said: dict[str, Any] = {} if line is None else json.loads(line)
-        if line is None or "error" in said:
+        try:
+            said = await last_line(
+                self._host.loop,
+                program.read_line,
+                on_progress=lambda text: self._on_event(Remark(member.name, f"it starts: {text}")),
+                # A controller that is not there is not there for another process either.
+                on_silence=None if member.attempt is None else lambda: self._remark_on_silence(member),
+                silence_seconds=SILENCE_SECONDS_MAX,
+            )
+        except NoProgressError as error:
+            await self._stop(member, BROKERS_STOP_SECONDS_MAX)
+            raise ClusterStartError(f"{member.name} was stopped: {error}; {member.log} says what it was at") from None
+        if said is None or "error" in said:
             member.is_wanted = False
-            member.error = said.get("error", "")
+            member.error = "" if said is None else said["error"]
             status = await program.wait()
             raise ClusterStartError(f"{member.name} ended with status {status}: {self._last_words(member, status)}")
         watching = self._host.loop.create_task(self._watch(member, program))
@@ -370,35 +400,28 @@ class Supervisor:
     async def _restart(self, member: _Member, pause_seconds: float) -> None:
         """One attempt after a pause; when it fails, the next one is prepared."""
         await self._timers.sleep(pause_seconds * 1000)
-        # Without an end: the recovery of logs would begin anew each time, and a controller that is not there is not
-        # there for another process either.
-        waiting = self._timers.call_after(READY_SECONDS_MAX * 1000, lambda: self._remark_on_silence(member))
+        member.attempt = attempt = self._host.loop.create_future()
+        failure: Exception | None = ClusterStartError(f"{member.name} was stopped while it was started again")
         try:
             await member.start()
+            failure = None
         except (ClusterStartError, OSError) as error:
+            failure = error
             self._ended(member, None, reason(error) if isinstance(error, OSError) else str(error), 0.0)
             return
         finally:
-            waiting.cancel()
+            member.attempt = None
+            attempt.set_result(failure)
         if member.program is not None:
             self._on_event(ProcessRestarted(member.name, member.program.process_id))
 
     def _remark_on_silence(self, member: _Member) -> None:
-        text = f"it runs for {READY_SECONDS_MAX:g} s and does not serve yet; {member.log} says what it is at"
+        text = f"it makes no progress for {SILENCE_SECONDS_MAX:g} s; {member.log} says what it is at"
         self._on_event(Remark(member.name, text))
 
-    async def _start_again(self, member: _Member) -> None:
-        """Starts a process that does not run, and returns when it serves. Raises ClusterStartError, then it is stopped,
-        and OSError."""
-        try:
-            async with asyncio.timeout(READY_SECONDS_MAX):
-                await member.start()
-        except TimeoutError:
-            await self._stop(member, BROKERS_STOP_SECONDS_MAX)
-            raise ClusterStartError(f"{member.name} did not serve within {READY_SECONDS_MAX:.0f} s") from None
-
     async def _leave(self, member: _Member) -> None:
-        """Makes no further attempt to start it again; one that is under way is given up, its process is left."""
+        """Makes no further attempt to start it again; one that is under way is given up, its process is left for the
+        caller to stop."""
         restarting, member.restarting = member.restarting, None
         if restarting is not None:
             restarting.cancel()

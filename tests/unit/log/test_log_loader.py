@@ -112,13 +112,17 @@ def test_tells_how_many_segments_are_to_be_recovered_yet(
     with_broker: WithBroker, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
+    batches: list[int] = []
 
     class NotingProgress(LoadProgress):
         def __setattr__(self, name: str, value: int) -> None:
             super().__setattr__(name, value)
-            told.append(value)
+            (batches if name == "batches_read" else told).append(value)
 
     async def look(broker: LogBroker) -> list[float]:
+        load = broker.manager.start_up
+        assert (load.logs_found, load.logs_loaded, load.batches_read) == (1, 1, batches[-1])
+        assert load.work_done == 1 + batches[-1]
         named = [metric for name, metric in broker.metrics if name.name == "remainingSegmentsToRecover"]
         return [metric.read() for metric in named if isinstance(metric, Gauge)]
 
@@ -126,6 +130,8 @@ def test_tells_how_many_segments_are_to_be_recovered_yet(
     monkeypatch.setattr(start_up, "LoadProgress", NotingProgress)
     gauges = with_broker(look, config=CONFIG)
     assert told == [0, *range(len(logs_of(directory)), 0, -1), 0]
+    assert batches == [*range(batches[-1] + 1)]
+    assert batches[-1] >= len(logs_of(directory))
     assert gauges
     assert not any(gauges)
 

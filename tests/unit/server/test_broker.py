@@ -129,6 +129,29 @@ def test_a_stop_leaves_a_clean_directory_and_no_znode(seed: int) -> None:
     assert " ERROR " not in lines
 
 
+def test_a_start_tells_how_many_logs_are_loaded() -> None:
+    told: list[tuple[int, str]] = []
+
+    async def start_with_logs(host: Host) -> None:
+        for number in range(5):
+            host.files.make_directories(f"/data/one/flights-{number}")
+        broker = broker_on(host, Lines(), "broker.id=4")
+        starting = host.loop.create_task(broker.start())
+        while not starting.done():
+            if not told or told[-1] != broker.start_progress:
+                told.append(broker.start_progress)
+            await next_turn()
+        await broker.stop()
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        simulation.run_on(simulation.machine("broker"), start_with_logs)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    texts = [text for _, text in told if text]
+    assert texts[-1] == "5 of 5 logs are loaded"
+    assert "1 of 5 logs are loaded" in texts
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_broker_waits_for_its_coordinator_and_can_be_stopped_meanwhile(seed: int) -> None:
     async def stop_while_starting(host: Host) -> float:
