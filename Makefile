@@ -94,6 +94,15 @@ mutants: $(TEST) ## Every fault that is put into brokers and clients: the simula
 bench: $(INTEROP) ## Every benchmark, side by side with what it is compared to
 	@$(BIN)/python -m benchmarks
 
+.PHONY: check-wheel
+check-wheel: $(TEST) ## The built wheel, installed into an empty environment, takes a record and gives it back
+	@$(BIN)/python -m tools.release check
+
+.PHONY: release
+release: lint ## Dated changelog, version, checked archives, commit and tag: make release VERSION=0.1.0
+	@if [ -z "$(VERSION)" ]; then echo "Say which: make release VERSION=0.1.0" >&2; exit 1; fi
+	@$(BIN)/python -m tools.release "$(VERSION)"
+
 .PHONY: stubs
 stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
