@@ -184,7 +184,7 @@ class IsrChanges:
             self._logger.error("The ISR of %s-%d could not be written: %s", *partition, error)
             answers[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
         # The znode is not what the context believed it to be. It may have been this very change, whose answer was lost.
-        found = yield from read_leadership(context, written.conflicts)
+        found = yield from read_leadership(context, written.conflicts, own=accepted)
         foreign: list[TopicPartition] = []
         for partition, present in found.items():
             answers[partition] = ErrorCode.INVALID_UPDATE_VERSION

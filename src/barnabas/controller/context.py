@@ -7,7 +7,7 @@ one seed of a simulation gives one order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.controller.leadership import LeaderAndIsr
@@ -18,6 +18,14 @@ from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_E
 from barnabas.kernel.ids import Uuid
 
 NO_REPLICAS = ReplicaAssignment(())
+
+FIRST_VERSION_WITH_ALTER_PARTITION = 5
+"""Of registrations: that of inter.broker.protocol.version 2.7, from which on leaders ask the controller (KIP-497)."""
+ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
+
+
+def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None:
+    """Of a broker that has not heard of any controller."""
 
 
 class ContextError(RuntimeError):
@@ -62,15 +70,18 @@ class ControllerContext:
     """Brokers, topics, assignments, leadership, states and deletions, as the active controller sees them.
 
     A new one is empty. `epoch` and `epoch_version` are the controller's epoch and the version of its znode, on which
-    every write depends.
+    every write depends; `told_leadership` is what this broker has heard from controllers.
     """
 
-    def __init__(self, epoch: int = 0, epoch_version: int = 0) -> None:
+    def __init__(
+        self, epoch: int = 0, epoch_version: int = 0, told_leadership: ToldLeadership = nothing_was_told
+    ) -> None:
         self.epoch = epoch
         self.epoch_version = epoch_version
         self._brokers: dict[int, LiveBroker] = {}
         self._shutting_down: dict[int, None] = {}
         self._held_back: dict[int, None] = {}
+        self._isr_writers: dict[int, None] = {}
         self._topics: dict[str, _Topic] = {}
         self._topic_names: dict[Uuid, str] = {}
         self._leadership: dict[TopicPartition, LeaderAndIsr] = {}
@@ -88,6 +99,11 @@ class ControllerContext:
         """Topics whose assignment cannot be read, as last seen."""
         self.unreadable_partitions: dict[TopicPartition, None] = {}
         """Partitions whose state cannot be read, as last seen."""
+        self.lost_members: dict[TopicPartition, dict[int, None]] = {}
+        """Replicas whose broker has gone, or has started anew, while the state of their partition could not be read."""
+        self.put_back_partitions: dict[TopicPartition, None] = {}
+        """Partitions whose state was put back in a leader epoch of which the brokers need not have heard."""
+        self._told_leadership = told_leadership
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
 
@@ -103,6 +119,10 @@ class ControllerContext:
     def add_live_broker(self, broker: LiveBroker) -> None:
         """Registers a broker, or replaces its registration. Whether it shuts down is a matter of its own."""
         self._brokers[broker.broker_id] = broker
+        if broker.registration.version < FIRST_VERSION_WITH_ALTER_PARTITION:
+            self._isr_writers[broker.broker_id] = None
+        else:
+            self._isr_writers.pop(broker.broker_id, None)
         self._held_back.pop(broker.broker_id, None)
 
     def hold_back(self, broker_ids: Iterable[int]) -> None:
@@ -225,7 +245,8 @@ class ControllerContext:
         replicas = self.assignment(partition).replicas
         self._count_replicas(partition, replicas, -1)
         del self._topics[partition.topic].partitions[partition.partition]
-        self.unreadable_partitions.pop(partition, None)
+        for dropped in (self.unreadable_partitions, self.lost_members, self.put_back_partitions):
+            dropped.pop(partition, None)
         for replica in replicas:
             self._replica_states.pop(PartitionReplica(partition, replica), None)
         state = self._partition_states.pop(partition, PartitionState.NON_EXISTENT)
@@ -314,6 +335,18 @@ class ControllerContext:
 
     def leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
         return self._leadership.get(partition)
+
+    def told_leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        """What this broker has last heard from a controller of the partition of the topic of this id; it may be older
+        than what the znode holds.
+        """
+        return self._told_leadership(partition, self.topic_id(partition.topic))
+
+    def writes_isrs_itself(self, broker_id: int) -> bool:
+        """Whether the broker, as a leader, writes ISRs into states itself (inter.broker.protocol.version below 2.7), or
+        has done so in its last life.
+        """
+        return broker_id in self._isr_writers
 
     def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
         """Raises `ContextError` for a partition without an assignment."""

@@ -449,7 +449,13 @@ class Controller:
         self._incumbent = Incumbent(self._settings.broker_id, self._registration.encode())
         self._watches = ControllerWatches(self._put)
         self._term = ControllerTerm(
-            office, self._settings, self._watches, self._new_topic_id, self._logger, self._state_change_logger
+            office,
+            self._settings,
+            self._watches,
+            self._new_topic_id,
+            self._logger,
+            self._state_change_logger,
+            self._ports.told_leadership,
         )
         self._recent_moves.clear()
         self._open_channels(office.epoch)

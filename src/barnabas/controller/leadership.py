@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
-from barnabas.coordination.layout.topics import LeaderRecoveryState
+from barnabas.coordination.layout.topics import NO_LEADER, LeaderRecoveryState
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -66,6 +66,23 @@ class LeaderAndIsr:
         state = self.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
         epoch = self.leader_epoch + 1
         return LeaderAndIsr(leader, epoch, isr, self.controller_epoch, state, self.partition_epoch, self.extra)
+
+    def without(self, gone: Collection[int]) -> LeaderAndIsr:
+        """The next epoch without these replicas. The last of an ISR stay in it, several when they go together: each of
+        them has every record that was committed, and nobody else need have.
+        """
+        leader = NO_LEADER if self.leader in gone and self.leader in self.isr else self.leader
+        isr = tuple(replica for replica in self.isr if replica not in gone)
+        return self.elect(leader, isr or self.isr)
+
+    def holds_the_same(self, other: LeaderAndIsr) -> bool:
+        """Whether both say the same to brokers; whichever controller, and in which version of the znode."""
+        return (
+            self.leader_epoch == other.leader_epoch
+            and self.isr == other.isr
+            and self.leader == other.leader
+            and self.leader_recovery_state is other.leader_recovery_state
+        )
 
     # These are made for every partition of a failover, where `dataclasses.replace` would cost most of the time.
 

@@ -280,6 +280,7 @@ class PartitionStateMachine:
         for partition, known in written.leadership.items():
             context.set_leadership(partition, known)
             moves.elected[partition] = known
+            context.put_back_partitions.pop(partition, None)
             if elections[partition].unclean:
                 moves.unclean.append(partition)
             batch.add_leader_and_isr(elections[partition].recipients, partition, known, is_new=False)

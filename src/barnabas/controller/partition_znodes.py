@@ -5,11 +5,14 @@ A partition whose znode another controller has written, of a greater epoch, is l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps, read_znodes, write_as_controller
+from barnabas.controller.effects import StateChange, Steps, read_znodes, write_as_controller
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout import topics
@@ -24,6 +27,8 @@ from barnabas.coordination.operations import Create, SetData
 
 ATTEMPTS_MAX = 100
 """How often a change is tried while the leader changes the same znode; a leader has one change in flight."""
+
+NOTHING: Final[Mapping[TopicPartition, LeaderAndIsr]] = MappingProxyType({})
 
 
 class StateChangeFailedError(Exception):
@@ -45,16 +50,24 @@ def read_leadership(
     context: ControllerContext,
     partitions: Iterable[TopicPartition],
     written_at: dict[TopicPartition, int] | None = None,
+    own: Mapping[TopicPartition, LeaderAndIsr] = NOTHING,
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
     """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
     given the transactions that wrote them. The context learns which of them cannot be read.
 
-    What holds a former leader epoch, of a copy with which somebody has mended a znode, is not believed: whoever was in
-    sync then may have lagged since, and brokers refuse its epochs. What the context knows is in force.
+    Invariant: whoever is in sync, and in which leader epoch, is what a controller has told the brokers last. Nobody but
+    the controller writes states, so one of no later leader epoch than the known one that holds something else is a copy
+    with which somebody has mended the znode. It is not believed: who was in sync then may have lagged since, and
+    brokers refuse its epochs. What is known is put back, in a new leader epoch. `own` is what was about to be written,
+    the answer to which may have been lost. Members that were lost while the znode could not be read leave the ISR.
+
+    Raises `ControllerMovedError`.
     """
     wanted = list(partitions)
     outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
+    put_back: dict[TopicPartition, LeaderAndIsr] = {}
+    lines: list[StateChange] = []
     for partition, outcome in zip(wanted, outcomes, strict=True):
         context.unreadable_partitions.pop(partition, None)
         if isinstance(outcome, NoNodeError):
@@ -62,11 +75,24 @@ def read_leadership(
         elif isinstance(outcome, Exception):
             found[partition] = outcome
         else:
-            known = found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
-            if isinstance(known, Exception):
+            stored = found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
+            if isinstance(stored, LeaderAndIsr):
+                right = _right(context, partition, stored, own.get(partition))
+                if right is not stored:
+                    put_back[partition] = found[partition] = right.by_controller(context.epoch)
+                    lines.append(_line(partition, stored, right))
+            else:
                 context.unreadable_partitions[partition] = None
             if written_at is not None:
                 written_at[partition] = outcome.stat.mzxid
+    if put_back:
+        yield tuple(lines)
+        written = yield from write_leadership(context, put_back)
+        for partition, known in written.leadership.items():
+            found[partition] = known
+            context.set_leadership(partition, known)
+            context.put_back_partitions[partition] = None
+            context.lost_members.pop(partition, None)
     return found
 
 
@@ -82,10 +108,47 @@ def _decode(
             f"the controller of epoch {state.controller_epoch} has written the state of "
             f"{partition.topic}-{partition.partition}; this one has epoch {context.epoch} only"
         )
-    present = context.leadership(partition)
-    if present is not None and state.leader_epoch < present.leader_epoch:
-        return present.at_version(version)
     return LeaderAndIsr.from_znode(state, version)
+
+
+def _right(
+    context: ControllerContext, partition: TopicPartition, stored: LeaderAndIsr, own: LeaderAndIsr | None
+) -> LeaderAndIsr:
+    """What is in force: `stored` itself, or what is to be in the znode instead."""
+    known = context.leadership(partition)
+    if known is None:
+        # Of the former controllers' terms this broker has at least heard.
+        known = context.told_leadership(partition)
+        is_believed = known is None or stored.leader_epoch >= known.leader_epoch
+    else:
+        is_believed = (
+            stored.leader_epoch > known.leader_epoch
+            or stored.holds_the_same(known)
+            or (
+                stored.leader_epoch == known.leader_epoch
+                and ((own is not None and stored.holds_the_same(own)) or context.writes_isrs_itself(known.leader))
+            )
+        )
+    right = stored
+    if known is not None and not is_believed:
+        right = known.elect(known.leader, known.isr).at_version(stored.partition_epoch)
+    lost = context.lost_members.get(partition)
+    if lost is not None:
+        if any(member in lost for member in right.isr):
+            right = right.without(lost)
+        else:
+            del context.lost_members[partition]
+    return right
+
+
+def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) -> StateChange:
+    return StateChange(
+        logging.ERROR,
+        f"the state of {partition.topic}-{partition.partition} in ZooKeeper (leader {stored.leader}, leader epoch "
+        f"{stored.leader_epoch}, in sync {list(stored.isr)}, version {stored.partition_epoch}) is not in force: "
+        f"somebody has written a former one, or members have been lost while it could not be read. It is replaced by "
+        f"leader {right.leader}, leader epoch {right.leader_epoch}, in sync {list(right.isr)}",
+    )
 
 
 def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:

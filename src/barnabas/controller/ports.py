@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.controller.context import ToldLeadership, nothing_was_told
 from barnabas.wire.classes import Message
 
 
@@ -59,3 +60,4 @@ class ControllerPorts:
     registration: BrokerRegistration
     connections: BrokerConnections
     features: FinalizedFeatureCache
+    told_leadership: ToldLeadership = nothing_was_told

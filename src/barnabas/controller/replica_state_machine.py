@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -25,7 +25,7 @@ from barnabas.controller.partition_znodes import (
 from barnabas.controller.recent_moves import Move, to_be_told
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
-from barnabas.coordination.layout.topics import NO_LEADER, ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
 
 
@@ -155,7 +155,7 @@ class ReplicaStateMachine:
                 batch.add_leader_and_isr([broker_id], partition, known, is_new=True)
             case ReplicaState.ONLINE if before is ReplicaState.NEW:
                 self._ensure_assigned(replica)
-            case ReplicaState.ONLINE if known is not None:
+            case ReplicaState.ONLINE if known is not None and not self._is_lost_leader(replica, known):
                 batch.add_leader_and_isr([broker_id], partition, known, is_new=False)
             case ReplicaState.DELETION_STARTED:
                 batch.add_stop_replica([broker_id], partition, delete=True)
@@ -164,6 +164,12 @@ class ReplicaStateMachine:
             case _:
                 pass
         moves.moved.append(replica)
+
+    def _is_lost_leader(self, replica: PartitionReplica, known: LeaderAndIsr) -> bool:
+        """Whether it has started anew while the state cannot be read: it is not to lead in its old epoch."""
+        return known.leader == replica.broker_id and known.leader in self._context.lost_members.get(
+            replica.partition, ()
+        )
 
     def _ensure_assigned(self, replica: PartitionReplica) -> None:
         assignment = self._context.assignment(replica.partition)
@@ -185,6 +191,7 @@ class ReplicaStateMachine:
             else:
                 batch.add_update_metadata(context.live_or_shutting_down_brokers, [partition])
                 moves.moved.append(replica)
+                self._lose(partition, [broker_id])
         removals = yield from self._remove_from_isrs(leaving)
         for partition, error in removals.failed.items():
             moves.failed.update((PartitionReplica(partition, broker_id), error) for broker_id in leaving[partition])
@@ -194,6 +201,11 @@ class ReplicaStateMachine:
             if known is not None and not context.is_queued_for_deletion(partition.topic):
                 others = [replica for replica in context.assignment(partition).replicas if replica not in gone]
                 batch.add_leader_and_isr(others, partition, known, is_new=False)
+
+    def _lose(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:
+        """Whoever goes while a state cannot be read leaves the ISR as soon as it can, also when it is back by then."""
+        if partition in self._context.unreadable_partitions:
+            self._context.lost_members.setdefault(partition, {}).update(dict.fromkeys(broker_ids))
 
     def _remove_from_isrs(self, leaving: Mapping[TopicPartition, list[int]]) -> Steps[_Removals]:
         removals = _Removals()
@@ -217,13 +229,14 @@ class ReplicaStateMachine:
         changes: dict[TopicPartition, LeaderAndIsr] = {}
         for partition, known in found.items():
             if isinstance(known, LeaderAndIsr):
-                change = _without_replicas(known, leaving[partition]).by_controller(context.epoch)
+                change = known.without(leaving[partition]).by_controller(context.epoch)
                 if (change.leader, change.isr) != (known.leader, known.isr):
                     changes[partition] = change
                 else:
                     settled[partition] = known.by_controller(context.epoch)
             elif known is not None:
                 removals.failed[partition] = known
+                self._lose(partition, leaving[partition])
             elif context.is_queued_for_deletion(partition.topic):
                 removals.leadership[partition] = None
             else:
@@ -264,15 +277,6 @@ class ReplicaStateMachine:
             )
             lines.append(StateChange(logging.DEBUG, f"{change}{leads}", move))
         return lines
-
-
-def _without_replicas(known: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
-    """The next epoch without the replicas. The last of an ISR stay in it, several when they go together: each of them
-    has every record that was committed, and nobody else need have.
-    """
-    leader = NO_LEADER if known.leader in gone and known.leader in known.isr else known.leader
-    isr = tuple(replica for replica in known.isr if replica not in gone)
-    return known.elect(leader, isr or known.isr)
 
 
 def _without(assignment: ReplicaAssignment, broker_id: int) -> ReplicaAssignment:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from barnabas.controller.alter_partition import IsrChanges
 from barnabas.controller.broker_changes import BrokerChanges
-from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
 from barnabas.controller.controller_election import Office
 from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, operate, pieces
 from barnabas.controller.features import set_up_features
@@ -57,9 +57,10 @@ class ControllerTerm:
         new_topic_id: Callable[[], Uuid],
         logger: logging.Logger,
         state_change_logger: logging.Logger,
+        told_leadership: ToldLeadership = nothing_was_told,
     ) -> None:
         """`state_change_logger` is only asked what it logs."""
-        self.context = context = ControllerContext(office.epoch, office.epoch_version)
+        self.context = context = ControllerContext(office.epoch, office.epoch_version, told_leadership)
         self._settings = settings
         self._watches = watches
         self._logger = logger
@@ -103,6 +104,7 @@ class ControllerTerm:
         # gone, because a former controller did not get to tell them, ends here.
         yield from self._brokers.send_full_metadata(context.live_or_shutting_down_brokers)
         yield from self._replicas.start_up()
+        context.put_back_partitions.clear()
         yield from self._partitions.start_up()
         if returned:
             yield from self._brokers.start_up(returned)
@@ -242,7 +244,7 @@ class ControllerTerm:
         since any event has found it mended, or has deleted it.
         """
         return (
-            bool(self.context.unreadable_partitions)
+            bool(self.context.unreadable_partitions or self.context.put_back_partitions)
             or self._brokers.is_full_metadata_due
             or self._partitions.has_unreadable_configs
             or not self._are_features_known
@@ -258,9 +260,11 @@ class ControllerTerm:
         if self._partitions.has_unreadable_configs:
             self._partitions.has_unreadable_configs = False
             yield from self._partitions.try_online()
-        mended = yield from self._refresh(list(context.unreadable_partitions))
+        readable = yield from self._refresh(list(context.unreadable_partitions))
+        mended = list(dict.fromkeys([*readable, *context.put_back_partitions]))
+        context.put_back_partitions.clear()
         if mended:
-            self._logger.info("The states of %d partitions can be read again, %s among them", len(mended), mended[0])
+            self._logger.info("The states of %d partitions are right again, %s among them", len(mended), mended[0])
             # Their leaders do not know the znodes' versions, and brokers may have died meanwhile.
             yield from self._partitions.move(self._kept(mended), PartitionState.OFFLINE)
             yield from self._brokers.take_offline(

@@ -18,6 +18,7 @@ from barnabas.config.settings import take
 from barnabas.controller.controller import Controller
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.settings import ControllerSettings
+from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
@@ -269,7 +270,7 @@ class Rooms:
         return Controller(
             foundation.host,
             settings,
-            ControllerPorts(self.registration, links, self.features),
+            ControllerPorts(self.registration, links, self.features, ToldLeadership(self.metadata_cache)),
             timers=foundation.timers,
             logs=foundation.logs,
             metrics=foundation.metrics,

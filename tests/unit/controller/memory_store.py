@@ -225,9 +225,11 @@ class Cluster:
         for broker_id in live:
             self.start_broker(broker_id)
 
-    def start_broker(self, broker_id: int) -> None:
+    def start_broker(self, broker_id: int, version: int = 5) -> None:
+        """`version` is that of its registration: leaders below 5 write ISRs themselves."""
         endpoint = BrokerEndpoint(LISTENER, f"host-{broker_id}", 9092, "PLAINTEXT")
-        self.context.add_live_broker(LiveBroker(broker_id, 100 + broker_id, BrokerRegistration((endpoint,), 0)))
+        registration = BrokerRegistration((endpoint,), 0, version=version)
+        self.context.add_live_broker(LiveBroker(broker_id, 100 + broker_id, registration))
 
     def assign(self, partition: TopicPartition, *replicas: int) -> TopicPartition:
         self.context.add_topic(partition.topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class WatchedStore(MemoryStore):
         """As another client writes: makes the znode, or replaces its data."""
         if path in self.znodes:
             self.znodes[path] = (data, self.znodes[path][1] + 1)
+            self.mzxids[path] = next(self._zxids)
             self._fire(path, False, EventType.NODE_DATA_CHANGED)
         else:
             self.znodes[path] = (data, 0)
@@ -131,6 +133,8 @@ class Terms:
         self.epoch = 0
         self._ids = itertools.count(1)
         self.events: list[ControllerEvent] = []
+        self.told: dict[TopicPartition, LeaderAndIsr] = {}
+        """What the broker of the next terms has heard of former ones."""
         self.shell = CrashingShell(self.store)
         self.watches = ControllerWatches(self.events.append)
         self.answers: Callable[[BrokerRequest, TopicPartition], ErrorCode] = lambda _request, _partition: ErrorCode.NONE
@@ -143,6 +147,12 @@ class Terms:
     def start_broker(self, broker_id: int, port: int = 9092) -> None:
         endpoint = BrokerEndpoint(LISTENER, f"host-{broker_id}", port, LISTENER)
         self.store.put_data(broker_id_path(broker_id), BrokerRegistration((endpoint,), 0).encode())
+
+    def write_isrs_themselves(self, broker_id: int) -> None:
+        """Has the broker be one of inter.broker.protocol.version 2.6, and says so to the term."""
+        known = self.term.context.live_or_shutting_down_brokers[broker_id]
+        registration = dataclasses.replace(known.registration, version=4, features={})
+        self.term.context.add_live_broker(dataclasses.replace(known, registration=registration))
 
     def stop_broker(self, broker_id: int) -> None:
         self.store.remove(broker_id_path(broker_id))
@@ -171,7 +181,13 @@ class Terms:
         self.watches = ControllerWatches(self.events.append)
         logger = logging.getLogger("test")
         self.term = ControllerTerm(
-            Office(self.epoch, self.epoch), self.settings, self.watches, self.new_topic_id, logger, logger
+            Office(self.epoch, self.epoch),
+            self.settings,
+            self.watches,
+            self.new_topic_id,
+            logger,
+            logger,
+            lambda partition, _topic_id: self.told.get(partition),
         )
         self.run(self.term.take_over())
         return self.term

@@ -192,16 +192,17 @@ def test_a_write_whose_answer_was_lost_counts_when_it_is_repeated(terms: Terms) 
     assert (data.error_code, data.isr, data.partition_epoch) == (0, [1, 2, 3], 2)
 
 
-def test_after_a_conflict_the_leader_is_told_what_is_there(terms: Terms) -> None:
+def test_after_a_conflict_the_leader_is_told_what_is_in_force(terms: Terms) -> None:
+    """Whatever somebody has written into the znode."""
     state = terms.state("t")
     assert state is not None
     terms.store.put(T0, dataclasses.replace(state, isr=(1,)))
     assert answer(terms, [1, 2, 3]).error_code == ErrorCode.INVALID_UPDATE_VERSION
     leadership = terms.term.context.leadership(T0)
     assert leadership is not None
-    assert (leadership.leader, leadership.leader_epoch, leadership.isr, leadership.partition_epoch) == (1, 1, (1,), 3)
+    assert (leadership.leader, leadership.leader_epoch, leadership.isr, leadership.partition_epoch) == (1, 2, (1, 2), 4)
     assert {request.broker_id for request in terms.sent("LEADER_AND_ISR")} == {1, 2, 3}
-    assert answer(terms, [1, 2, 3], leader_epoch=1, partition_epoch=3).error_code == 0
+    assert answer(terms, [1, 2, 3], leader_epoch=2, partition_epoch=4).error_code == 0
 
 
 def test_a_state_that_cannot_be_written_is_said_so(terms: Terms) -> None:

@@ -96,6 +96,8 @@ def test_a_partition_that_lost_its_leader_gets_another() -> None:
 
 def test_an_election_is_decided_anew_when_the_leader_changed_the_isr() -> None:
     cluster = Cluster(live=(2, 3))
+    cluster.start_broker(1, version=4)
+    cluster.context.remove_live_broker(1)
     cluster.lead(cluster.assign(A0, 1, 2, 3), 1, 1, 2, 3)
     offline(cluster, A0)
 

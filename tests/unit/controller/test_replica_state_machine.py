@@ -150,6 +150,8 @@ def test_a_partition_that_never_had_a_leader_is_only_announced(cluster: Cluster)
 
 
 def test_a_removal_is_decided_anew_when_the_leader_changed_the_isr(cluster: Cluster) -> None:
+    cluster.start_broker(1, version=4)
+
     def shrink_once() -> None:
         if cluster.store.batches == 1:  # between the read and the write
             cluster.store.put(A0, LeaderAndIsr(1, 6, (1, 2), 4))

@@ -15,7 +15,7 @@ from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import UpdateMetadataRequest
+from barnabas.wire.messages import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
 from tests.unit.controller.memory_store import LISTENER
 from tests.unit.controller.term_harness import CONTROLLER, Terms
 
@@ -151,6 +151,144 @@ def test_a_state_that_is_mended_with_that_of_a_former_leader_epoch_is_not_believ
     after = known(terms, "t")
     assert (after.leader, after.isr) == (3, (3,))
     assert after.leader_epoch > before.leader_epoch
+
+
+def alter_isr(terms: Terms, isr: list[int]) -> int:
+    """The leader of t-0 proposes an ISR; returns what is answered."""
+    before = terms.term.context.leadership(T0)
+    topic_id = terms.term.context.topic_id("t")
+    assert before is not None
+    assert topic_id is not None
+    data = AlterPartitionRequest.PartitionData(
+        partition_index=0, leader_epoch=before.leader_epoch, new_isr=isr, partition_epoch=before.partition_epoch
+    )
+    request = AlterPartitionRequest(
+        broker_id=before.leader,
+        broker_epoch=terms.term.context.live_or_shutting_down_brokers[before.leader].epoch,
+        topics=[AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=[data])],
+    )
+    response = terms.run(terms.term.alter_partition(request, 2))
+    return response.topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("noticed", ["by looking", "by an election", "by the leader"])
+def test_a_state_that_is_mended_with_a_former_isr_of_the_same_leader_epoch_is_not_believed(noticed: str) -> None:
+    terms = with_topics()
+    path = partition_state_path(*T0)
+    former = terms.store.znodes[path][0]
+    assert alter_isr(terms, [1]) == ErrorCode.NONE
+    before = known(terms, "t")
+    assert before.isr == (1,)
+    spoil(terms, path)
+    if noticed == "by looking":
+        terms.stop_broker(3)
+        terms.settle()
+        assert terms.term.must_read_again
+    terms.store.put_data(path, former)
+    if noticed == "by looking":
+        terms.run(terms.term.read_again())
+    elif noticed == "by the leader":
+        assert alter_isr(terms, [1, 2]) == ErrorCode.INVALID_UPDATE_VERSION
+    if noticed != "by an election":
+        after = known(terms, "t")
+        assert (after.leader, after.isr) == (1, (1,))
+        assert after.leader_epoch > before.leader_epoch
+        assert alter_isr(terms, [1]) == ErrorCode.NONE
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms, "t").leader, known(terms, "t").isr) == (-1, (1,))
+    # What the next controller finds is right.
+    terms.elect()
+    terms.start_broker(1)
+    terms.settle()
+    assert known(terms, "t").leader == 1
+    assert any("is not in force" in line.message for line in terms.shell.lines) is False
+    terms.run(terms.term.read_again())
+    assert not terms.term.must_read_again
+
+
+def test_a_leader_that_writes_isrs_itself_is_believed() -> None:
+    """That of inter.broker.protocol.version below 2.7, whose registration says so."""
+    terms = with_topics()
+    terms.write_isrs_themselves(1)
+    before = known(terms, "t")
+    written = dataclasses.replace(before, isr=(1, 2)).to_znode()
+    terms.store.put_data(partition_state_path(*T0), written.encode())
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms, "t").leader, known(terms, "t").isr) == (2, (2,))
+
+
+@pytest.mark.parametrize("spoiled", ["before the takeover", "at the takeover"])
+def test_a_new_controller_does_not_believe_a_state_that_is_older_than_what_it_was_told(spoiled: str) -> None:
+    terms = with_topics()
+    path = partition_state_path(*T0)
+    former = terms.store.znodes[path][0]
+    terms.stop_broker(1)
+    terms.settle()
+    terms.start_broker(1)
+    terms.settle()
+    before = known(terms, "t")
+    assert (before.leader, before.isr) == (2, (2, 3))
+    terms.told[T0] = before
+    if spoiled == "at the takeover":
+        spoil(terms, path)
+        terms.elect()
+        assert terms.term.must_read_again
+        terms.store.put_data(path, former)
+        terms.run(terms.term.read_again())
+    else:
+        terms.store.put_data(path, former)
+        terms.elect()
+    after = known(terms, "t")
+    assert (after.leader, after.isr) == (2, (2, 3))
+    assert after.leader_epoch > before.leader_epoch
+    assert not terms.term.must_read_again
+    told = [
+        state.leader_epoch
+        for request in terms.sent("LEADER_AND_ISR")
+        if isinstance(request.message, LeaderAndIsrRequest)
+        for topic in request.message.topic_states
+        for state in topic.partition_states
+        if topic.topic_name == "t"
+    ]
+    assert told
+    assert max(told) == after.leader_epoch
+
+
+@pytest.mark.parametrize("failover", [False, True])
+def test_a_member_that_starts_anew_while_the_state_cannot_be_read_leaves_the_isr(failover: bool) -> None:
+    terms = with_topics()
+    before = spoil(terms, partition_state_path(*T0))
+    if failover:
+        terms.elect()
+    terms.stop_broker(2)
+    terms.start_broker(2)
+    terms.settle()
+    assert known(terms, "u").isr == (1, 3)
+    terms.store.put_data(partition_state_path(*T0), before)
+    terms.run(terms.term.read_again())
+    assert (known(terms, "t").leader, known(terms, "t").isr) == (1, (1, 3))
+    assert not terms.term.must_read_again
+
+
+def test_a_leader_that_starts_anew_while_the_state_cannot_be_read_does_not_lead_on() -> None:
+    terms = with_topics()
+    before = spoil(terms, partition_state_path(*T0))
+    asked = len(terms.sent("LEADER_AND_ISR"))
+    terms.stop_broker(1)
+    terms.start_broker(1)
+    terms.settle()
+    told = {
+        topic.topic_name
+        for request in terms.sent("LEADER_AND_ISR")[asked:]
+        if isinstance(request.message, LeaderAndIsrRequest) and request.broker_id == 1
+        for topic in request.message.topic_states
+    }
+    assert told == {"u"}
+    terms.store.put_data(partition_state_path(*T0), before)
+    terms.run(terms.term.read_again())
+    assert (known(terms, "t").leader, known(terms, "t").isr) == (2, (2, 3))
 
 
 def test_a_broker_whose_registration_is_spoiled_stays_while_it_lives() -> None:

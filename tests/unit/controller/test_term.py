@@ -392,6 +392,7 @@ def test_shutdowns_of_brokers_that_are_not_there_are_refused(broker_id: int, epo
 
 def test_isr_changes_that_leaders_announce_are_told_to_all() -> None:
     terms = with_topic()
+    terms.write_isrs_themselves(1)
     changed = LeaderAndIsr(1, 0, (1,), 1)
     terms.store.put(T0, changed)
     terms.store.put_data(f"{ISR_CHANGES_PATH}/isr_change_7", IsrChange((T0, TopicPartition("x", 0))).encode())
