@@ -1,8 +1,9 @@
 """StopReplica, 0 to 4: the controller has this broker stop replicas, and delete those of topics that go.
 
 Refused as a whole for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been replaced
-(STALE_CONTROLLER_EPOCH); otherwise each partition has its own outcome. Answered when the logs to be deleted are out of
-the way. Nothing is left out.
+(STALE_CONTROLLER_EPOCH); otherwise each partition has its own outcome. A request that becomes stale while it is carried
+out stops there; what it has deleted by then was to be deleted. Answered when the logs to be deleted are out of the way.
+Nothing is left out.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ class StopReplicaHandler:
         self._broker_epoch = broker_epoch
 
     def handle(self, _context: RequestContext, request: StopReplicaRequest) -> Coroutine[Any, Any, StopReplicaResponse]:
-        check_broker_epoch(request.broker_epoch, self._broker_epoch())
-        return self._replica_manager.stop_replicas(request)
+        def check() -> None:
+            # The broker may have registered anew between two pieces.
+            check_broker_epoch(request.broker_epoch, self._broker_epoch())
+
+        check()
+        return self._replica_manager.stop_replicas(request, check)
 
     def error_response(
         self, _context: RequestContext, _request: StopReplicaRequest, error: KafkaError

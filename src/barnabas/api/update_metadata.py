@@ -1,8 +1,8 @@
 """UpdateMetadata, 0 to 8: the controller tells this broker of brokers, topics and leaders.
 
-Refused for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been replaced
-(STALE_CONTROLLER_EPOCH). A full request, which a controller sends to a broker that was away, has it forget what is not
-named. Nothing is left out.
+Refused, up to its last step, for a former life of this broker (STALE_BROKER_EPOCH) and from a controller that has been
+replaced (STALE_CONTROLLER_EPOCH). A full request, which a controller sends to a broker that was away, has it forget
+what is not named. Nothing is left out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ class UpdateMetadataHandler:
         self._broker_epoch = broker_epoch
 
     def handle(self, _context: RequestContext, request: UpdateMetadataRequest) -> Steps[UpdateMetadataResponse]:
-        check_broker_epoch(request.broker_epoch, self._broker_epoch())
-        yield from self._replica_manager.update_metadata_in_steps(request)
+        def check() -> None:
+            # The broker may have registered anew between two steps.
+            check_broker_epoch(request.broker_epoch, self._broker_epoch())
+
+        check()
+        yield from self._replica_manager.update_metadata_in_steps(request, check)
         return UpdateMetadataResponse()
 
     def error_response(

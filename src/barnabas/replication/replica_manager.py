@@ -24,7 +24,7 @@ from barnabas.replication.partition_context import PartitionContext
 from barnabas.replication.reconsidering import Reconsidering
 from barnabas.replication.replica_metrics import ReplicaMetrics
 from barnabas.replication.settings import ReplicaSettings
-from barnabas.replication.stop_replica import StoppedPartition, stopped_partitions
+from barnabas.replication.stop_replica import StoppedPartition, partition_errors, stopped_partitions
 from barnabas.replication.wake_ups import WakeUps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import StopReplicaResponse
@@ -272,9 +272,11 @@ class ReplicaManager:
         )
         return response(told, errors, version, ErrorCode.NONE)
 
-    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def stop_replicas(
+        self, request: StopReplicaRequest, check: Callable[[], object] = lambda: None
+    ) -> StopReplicaResponse:
         """Stops replicas, and deletes those that the request says; the answer comes when their logs are out of the
-        way. Done in pieces, between which the loop has its turns."""
+        way. Done in pieces, between which the loop has its turns; `check()` raises before a piece that is stale."""
         answer = StopReplicaResponse()
         if request.controller_epoch < self.controller_epoch:
             self._state_changes.warning(
@@ -294,6 +296,7 @@ class ReplicaManager:
                 if request.controller_epoch < self.controller_epoch:
                     answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
                     break
+            check()
             stopped: list[StoppedPartition] = []
             for partition, log in piece:
                 error = self._refusal_to_stop(partition)
@@ -303,26 +306,26 @@ class ReplicaManager:
                     stopped.append(partition)
             self._stop(stopped)
             await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
-        answer.partition_errors = [
-            StopReplicaResponse.StopReplicaPartitionError(
-                topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=error
-            )
-            for topic_partition, error in errors.items()
-        ]
+        answer.partition_errors = partition_errors(errors)
         return answer
 
     def update_metadata(self, request: UpdateMetadataRequest) -> MetadataChange:
         """Takes over what the controller tells of the cluster. Raises KafkaError with STALE_CONTROLLER_EPOCH."""
         return at_once(self.update_metadata_in_steps(request))
 
-    def update_metadata_in_steps(self, request: UpdateMetadataRequest) -> Steps[MetadataChange]:
-        """As `update_metadata`, for requests of many partitions; others see the change after the last step."""
-        self._check_controller_epoch(request)
-        change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check_controller_epoch(request))
+    def update_metadata_in_steps(
+        self, request: UpdateMetadataRequest, check: Callable[[], object] = lambda: None
+    ) -> Steps[MetadataChange]:
+        """As `update_metadata`, for requests of many partitions; others see the change after the last step, before
+        which `check()` raises if the request is meant for this broker no longer.
+        """
+        self._check(request, check)
+        change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check(request, check))
         self.controller_epoch = request.controller_epoch
         return change
 
-    def _check_controller_epoch(self, request: UpdateMetadataRequest) -> None:
+    def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:
+        check()
         if request.controller_epoch < self.controller_epoch:
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,

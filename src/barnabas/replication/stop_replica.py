@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_EPOCH, TopicPartition
-from barnabas.wire.messages import StopReplicaRequest
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
 
 
 class StoppedPartition(NamedTuple):
@@ -33,3 +34,15 @@ def stopped_partitions(request: StopReplicaRequest) -> Iterator[StoppedPartition
         for state in states.partition_states:
             topic_partition = TopicPartition(states.topic_name, state.partition_index)
             yield StoppedPartition(topic_partition, state.leader_epoch, state.delete_partition)
+
+
+def partition_errors(
+    errors: Mapping[TopicPartition, ErrorCode],
+) -> list[StopReplicaResponse.StopReplicaPartitionError]:
+    """The outcomes as a response tells them."""
+    return [
+        StopReplicaResponse.StopReplicaPartitionError(
+            topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=error
+        )
+        for topic_partition, error in errors.items()
+    ]

@@ -1,0 +1,98 @@
+"""What the controller asks in many pieces stops where the broker registers anew, or another controller speaks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas.api.stop_replica import StopReplicaHandler
+from barnabas.api.update_metadata import UpdateMetadataHandler
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import StopReplicaRequest, UpdateMetadataRequest
+from tests.unit.replication.test_replica_manager import Setting, in_setting
+
+TOPIC = "flights"
+PARTITIONS = 2_500
+"""Some pieces of either request."""
+
+
+def deletion() -> StopReplicaRequest:
+    states = [
+        StopReplicaRequest.StopReplicaPartitionState(partition_index=number, leader_epoch=-2, delete_partition=True)
+        for number in range(PARTITIONS)
+    ]
+    topic = StopReplicaRequest.StopReplicaTopicState(topic_name=TOPIC, partition_states=states)
+    return StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=10, topic_states=[topic])
+
+
+def metadata() -> UpdateMetadataRequest:
+    states = [
+        UpdateMetadataRequest.UpdateMetadataPartitionState(partition_index=number, leader=1, isr=[1], replicas=[1])
+        for number in range(PARTITIONS)
+    ]
+    topic = UpdateMetadataRequest.UpdateMetadataTopicState(topic_name=TOPIC, partition_states=states)
+    return UpdateMetadataRequest(controller_id=1, controller_epoch=1, broker_epoch=10, topic_states=[topic])
+
+
+@pytest.mark.parametrize("happens", ["nothing", "a new registration", "a new controller"])
+def test_deletions_stop_when_they_become_stale(happens: str) -> None:
+    async def test(setting: Setting) -> None:
+        epoch = SimpleNamespace(broker=10)
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        for partition in partitions:
+            setting.log_manager.add(partition)
+        delete_logs = setting.log_manager.delete_logs
+
+        async def delete(some: Any) -> None:
+            await delete_logs(some)
+            if happens == "a new registration":
+                epoch.broker = 11
+            elif happens == "a new controller":
+                setting.manager.controller_epoch = 2
+
+        setting.log_manager.delete_logs = delete  # type: ignore[method-assign, assignment]
+        handler = StopReplicaHandler(setting.manager, lambda: epoch.broker)
+        code = ErrorCode.NONE
+        try:
+            code = ErrorCode.for_code((await handler.handle(cast("Any", None), deletion())).error_code)
+        except KafkaError as error:
+            code = error.code
+        left = sum(partition in setting.log_manager.logs for partition in partitions)
+        if happens == "nothing":
+            assert (code, left) == (ErrorCode.NONE, 0)
+        else:
+            stale = happens == "a new registration"
+            assert code is (ErrorCode.STALE_BROKER_EPOCH if stale else ErrorCode.STALE_CONTROLLER_EPOCH)
+            assert 0 < left < PARTITIONS
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("happens", ["nothing", "a new registration", "a new controller"])
+def test_metadata_that_becomes_stale_before_its_last_step_is_not_taken_over(happens: str) -> None:
+    async def test(setting: Setting) -> None:
+        epoch = SimpleNamespace(broker=10)
+        handler = UpdateMetadataHandler(setting.manager, lambda: epoch.broker)
+        steps = handler.handle(cast("Any", None), metadata())
+        next(steps)
+        if happens == "a new registration":
+            epoch.broker = 11
+        elif happens == "a new controller":
+            setting.manager.controller_epoch = 2
+        code = ErrorCode.NONE
+        try:
+            for _ in steps:
+                pass
+        except KafkaError as error:
+            code = error.code
+        expected = {
+            "a new registration": ErrorCode.STALE_BROKER_EPOCH,
+            "a new controller": ErrorCode.STALE_CONTROLLER_EPOCH,
+        }
+        assert code is expected.get(happens, ErrorCode.NONE)
+        assert (TOPIC in setting.manager._metadata_cache.image.topics) is (happens == "nothing")
+
+    in_setting(test)
