@@ -1,7 +1,8 @@
 """DeleteTopics, 0 to 6: has the controller delete topics, named by name or, from version 6 on, by id.
 
 Answered when the topics are gone from this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT; the deletion
-goes on then. Left out: the controller mutation quota, which holds nothing back yet.
+goes on then. Named by an id, only the topic that has it is deleted, never a namesake that was made since (Kafka looks
+the name up once). Left out: the controller mutation quota, which holds nothing back yet.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.api.administration.ports import ControllerStatus
-from barnabas.api.administration.topic_deletion import TopicDeleter
+from barnabas.api.administration.topic_deletion import NO_IDS, TopicDeleter
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -85,19 +86,26 @@ class DeleteTopicsHandler:
 
     async def _delete(self, context: RequestContext, asked: Sequence[_Asked], timeout_ms: int) -> DeleteTopicsResponse:
         # No more than the broker knows topics.
-        names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None and not topic.error))
-        outcomes: dict[str, KafkaError | None] = {}
-        for start in range(0, len(names), STEP_ELEMENTS):
-            if start:
-                await context.turn()
-            outcomes |= await self._deleter.request(names[start : start + STEP_ELEMENTS])
-        wanted = [name for name, outcome in outcomes.items() if outcome is None]
+        named = dict.fromkeys(
+            (topic.name, topic.topic_id) for topic in asked if topic.name is not None and not topic.error
+        )
+        outcomes: dict[tuple[str, bytes], KafkaError | None] = {}
+        for is_by_id in (False, True):
+            topics = [topic for topic in named if (topic[1] != ZERO_UUID) is is_by_id]
+            for start in range(0, len(topics), STEP_ELEMENTS):
+                if start:
+                    await context.turn()
+                piece = dict(topics[start : start + STEP_ELEMENTS])
+                ids = {name: Uuid(topic_id) for name, topic_id in piece.items()} if is_by_id else NO_IDS
+                for name, outcome in (await self._deleter.request(list(piece), ids)).items():
+                    outcomes[name, piece[name]] = outcome
+        wanted = list(dict.fromkeys(name for (name, _), outcome in outcomes.items() if outcome is None))
         late = frozenset(await self._waits.until_gone(wanted, timeout_ms) if timeout_ms > 0 else wanted)
 
         def settle(topic: _Asked) -> None:
             if topic.name is None or topic.error:
                 return
-            outcome = outcomes[topic.name]
+            outcome = outcomes[topic.name, topic.topic_id]
             if outcome is not None:
                 topic.error = outcome.code
             elif topic.name in late:

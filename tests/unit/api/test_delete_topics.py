@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from barnabas.api.administration.topic_creation import NewTopic
 from barnabas.api.delete_topics import DeleteTopicsHandler
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH
+from barnabas.coordination.layout.topics import topic_path
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
@@ -75,6 +77,29 @@ def test_topics_are_named_by_their_ids() -> None:
         response = await call(world, request, LATEST, "a")
         assert errors(response) == [("a", "NONE"), (None, "UNKNOWN_TOPIC_ID")]
         assert [topic.topic_id for topic in response.responses] == [ids["a"], unknown]
+
+    in_world(main)
+
+
+def test_a_namesake_that_was_made_since_is_not_deleted_for_an_id() -> None:
+    """The metadata of this broker still has the former topic."""
+
+    async def main(world: AdminWorld) -> None:
+        ids = await with_topics(world, "a", "b", "c")
+        namesake = dataclasses.replace(await world.assignment("a"), topic_id=Uuid(bytes(range(16))))
+        for name in ("a", "b"):
+            await world.client.delete(topic_path(name))
+        await world.client.create(topic_path("a"), namesake.encode())
+        request = DeleteTopicsRequest(
+            topics=[State(name=None, topic_id=ids[name]) for name in ("a", "b", "c")], timeout_ms=10_000
+        )
+        response = await call(world, request, LATEST, "c")
+        assert errors(response) == [("a", "UNKNOWN_TOPIC_ID"), ("b", "UNKNOWN_TOPIC_ID"), ("c", "NONE")]
+        assert await world.children(DELETE_TOPICS_PATH) == ["c"]
+        # By its name it is deleted.
+        named = DeleteTopicsRequest(topics=[State(name="a"), State(name=None, topic_id=ids["a"])], timeout_ms=10_000)
+        response = await call(world, named, LATEST, "a")
+        assert errors(response) == [("a", "NONE"), ("a", "UNKNOWN_TOPIC_ID")]
 
     in_world(main)
 

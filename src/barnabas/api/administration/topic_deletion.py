@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from barnabas.api.administration.guarded_writes import answer_of, as_kafka_error
-from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError
+from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.admin import delete_topic_path
-from barnabas.coordination.layout.topics import topic_path
-from barnabas.coordination.operations import Create, Exists
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout.topics import decode_topic_id, topic_path
+from barnabas.coordination.operations import Create, Exists, GetData
 from barnabas.coordination.ports import Store
+from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
+
+NO_IDS: Final[Mapping[str, Uuid]] = MappingProxyType({})
 
 
 class TopicDeleter:
@@ -21,17 +27,19 @@ class TopicDeleter:
         self._store = store
         self._logger = logger
 
-    async def request(self, topics: Sequence[str]) -> dict[str, KafkaError | None]:
+    async def request(self, topics: Sequence[str], ids: Mapping[str, Uuid] = NO_IDS) -> dict[str, KafkaError | None]:
         """Asks for the deletion of each topic; returns by name what forbids it, or None. A topic of which the deletion
-        is under way counts as asked for.
+        is under way counts as asked for. Of `ids` only the topic that has the id now is deleted: a namesake may have
+        been made since the name was looked up.
         """
         outcomes: dict[str, KafkaError | None] = {}
         existing: list[str] = []
-        for topic, found in zip(
-            topics, await self._store.submit([Exists(topic_path(topic)) for topic in topics]), strict=True
-        ):
+        reads = [(GetData if topic in ids else Exists)(topic_path(topic)) for topic in topics]
+        for topic, found in zip(topics, await self._store.submit(reads), strict=True):
             try:
-                if answer_of(found) is None:
+                if topic in ids:
+                    _check_id(found, topic, ids[topic])
+                elif answer_of(found) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic `{topic}` does not exist.")
             except KafkaError as error:
                 outcomes[topic] = error
@@ -57,3 +65,15 @@ class TopicDeleter:
             for index, outcome in zip(again, repeated, strict=True):
                 outcomes[index] = outcome
         return outcomes
+
+
+def _check_id(found: Any, topic: str, topic_id: Uuid) -> None:
+    """Raises `KafkaError` (UNKNOWN_TOPIC_ID) where the topic is gone, or is another one."""
+    if isinstance(found, NoNodeError):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id} any more.")
+    try:
+        present = decode_topic_id(answer_of(found).data, topic_path(topic))
+    except LayoutError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+    if present != topic_id:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"Topic `{topic}` has another id than {topic_id} now.")

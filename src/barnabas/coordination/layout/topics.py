@@ -111,6 +111,12 @@ class TopicAssignment:
         return cls(partitions, None if topic_id is None else _decode_topic_id(topic_id, path), version, fields.rest())
 
 
+def decode_topic_id(data: bytes | None, path: str) -> Uuid | None:
+    """The topic's id alone, of the payload of `/brokers/topics/T`."""
+    text = Fields.decode(data, path).optional_text("topic_id")
+    return None if text is None else _decode_topic_id(text, path)
+
+
 def _decode_topic_id(text: str, path: str) -> Uuid:
     try:
         return Uuid.from_text(text)
