@@ -18,20 +18,19 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.ports import Buffer, InternalLog
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
-from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once
+from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once, each
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import TransitionTable
-from barnabas.kernel.turns import next_turn
 from barnabas.wire.compression import NO_COMPRESSION, Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.records import Batch, BatchSpan, batch_at, walk_batches
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound="ShardLoader")
 
-_SLICE_SECONDS: Final = 0.005
-"""How long loading keeps the loop before others have a turn."""
+_WALKED_PER_STEP_BYTES: Final = 65_536
+"""Of a chunk, the batches in so many bytes are found at a time."""
 _RETRY_MS: Final = 1_000
 _RETRY_MS_MAX: Final = 30_000
 _NOT_APPENDED: Final = -1
@@ -79,14 +78,18 @@ _NOT_ACTIVE: Final = {
 
 
 class ShardLoader(Protocol):
-    """Makes the content of a shard from its log."""
+    """Makes the content of a shard from its log. What it counts towards a step goes on from batch to batch."""
 
-    def replay(self, batch: Batch) -> None:
+    def replay(self, batch: Batch) -> Steps[None]:
         """Takes the next batch of the log, control batches too."""
         ...
 
-    def build(self) -> Iterator[None]:
-        """Makes the content of all that was replayed, in steps; called again if more was replayed afterwards."""
+    def build(self) -> Steps[None]:
+        """Makes the content of all that was replayed; called again if more was replayed afterwards."""
+        ...
+
+    def emptied(self) -> Steps[None]:
+        """Gives back what only loading needed: freed all at once, a million records hold the loop, too."""
         ...
 
 
@@ -129,6 +132,10 @@ class Shard(Generic[Content]):
         self._settings = settings
         self._under_way: dict[_Append, None] = {}
         self._content: Content | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.state is ShardState.ACTIVE
 
     @property
     def content(self) -> Content:
@@ -175,10 +182,11 @@ class Shard(Generic[Content]):
         self._content = content
         self.advance(ShardEvent.LOADED)
 
-    def fail_appends(self) -> None:
+    def fail_appends(self) -> Steps[None]:
         """Tells every append under way that this broker leads no more; what became of it is not known here."""
-        for append in list(self._under_way):
-            append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        yield from each(
+            lambda append: append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way)
+        )
 
     def _batch(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
         return at_once(batch_in_steps(records, timestamp_ms, self._settings.compression))
@@ -202,8 +210,13 @@ def batch_in_steps(
 class ShardRuntime(Generic[Content, Loader]):
     """The shards of one internal topic, by partition.
 
-    `new_loader` begins a load and `take_content` ends it, on which the shard is active at once. `on_unloaded` is called
-    with the content of a shard that resigned, before its appends under way are failed.
+    `new_loader` begins a load and `take_content` ends it, on which the shard is active at once. `on_loaded` and
+    `on_unloaded` are called with the content of a shard that has become active, or has resigned, for what must be so
+    at once, and return the steps of the rest: after the latter the appends under way are failed. A shard that resigns
+    ends the steps of `on_loaded`.
+
+    All that takes long is done in steps, of which all shards and everything else that runs in `steps` share one per
+    turn of the loop.
     """
 
     def __init__(
@@ -214,10 +227,11 @@ class ShardRuntime(Generic[Content, Loader]):
         timers: Timers,
         log: InternalLog,
         settings: ShardSettings,
-        new_loader: Callable[[], Loader],
-        take_content: Callable[[Shard[Content], Loader], Content],
-        on_loaded: Callable[[Shard[Content], Content, float], None],
-        on_unloaded: Callable[[Shard[Content], Content], None],
+        steps: StepRunner,
+        new_loader: Callable[[Shard[Content]], Loader],
+        take_content: Callable[[Loader], Content],
+        on_loaded: Callable[[Shard[Content], Content, float], Steps[None]],
+        on_unloaded: Callable[[Shard[Content], Content], Steps[None]],
         logger: logging.Logger,
     ) -> None:
         self.topic = topic
@@ -225,6 +239,7 @@ class ShardRuntime(Generic[Content, Loader]):
         self._timers = timers
         self._log = log
         self._settings = settings
+        self._steps = steps
         self._new_loader = new_loader
         self._take_content = take_content
         self._on_loaded = on_loaded
@@ -235,6 +250,8 @@ class ShardRuntime(Generic[Content, Loader]):
         """The latest epoch heard of for each partition, elected or not."""
         self._topic_ids: dict[int, Uuid] = {}
         """Of the topic whose epochs these are. Epochs begin anew with a topic that has the name of a deleted one."""
+        self._giving_back: set[asyncio.Task[None]] = set()
+        """Steps that end what shards were, and nobody waits for."""
 
     @property
     def is_loading(self) -> bool:
@@ -306,11 +323,13 @@ class ShardRuntime(Generic[Content, Loader]):
         self._topic_ids.pop(index, None)
 
     async def stop(self) -> None:
-        """Closes every shard, and waits until none is loading."""
+        """Closes every shard, and waits until none is loading or has anything left to answer."""
         tasks = [shard.loading for shard in self._shards.values() if shard.loading is not None]
         for index in list(self._shards):
             self.resign(index, None)
         await asyncio.gather(*tasks, return_exceptions=True)
+        while self._giving_back:
+            await asyncio.gather(*self._giving_back, return_exceptions=True)
 
     def _notice(self, index: int, topic_id: Uuid) -> None:
         known = self._topic_ids.get(index, ZERO_UUID)
@@ -325,13 +344,36 @@ class ShardRuntime(Generic[Content, Loader]):
         shard.advance(ShardEvent.RESIGNED)
         if shard.loading is not None:
             shard.loading.cancel()
+        rest: Steps[None] | None = None
         try:
             if content is not None:
-                self._on_unloaded(shard, content)
+                rest = self._on_unloaded(shard, content)
         except Exception:
             self._logger.exception("Giving up %s-%d failed", *shard.partition)
-        finally:
-            shard.fail_appends()
+        self._give_back(self._unloaded(shard, rest))
+
+    def _unloaded(self, shard: Shard[Content], rest: Steps[None] | None) -> Steps[None]:
+        try:
+            if rest is not None:
+                yield from rest
+        except Exception:
+            self._logger.exception("Giving up %s-%d failed", *shard.partition)
+        yield from shard.fail_appends()
+
+    def _give_back(self, steps: Steps[None]) -> None:
+        """Does the first step now, and others in later turns."""
+        try:
+            next(steps)
+        except StopIteration:
+            return
+        task = self._loop.create_task(self._steps.run(steps), name=f"give-back-{self.topic}")
+        self._giving_back.add(task)
+        task.add_done_callback(self._given_back)
+
+    def _given_back(self, task: asyncio.Task[None]) -> None:
+        self._giving_back.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("Giving back what a shard had failed", exc_info=error)
 
     async def _load(self, shard: Shard[Content]) -> None:
         started = self._loop.time()
@@ -341,44 +383,49 @@ class ShardRuntime(Generic[Content, Loader]):
             await self._timers.sleep(retry_ms)
             retry_ms = min(retry_ms * 2, _RETRY_MS_MAX)
             shard.advance(ShardEvent.RETRIED)
-        shard.loading = None
         shard.activate(content)
         seconds = self._loop.time() - started
         self._logger.info("Finished loading %s-%d in %d ms", *shard.partition, round(seconds * 1000))
-        self._on_loaded(shard, content, seconds)
+        try:
+            await self._steps.run(self._on_loaded(shard, content, seconds))
+        except Exception:
+            self._logger.exception("What follows the loading of %s-%d failed", *shard.partition)
+        shard.loading = None
 
     async def _try_to_load(self, shard: Shard[Content]) -> Content | None:
+        """The content, where nothing comes between the end of its log and this; None where that failed."""
+        loader = self._new_loader(shard)
         try:
-            return self._take_content(shard, await self._loaded(shard))
+            await self._replay_log(shard, loader)
+            return self._take_content(loader)
         except KafkaError as error:
             self._logger.warning("Loading %s-%d failed: %s", *shard.partition, error)
         except Exception:
             self._logger.exception("Error loading %s-%d", *shard.partition)
+        finally:
+            self._give_back(loader.emptied())
         return None
 
-    async def _loaded(self, shard: Shard[Content]) -> Loader:
+    async def _replay_log(self, shard: Shard[Content], loader: Loader) -> None:
         """Replays up to the end of the log, builds, and goes on where something was appended meanwhile."""
-        loader = self._new_loader()
-        turns = _Turns(self._loop)
         position, end = self._log.offsets(shard.partition, shard.leader_epoch)
         while True:
             while position < end:
                 chunk = await self._log.read(
                     shard.partition, shard.leader_epoch, position, self._settings.load_buffer_bytes
                 )
-                following = await self._replay(shard, loader, chunk, position, turns)
+                following = await self._steps.run(self._replay(shard, loader, chunk, position))
                 if following == position:
                     break  # the log ends before what it said
                 position = following
-            for _ in loader.build():
-                await turns.give_way()
+            await self._steps.run(loader.build())
             # Nothing comes between here and the shard's being active.
             new_end = self._log.offsets(shard.partition, shard.leader_epoch)[1]
             if new_end <= end:
-                return loader
+                return
             end = new_end
 
-    async def _replay(self, shard: Shard[Content], loader: Loader, chunk: Buffer, position: int, turns: _Turns) -> int:
+    def _replay(self, shard: Shard[Content], loader: Loader, chunk: Buffer, position: int) -> Steps[int]:
         """Replays the batches of a chunk that are not before `position`; returns the offset behind them."""
         if len(chunk) > self._settings.load_buffer_bytes:
             self._logger.warning(
@@ -387,27 +434,24 @@ class ShardRuntime(Generic[Content, Loader]):
                 len(chunk),
                 self._settings.load_buffer_bytes,
             )
-        for span in walk_batches(chunk).spans:
+        for span in _spans(chunk):
             batch = batch_at(chunk, span)
             if batch.last_offset < position:
                 continue
             batch.verify()
-            loader.replay(batch)
+            yield from loader.replay(batch)
             position = batch.last_offset + 1
-            await turns.give_way()
         return position
 
 
-class _Turns:
-    """Lets others have the loop whenever a slice of time is used up."""
-
-    __slots__ = ("_ends", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ends = loop.time() + _SLICE_SECONDS
-
-    async def give_way(self) -> None:
-        if self._loop.time() >= self._ends:
-            await next_turn()
-            self._ends = self._loop.time() + _SLICE_SECONDS
+def _spans(chunk: Buffer) -> Iterator[BatchSpan]:
+    """The batches of a chunk, found a few at a time."""
+    start = 0
+    while start < len(chunk):
+        walk = walk_batches(chunk, start, min(start + _WALKED_PER_STEP_BYTES, len(chunk)))
+        if not walk.spans and walk.next_size_bytes is not None:  # a larger one
+            walk = walk_batches(chunk, start, min(start + walk.next_size_bytes, len(chunk)))
+        if not walk.spans:
+            return
+        yield from walk.spans
+        start = walk.end_position

@@ -70,6 +70,7 @@ class CoordinatorRooms:
             host=host,
             timers=foundation.timers,
             scheduler=foundation.scheduler,
+            steps=foundation.steps,
             log=internal_log,
             metrics=foundation.metrics,
             logs=logs,

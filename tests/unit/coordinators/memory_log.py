@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 from collections.abc import Callable
 from typing import Any
 
@@ -67,13 +68,14 @@ class MemoryLog:
         if self.read_errors:
             raise self.read_errors.pop(0)
         self._check(partition, leader_epoch)
-        chunk = b""
-        for batch in self.batches.get(partition, []):
-            if batch_at(batch, walk_batches(batch).spans[0]).last_offset >= offset:
-                if chunk and len(chunk) + len(batch) > bytes_max:
-                    break
-                chunk += batch
-        return chunk
+        batches = self.batches.get(partition, [])
+        first = max(bisect.bisect_right(batches, offset, key=_base_offset) - 1, 0)
+        chunk = bytearray()
+        for batch in batches[first:]:
+            if chunk and len(chunk) + len(batch) > bytes_max:
+                break
+            chunk += batch
+        return bytes(chunk) if offset < self.end_offsets.get(partition, 0) else b""
 
     def release(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """Tells the outcome of what was held back, in order."""
@@ -103,6 +105,10 @@ class MemoryLog:
     def _check(self, partition: TopicPartition, leader_epoch: int) -> None:
         if partition not in self.leaders or self.leaders[partition] < leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _base_offset(batch: bytes) -> int:
+    return batch_at(batch, walk_batches(batch).spans[0]).base_offset
 
 
 def nothing(*_arguments: Any) -> None:

@@ -17,6 +17,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 1000.0
+        self.turns = 0
+        """How many turns it has begun."""
         selector = selectors.DefaultSelector()
         self._really_select = selector.select
         selector.select = self._select  # type: ignore[method-assign]
@@ -33,6 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if timeout is None:
             raise RuntimeError("deadlock: no timer is set and nothing is ready")
         self._now += timeout
+        self.turns += 1
         return self._really_select(0)
 
 

@@ -20,7 +20,7 @@ from barnabas.coordinators.group.joining import Join, join
 from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
-from barnabas.coordinators.group.rebalance import prepare_rebalance
+from barnabas.coordinators.group.rebalance import prepare_rebalance_if_possible
 from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value, utf16_length
 from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
@@ -34,7 +34,7 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
-from barnabas.kernel.steps import Steps, at_once
+from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once
 from barnabas.kernel.timers import Timers
 from barnabas.wire.compression import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -105,6 +105,7 @@ class GroupCoordinator:
         host: Host,
         timers: Timers,
         scheduler: Scheduler,
+        steps: StepRunner,
         log: InternalLog,
         metrics: MetricsRegistry,
         logs: Logs,
@@ -130,10 +131,11 @@ class GroupCoordinator:
             settings=ShardSettings(
                 settings.load_buffer_bytes, settings.commit_timeout_ms, Compression(settings.compression)
             ),
-            new_loader=lambda: GroupLoader(settings, self._logger, self._hosting.now()),
-            take_content=lambda shard, loader: {
-                group_id: HostedGroup(group, shard) for group_id, group in loader.groups.items()
-            },
+            steps=steps,
+            new_loader=lambda shard: GroupLoader(
+                settings, self._logger, self._hosting.now(), lambda group: HostedGroup(group, shard)
+            ),
+            take_content=GroupLoader.take,
             on_loaded=self._loaded,
             on_unloaded=self._unloaded,
             logger=self._manager_logger,
@@ -212,31 +214,51 @@ class GroupCoordinator:
         """Topics are gone: so are the offsets that groups had in them."""
         self._deletions.remove_offsets_of(list(partitions))
 
-    def _loaded(self, _shard: Shard[Groups], groups: Groups, seconds: float) -> None:
+    def _loaded(self, _shard: Shard[Groups], groups: Groups, seconds: float) -> Steps[None]:
         self._metrics.partition_load_time_ms.update(round(seconds * 1000))
         self._groups.update(groups)
-        now = self._hosting.now()
-        for hosted in list(groups.values()):
-            group = hosted.group
-            if len(group.members) > self._settings.size_max:
-                prepare_rebalance(
-                    group,
-                    now,
-                    f"Freshly-loaded group is over capacity ({self._settings.size_max}). Rebalancing in order to give "
-                    "a chance for consumers to commit offsets",
-                )
-            membership.expect_loaded_members(group, now)
-            self._hosting.perform(hosted)
+        return self._expect_loaded(list(groups.values()))
 
-    def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> None:
-        unloaded = list(groups.values())
-        for hosted in unloaded:
-            self._groups.pop(hosted.group.group_id, None)
-        for hosted in unloaded:
+    def _expect_loaded(self, loaded: list[HostedGroup]) -> Steps[None]:
+        """From now on the members of the groups are to be heard of. Requests may have come to a group before this."""
+        left = STEP_ELEMENTS
+        for hosted in loaded:
+            group = hosted.group
+            if self._groups.get(group.group_id) is hosted:
+                now = self._hosting.now()
+                if len(group.members) > self._settings.size_max:
+                    prepare_rebalance_if_possible(
+                        group,
+                        now,
+                        f"Freshly-loaded group is over capacity ({self._settings.size_max}). Rebalancing in order to "
+                        "give a chance for consumers to commit offsets",
+                    )
+                membership.expect_loaded_members(group, now)
+                self._hosting.perform(hosted)
+            left -= 1 + len(group.members)
+            if left <= 0:
+                yield
+                left = STEP_ELEMENTS
+
+    def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> Steps[None]:
+        """No request finds the groups any more; what is parked in them is answered in steps."""
+        for group_id in groups:
+            self._groups.pop(group_id, None)
+        return self._unload(groups)
+
+    def _unload(self, groups: Groups) -> Steps[None]:
+        left = STEP_ELEMENTS
+        while groups:
+            group_id, hosted = groups.popitem()
+            left -= 1 + len(hosted.group.members)
             try:
                 self._hosting.unload(hosted)
             except Exception:
-                self._manager_logger.exception("Unloading group %s failed", hosted.group.group_id)
+                self._manager_logger.exception("Unloading group %s failed", group_id)
+            yield from hosted.group.offsets.emptied()
+            if left <= 0:
+                yield
+                left = STEP_ELEMENTS
 
     # Members.
 

@@ -113,6 +113,8 @@ class GroupHosting:
 
     def _rang(self, hosted: HostedGroup, key: TimerKey) -> None:
         hosted.timers.pop(key, None)
+        if not hosted.shard.is_active:
+            return  # its members are being sent to another broker, and must not be given a generation of this one
         now = self.now()
         if key.kind is TimerKind.SESSION:
             membership.session_timer_expired(hosted.group, now, key.member_id)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from barnabas.coordinators.group.effects import Now
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.offsets import GroupOffsets
+from barnabas.coordinators.group.hosting import Groups, HostedGroup
+from barnabas.coordinators.group.offsets import GroupOffsets, emptied_mapping
 from barnabas.coordinators.group.records import GroupKey, read_group_value, read_key, read_offset_value
 from barnabas.coordinators.group.settings import GroupSettings
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.messages import GroupMetadataValue
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.records import Batch
-
-_KEYS_PER_STEP: Final = 256
 
 
 class _Latest(NamedTuple):
@@ -29,27 +29,40 @@ class GroupLoader:
 
     While it replays it keeps the last value of each key, as the cleaner would, and looks into none: a log that was
     never cleaned costs little more than one that was. A record that cannot be read is reported and left out.
+
+    Batches, records, keys, groups and members count alike towards a step, whatever they come in.
     """
 
-    def __init__(self, settings: GroupSettings, logger: logging.Logger, now: Now) -> None:
-        self.groups: dict[str, Group] = {}
+    def __init__(
+        self, settings: GroupSettings, logger: logging.Logger, now: Now, host_group: Callable[[Group], HostedGroup]
+    ) -> None:
+        """`host_group` puts a group into the shard."""
+        self.groups: Groups = {}
         """What `build` made, by group id."""
         self._settings = settings
         self._logger = logger
         self._now = now
+        self._host_group = host_group
+        self._values: dict[str, GroupMetadataValue] = {}
+        """Of groups that are being built, as are the offsets."""
+        self._offsets: dict[str, GroupOffsets] = {}
+        self._left = STEP_ELEMENTS
+        """What the step that is under way may yet take."""
         self._latest: dict[bytes, _Latest] = {}
         self._transactional: dict[int, dict[bytes, _Latest]] = {}
 
-    def replay(self, batch: Batch) -> None:
+    def replay(self, batch: Batch) -> Steps[None]:
         """Raises `RecordsError` for a batch that is broken."""
+        yield from self._count()
         if batch.is_control:
-            self._replay_control(batch)
+            yield from self._replay_control(batch)
             return
         latest = self._latest
         if batch.is_transactional:
             latest = self._transactional.setdefault(batch.producer_id, {})
         base_offset: int | None = None
         for record in batch.records():
+            yield from self._count()
             if base_offset is None:
                 base_offset = record.offset
             if record.key is None:
@@ -58,7 +71,14 @@ class GroupLoader:
             latest.pop(record.key, None)  # the order of the keys is that of their last records
             latest[record.key] = _Latest(base_offset, record.value)
 
-    def _replay_control(self, batch: Batch) -> None:
+    def _count(self, elements: int = 1) -> Steps[None]:
+        """Ends the step where it has had enough."""
+        self._left -= elements
+        if self._left <= 0:
+            self._left = STEP_ELEMENTS
+            yield
+
+    def _replay_control(self, batch: Batch) -> Steps[None]:
         for record in batch.records():
             decision = read_control_record_type(record.key)
             if decision not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
@@ -66,30 +86,58 @@ class GroupLoader:
             decided = self._transactional.pop(batch.producer_id, {})
             if decision is ControlRecordType.COMMIT:
                 for key, written in decided.items():
+                    yield from self._count()
                     before = self._latest.get(key)
                     if before is None or before.value is None or before.base_offset < written.base_offset:
                         self._latest.pop(key, None)
                         self._latest[key] = written
 
-    def build(self) -> Iterator[None]:
-        """Makes `groups` anew of all that was replayed; yields now and then, so that others may have a turn."""
-        groups: dict[str, GroupMetadataValue] = {}
-        offsets: dict[str, GroupOffsets] = {}
-        for count, (key, latest) in enumerate(self._latest.items()):
+    def build(self) -> Steps[None]:
+        """Makes `groups` anew of all that was replayed."""
+        yield from self._without_groups()
+        groups, offsets = self._values, self._offsets
+        for key, latest in self._latest.items():
+            yield from self._count()
             self._apply(key, latest, groups, offsets)
-            if count % _KEYS_PER_STEP == 0:
-                yield
         for producer_id, undecided in self._transactional.items():
             for key, latest in undecided.items():
+                yield from self._count()
                 self._apply_transactional(producer_id, key, latest, offsets)
-            yield
-        self.groups = {}
-        for group_id in dict.fromkeys((*groups, *(name for name, kept in offsets.items() if kept.has_any))):
-            group = self._restored(group_id, groups.get(group_id))
-            if group_id in offsets:
-                group.offsets = offsets[group_id]
-            self.groups[group_id] = group
-            yield
+        while groups:
+            group_id, value = groups.popitem()
+            group = self._restored(group_id, value)
+            group.offsets = offsets.pop(group_id, group.offsets)
+            self.groups[group_id] = self._host_group(group)
+            yield from self._count(1 + len(group.members))
+        while offsets:
+            group_id, kept = offsets.popitem()
+            yield from self._count()
+            if kept.has_any:
+                group = Group(group_id, self._settings, self._logger, self._now)
+                group.offsets = kept
+                self.groups[group_id] = self._host_group(group)
+
+    def take(self) -> Groups:
+        """What `build` made, which is the caller's now."""
+        groups, self.groups = self.groups, {}
+        return groups
+
+    def emptied(self) -> Steps[None]:
+        """Gives back what was replayed, and what was built and not taken."""
+        for replayed in (self._latest, *self._transactional.values()):
+            yield from emptied_mapping(replayed)
+        yield from self._without_groups()
+
+    def _without_groups(self) -> Steps[None]:
+        yield from emptied_mapping(self._values)
+        while self._offsets:
+            _, offsets = self._offsets.popitem()
+            yield from self._count()
+            yield from offsets.emptied()
+        while self.groups:
+            _, hosted = self.groups.popitem()
+            yield from self._count()
+            yield from hosted.group.offsets.emptied()
 
     def _apply(
         self, key: bytes, latest: _Latest, groups: dict[str, GroupMetadataValue], offsets: dict[str, GroupOffsets]
@@ -125,13 +173,11 @@ class GroupLoader:
         except ProtocolError as error:
             self._logger.warning("A record near offset %d cannot be read and is left out: %s", base_offset, error)
 
-    def _restored(self, group_id: str, value: GroupMetadataValue | None) -> Group:
-        if value is not None:
-            group = Group(group_id, self._settings, self._logger, self._now)
-            try:
-                group.restore(value)
-            except ValueError as error:
-                self._logger.warning("The members of group %s cannot be restored: %s", group_id, error)
-            else:
-                return group
-        return Group(group_id, self._settings, self._logger, self._now)
+    def _restored(self, group_id: str, value: GroupMetadataValue) -> Group:
+        group = Group(group_id, self._settings, self._logger, self._now)
+        try:
+            group.restore(value)
+        except ValueError as error:
+            self._logger.warning("The members of group %s cannot be restored: %s", group_id, error)
+            return Group(group_id, self._settings, self._logger, self._now)
+        return group

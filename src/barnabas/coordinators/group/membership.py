@@ -164,9 +164,12 @@ def pending_timer_expired(group: Group, now: Now, member_id: str) -> None:
 
 
 def expect_loaded_members(group: Group, now: Now) -> None:
-    """The members of a group that was loaded are to be heard of within their sessions."""
+    """The members of a group that was loaded are to be heard of within their sessions; those that came meanwhile, or
+    were heard of, have times of their own.
+    """
     for member in group.members:
-        group.expect_member(member, now)
+        if member.deadline is None:
+            group.expect_member(member, now)
 
 
 def unload(group: Group, now: Now) -> None:

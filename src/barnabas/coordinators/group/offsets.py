@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset
+from barnabas.kernel.steps import Steps
+
+_FREED_PER_STEP: Final = 4096
+
+
+def emptied_mapping(mapping: dict[Any, Any]) -> Steps[None]:
+    """Takes everything out, a few thousand items in each step; none for few."""
+    while mapping:
+        for _ in range(min(len(mapping), _FREED_PER_STEP)):
+            mapping.popitem()
+        if mapping:
+            yield
 
 
 class StoredOffset(NamedTuple):
@@ -97,6 +109,13 @@ class GroupOffsets:
                 self.replay(partition, stored.base_offset, stored.committed)
 
     # Removal.
+
+    def emptied(self) -> Steps[None]:
+        """Gives back the offsets of a group that is here no more; freed all at once, very many take long."""
+        yield from emptied_mapping(self._committed)
+        yield from emptied_mapping(self._pending)
+        for offsets in self._transactional.values():
+            yield from emptied_mapping(offsets)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
         """Takes the offsets away, pending ones too; returns those that were committed."""

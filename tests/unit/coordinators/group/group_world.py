@@ -17,6 +17,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
 from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.errors import ErrorCode
@@ -78,12 +79,14 @@ class GroupWorld:
         handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
         self.logs = Logs("broker-1", self.clock, handler)
         self.scheduler = Scheduler(self.loop, self.timers, self.logs.logger("scheduler"))
+        self.steps = StepRunner(self.loop)
         self.coordinator = GroupCoordinator(
             1,
             self.settings,
             host=self.host,
             timers=self.timers,
             scheduler=self.scheduler,
+            steps=self.steps,
             log=self.log,
             metrics=self.metrics,
             logs=self.logs,
@@ -93,6 +96,7 @@ class GroupWorld:
     def close(self) -> None:
         self.loop.run_until_complete(self.coordinator.stop())
         self.loop.run_until_complete(self.scheduler.stop(1000))
+        self.steps.close()
         self.timers.close()
         self.loop.close()
 
