@@ -26,7 +26,7 @@ from barnabas.replication.fetch_reads import (
     FetchParameters,
     PartitionRead,
     Reads,
-    drop_closed,
+    drop_unreadable,
 )
 from barnabas.replication.fetch_sessions import (
     FEW_PARTITIONS,
@@ -212,7 +212,7 @@ class FetchHandler:
         records: list[Buffer | None] = []
         is_complete = True
         for start in range(0, len(positions), READ_PER_STEP):
-            drop_closed(reads, positions[start : start + READ_PER_STEP])
+            drop_unreadable(reads, positions[start : start + READ_PER_STEP])
             some = self._collect(version, parameters, reads, positions[start : start + READ_PER_STEP])
             chosen += some.chosen
             records += some.records
@@ -394,7 +394,7 @@ class FetchHandler:
                 # The file must not be closed before the coroutine has its turn.
                 read.plan.segment.pin()
             else:
-                records[position] = b""  # it was closed between two steps; the client comes back
+                records[position] = b""  # closed or truncated between two steps; the client comes back
         # What a client asks for beside it would be read beside it, however much that is.
         context.connection.hold()
         return self._fill_and_respond(context, parameters, scope.session_id, chosen, records)

@@ -72,9 +72,14 @@ class ReplicatedInternalLog:
             return b""
         try:
             cached = self._reader.read_cached(plan)
-            return await self._reader.read(plan) if cached is None else cached
+            if cached is not None:
+                return cached
+            data = await self._reader.read(plan)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be read: {error}") from error
+        if plan.is_cut:  # nothing is not the end of the log
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} was truncated while it was read")
+        return data
 
     def _leader(self, partition: TopicPartition, leader_epoch: int) -> tuple[Partition, PartitionLog]:
         replica = self._partitions.get_partition(partition)

@@ -76,7 +76,7 @@ class LogReader:
 
     def read_cached(self, plan: ReadPlan) -> memoryview | None:
         """The bytes, where all of them are in the page cache; None otherwise, and then `read` is the way."""
-        descriptor, position, length_bytes, _, _ = plan
+        descriptor, position, length_bytes, _, _, _ = plan
         data = self._buffers.take(length_bytes)
         try:
             count = self._preadv(descriptor, [data], position, READ_CACHED_ONLY)
@@ -90,17 +90,22 @@ class LogReader:
         return data if count == length_bytes else None
 
     async def read(self, plan: ReadPlan) -> memoryview:
-        """The bytes, read off the loop. Fewer than planned where the log was cut off meanwhile; raises OSError."""
+        """The bytes, read off the loop; raises OSError.
+
+        Invariant: whole batches of what was planned. None of them where the segment was truncated since, by a leader
+        that was deposed: it may lead again by now, with other batches in their place.
+        """
         self.cold_reads += 1
         work = self._host.offload(OffloadKind.DISK, _read_plan, self._host.files, plan)
         plan.segment.pin()
         # The pin ends with the work and not with its caller, who may be cancelled while the work reads on.
         work.add_done_callback(lambda _: plan.segment.unpin())
         try:
-            return await asyncio.shield(work)
+            data: memoryview = await asyncio.shield(work)
         except OSError as error:
             self._on_failure(plan.segment.directory, error)
             raise
+        return data[:0] if plan.is_cut else data
 
 
 def _read_plan(files: Files, plan: ReadPlan) -> memoryview:

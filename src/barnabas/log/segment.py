@@ -78,12 +78,19 @@ class ReadPlan(NamedTuple):
     is_first_batch_incomplete: bool
     """The first batch is larger than what was asked for, so no whole batch is there."""
     segment: Segment
+    cut_count: int
+    """That of the segment, when this was planned."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether the descriptor is still that of the segment: to be asked in a later turn by whoever has pinned
-        nothing, for the number of a closed one may be that of another file."""
-        return self.segment.has_open(self.descriptor)
+        """Whether the descriptor is still that of the segment, and batches are where they were: to be asked in a later
+        turn by whoever has pinned nothing, for the number of a closed one may be that of another file."""
+        return self.segment.has_open(self.descriptor) and not self.is_cut
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the segment was truncated since: in place of its batches there may be others, of other sizes."""
+        return self.segment.cut_count != self.cut_count
 
 
 class SyncWork(NamedTuple):
@@ -153,7 +160,7 @@ class Segment:
         self._bytes_since_index_entry = 0
         self._first_timestamp_ms: int | None = None
         self._are_indexes_full = False
-        self._pins = 0
+        self._pins = self.cut_count = 0
         self._is_let_go = False
         # Last offsets and positions of the last batches, without a gap up to the end; arrays, since every log has them.
         self._recent_last_offsets = array("q")
@@ -403,7 +410,7 @@ class Segment:
         first_bytes = found.size_bytes
         length_bytes = max(bytes_max, first_bytes) if has_minimum else bytes_max
         available = max(0, min(end_position - found.position, length_bytes))
-        return ReadPlan(self._open(), found.position, available, available < first_bytes, self)
+        return ReadPlan(self._open(), found.position, available, available < first_bytes, self, self.cut_count)
 
     def position_of(self, offset: int) -> int:
         """Where the batch with `offset`, or the next after it, begins; the size of the segment where there is none."""
@@ -436,6 +443,7 @@ class Segment:
         cut_bytes = self.size_bytes - position
         if not cut_bytes:
             return 0
+        self.cut_count += 1
         self._cut(position)
         self._written_bytes = position
         self.offset_index.truncate_to(offset)

@@ -305,9 +305,12 @@ class FetchReader:
         return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=item.watched)
 
 
-def drop_closed(reads: Reads, positions: Sequence[int]) -> None:
-    """Gives nothing of segments that were closed since they were read in a former step: deleted, with their topic or
-    for their age. The client comes back."""
+def drop_unreadable(reads: Reads, positions: Sequence[int]) -> None:
+    """Gives nothing of segments that were closed or truncated since they were looked at in a former step: deleted, with
+    their topic or for their age, or of a leader that was deposed. The client comes back.
+
+    Invariant: what is read after this, in the same step, is whole batches of what was planned.
+    """
     for position in positions:
         item, read = reads[position]
         if read.plan is not None and not read.plan.is_readable:

@@ -14,12 +14,21 @@ from barnabas.log.reading import LogReader
 from barnabas.replication import fetch_reads, fetch_sessions
 from barnabas.replication.fetch_sessions import FINAL_EPOCH
 from barnabas.wire.errors import ErrorCode
-from tests.unit.api.data_broker import DataBroker
-from tests.unit.api.fetching import Run, Session, asked, scenario, values
+from barnabas.wire.records import Batch, batch_at, walk_batches
+from tests.unit.api.data_broker import DataBroker, batch
+from tests.unit.api.fetching import Data, Run, Session, asked, scenario, values
 
 PARTITIONS = 4
 TURNS = 30
 """More than such a fetch takes from its request to its answer."""
+
+
+def batches_in(data: Data) -> list[Batch]:
+    """All that is given, to the last byte."""
+    records = bytes(data.records or b"")
+    walked = walk_batches(records)
+    assert sum(span.size_bytes for span in walked.spans) == len(records)
+    return [batch_at(records, span) for span in walked.spans]
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +114,51 @@ def test_a_segment_that_is_deleted_between_two_steps_is_not_read(
         assert given == {(), (b"one",)}
 
     scenario(run, tmp_path / "logs", body)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_log_that_is_cut_off_and_goes_on_between_two_steps_gives_whole_batches(
+    run: Run, tmp_path: Path, is_cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a leader that is deposed, truncates, and leads again meanwhile: where the plan begins and ends is in the
+    middle of other batches then."""
+    if not is_cached:
+        monkeypatch.setattr(LogReader, "read_cached", lambda *_: None)
+    given = set[tuple[bytes | None, ...]]()
+    former, later = batch(b"former"), batch(b"much longer than the former")
+
+    def written(record_batch: bytes, base_offset: int) -> bytes:
+        return base_offset.to_bytes(8) + record_batch[8:]
+
+    async def body(broker: DataBroker) -> None:
+        for turns in range(TURNS):
+            numbers = range(turns * PARTITIONS, (turns + 1) * PARTITIONS)
+            for number in numbers:
+                broker.lead("flights", number)
+                for _ in range(4):
+                    await broker.produce("flights", b"former", number=number)
+            session = Session(broker.connect(), 12)
+            session.epoch = FINAL_EPOCH
+            named = [asked(number, offset=2) for number in numbers]
+            session.caller.send(session.request(*named), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for number in numbers:
+                log = broker.replicas.get_partition(TopicPartition("flights", number)).log
+                assert log is not None
+                segment = log.segments.active
+                segment.truncate_to(1)
+                for offset in range(1, 4):
+                    segment.append(written(later, offset), offset, 1_700_000_000_000, writes_at_once=True)
+            (response,) = await session.caller.responses(1)
+            for data in session.take(response).values():
+                for found in batches_in(data):
+                    found.verify()
+                given.add(tuple(values(data)))
+        assert given == {(), (b"former",) * 2, (b"much longer than the former",) * 2}
+
+    assert len(former) != len(later)
+    scenario(run, tmp_path, body)
 
 
 @pytest.mark.parametrize("replica_id", [-1, 2])
