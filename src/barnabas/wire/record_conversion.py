@@ -55,8 +55,8 @@ def down_convert(
     uncompressed batches of magic 2 come messages one by one, so those before `first_offset` are left out, on which some
     old consumers rely. The result may be empty.
 
-    Raises UnsupportedCompressionTypeError for zstd, which old consumers cannot read (KIP-110), and CorruptRecordError
-    or InvalidRecordError for what cannot be read.
+    It ends before a batch of zstd, which old consumers cannot read (KIP-110). Raises UnsupportedCompressionTypeError
+    where there is nothing before that, and CorruptRecordError or InvalidRecordError for what cannot be read.
     """
     if not MAGIC_V0 <= to_magic < MAGIC_V2:
         raise ValueError(f"records are converted down to magic 0 or 1, not {to_magic}")
@@ -67,6 +67,8 @@ def down_convert(
         if batch.is_control:
             continue
         if batch.compression_type is CompressionType.ZSTD:
+            if pieces:
+                break  # the consumer is told when it comes back for this batch
             raise UnsupportedCompressionTypeError(
                 "batches that are compressed with zstd cannot be converted for consumers this old"
             )

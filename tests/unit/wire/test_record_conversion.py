@@ -92,6 +92,21 @@ def test_what_is_old_enough_already_is_copied() -> None:
 def test_zstd_cannot_be_converted_down() -> None:
     with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
         down_convert(modern(CompressionType.ZSTD), 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_comes_before_zstd_is_converted(magic: int) -> None:
+    """A consumer has these, and is refused when it comes back for the rest."""
+    before = modern(CompressionType.NONE) + modern(CompressionType.GZIP)
+    rest = modern(CompressionType.ZSTD) + modern(CompressionType.NONE)
+    assert down_convert(before + rest, magic) == down_convert(before, magic)
+
+
+def test_markers_before_zstd_are_nothing_to_give() -> None:
+    builder = RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
+    builder.append(0, b"\0\0\0\1", b"\0\0\0\0\0\0")
+    with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
+        down_convert(bytes(builder.build()) + modern(CompressionType.ZSTD), 1)
     with pytest.raises(ValueError, match="magic 0 or 1"):
         down_convert(modern(), 2)
 
