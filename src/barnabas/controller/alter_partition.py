@@ -7,14 +7,17 @@ newer leadership, or to take its proposal back.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps
+from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import read_leadership, write_leadership
+from barnabas.controller.settings import PARTITIONS_PER_BATCH
 from barnabas.coordination.layout.topics import LeaderRecoveryState, TopicPartition
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -75,11 +78,14 @@ class IsrChanges:
         answers: dict[TopicPartition, Answer] = {}
         accepted: dict[TopicPartition, LeaderAndIsr] = {}
         outdated: list[TopicPartition] = []
+        counted = itertools.count(1)
         for topic in request.topics:
             name = topic.topic_name if version < TOPIC_IDS_VERSION else self._context.topic_name(Uuid(topic.topic_id))
             if name is None:
                 continue
             for data in topic.partitions:
+                if not next(counted) % PARTITIONS_PER_BATCH:
+                    yield from give_way()
                 partition = TopicPartition(name, data.partition_index)
                 decision = self._decide(partition, _proposal(request.broker_id, data, version), version)
                 if isinstance(decision, _Accepted):
@@ -88,8 +94,14 @@ class IsrChanges:
                     answers[partition] = decision
                     if decision is ErrorCode.INVALID_UPDATE_VERSION and self._is_led_by(partition, request.broker_id):
                         outdated.append(partition)
-        changed, foreign = yield from self._write(accepted, answers)
-        return AlteredPartitions(self._response(request, version, answers), changed, (*outdated, *foreign))
+        changed: list[TopicPartition] = []
+        remaining = iter(accepted.items())
+        while batch := dict(islice(remaining, PARTITIONS_PER_BATCH)):
+            known, foreign = yield from self._write(batch, answers)
+            changed += known
+            outdated += foreign
+        response = yield from self._response(request, version, answers)
+        return AlteredPartitions(response, tuple(changed), tuple(outdated))
 
     def _is_led_by(self, partition: TopicPartition, broker_id: int) -> bool:
         known = self._context.leadership(partition)
@@ -175,8 +187,6 @@ class IsrChanges:
         that were written by somebody else.
         """
         context = self._context
-        if not accepted:
-            return (), ()
         written = yield from write_leadership(context, accepted)
         leadership = dict(written.leadership)
         answers.update(leadership)
@@ -204,12 +214,15 @@ class IsrChanges:
 
     def _response(
         self, request: AlterPartitionRequest, version: int, answers: Mapping[TopicPartition, Answer]
-    ) -> AlterPartitionResponse:
+    ) -> Steps[AlterPartitionResponse]:
         response = AlterPartitionResponse()
+        counted = itertools.count(1)
         for topic in request.topics:
             data = AlterPartitionResponse.TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id)
             name = topic.topic_name if version < TOPIC_IDS_VERSION else self._context.topic_name(Uuid(topic.topic_id))
             for asked in topic.partitions:
+                if not next(counted) % ITEMS_PER_PIECE:
+                    yield from give_way()
                 answer: Answer = ErrorCode.UNKNOWN_TOPIC_ID
                 if name is not None:
                     answer = answers[TopicPartition(name, asked.partition_index)]

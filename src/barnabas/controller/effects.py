@@ -22,6 +22,7 @@ from barnabas.coordination.errors import (
 )
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
 from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, ZnodeData
+from barnabas.kernel import steps as kernel_steps
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
 
@@ -145,6 +146,17 @@ class SessionOverError(Exception):
 def give_way() -> Steps[None]:
     """Ends a piece of work that needs nothing from outside, so that no event holds the loop for long."""
     yield (GiveWay(),)
+
+
+def in_pieces(steps: kernel_steps.Steps[Result]) -> Steps[Result]:
+    """The result of long work of a lower room, with `give_way` between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        yield from give_way()
 
 
 def pieces(items: Iterable[Item]) -> Iterator[list[Item]]:

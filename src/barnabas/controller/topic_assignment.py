@@ -12,9 +12,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from barnabas.kernel.steps import Steps, at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 TOPIC_NAME_LENGTH_MAX = 249
+PARTITIONS_PER_STEP = 4_096
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -50,10 +52,52 @@ def assign_replicas(
     start_index: int | None = None,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
+    """`assign_replicas_in_steps`, at once."""
+    steps = assign_replicas_in_steps(
+        brokers, partition_count, replication_factor, source, start_index=start_index, first_partition=first_partition
+    )
+    return at_once(steps)
+
+
+def assign_replicas_in_steps(
+    brokers: Collection[BrokerRack],
+    partition_count: int,
+    replication_factor: int,
+    source: random.Random,
+    *,
+    start_index: int | None = None,
+    first_partition: int = 0,
+) -> Steps[dict[int, tuple[int, ...]]]:
     """The replicas of partitions from `first_partition` on, the preferred leader first.
 
     `start_index` fixes where the spread starts and its first shift, which `source` chooses otherwise; for partitions
     added to a topic it is the place of the first replica of partition 0. Racks count when any broker has one.
+
+    Raises `KafkaError` as `check_assignable`.
+    """
+    racks = check_assignable(brokers, partition_count, replication_factor)
+    order = rack_alternated(racks) if racks else [broker.broker_id for broker in brokers]
+    start = source.randrange(len(order)) if start_index is None else start_index
+    shift = source.randrange(len(order)) if start_index is None else start_index
+    assignment: dict[int, tuple[int, ...]] = {}
+    for partition in range(first_partition, first_partition + partition_count):
+        if len(assignment) % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+            yield
+        if partition > 0 and partition % len(order) == 0:
+            shift += 1
+        leader_index = (partition + start) % len(order)
+        if racks:
+            assignment[partition] = _rack_aware(order, racks, leader_index, shift, replication_factor)
+        else:
+            followers = (_follower(order, leader_index, shift, step) for step in range(replication_factor - 1))
+            assignment[partition] = (order[leader_index], *followers)
+    return assignment
+
+
+def check_assignable(
+    brokers: Collection[BrokerRack], partition_count: int, replication_factor: int
+) -> Mapping[int, str]:
+    """Returns the racks of the brokers, or nothing where none has one.
 
     Raises `KafkaError`: INVALID_PARTITIONS, or INVALID_REPLICATION_FACTOR when there are not enough brokers or only
     some have racks.
@@ -75,20 +119,7 @@ def assign_replicas(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "some brokers have a rack and some have none; set broker.rack for all of them or for none",
         )
-    order = rack_alternated(racks) if racks else [broker.broker_id for broker in brokers]
-    start = source.randrange(len(order)) if start_index is None else start_index
-    shift = source.randrange(len(order)) if start_index is None else start_index
-    assignment: dict[int, tuple[int, ...]] = {}
-    for partition in range(first_partition, first_partition + partition_count):
-        if partition > 0 and partition % len(order) == 0:
-            shift += 1
-        leader_index = (partition + start) % len(order)
-        if racks:
-            assignment[partition] = _rack_aware(order, racks, leader_index, shift, replication_factor)
-        else:
-            followers = (_follower(order, leader_index, shift, step) for step in range(replication_factor - 1))
-            assignment[partition] = (order[leader_index], *followers)
-    return assignment
+    return racks
 
 
 def rack_alternated(racks: Mapping[int, str]) -> list[int]:
@@ -124,6 +155,11 @@ def _rack_aware(
 
 
 def check_manual_assignment(assignment: Mapping[int, Sequence[int]], first_partition: int = 0) -> None:
+    """`check_manual_assignment_in_steps`, at once."""
+    at_once(check_manual_assignment_in_steps(assignment, first_partition))
+
+
+def check_manual_assignment_in_steps(assignment: Mapping[int, Sequence[int]], first_partition: int = 0) -> Steps[None]:
     """What a client may ask for: partitions without gaps from `first_partition` on, each with the same number of
     replicas, none twice. Whether the brokers exist is another question.
 
@@ -138,7 +174,9 @@ def check_manual_assignment(assignment: Mapping[int, Sequence[int]], first_parti
     elif len({len(replicas) for replicas in assignment.values()}) > 1:
         complaint = "every partition must have the same number of replicas"
     else:
-        for partition, replicas in assignment.items():
+        for position, (partition, replicas) in enumerate(assignment.items(), start=1):
+            if not position % PARTITIONS_PER_STEP:
+                yield
             if not replicas:
                 complaint = f"partition {partition} has no replicas"
             elif len(set(replicas)) < len(replicas):

@@ -18,6 +18,9 @@ from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
 from barnabas.coordination.layout.topics import TopicPartition
 
+PARTITIONS_SHOWN_MAX = 100
+"""In one line of the log."""
+
 
 class TopicChanges:
     """Every method is a part of an event, and may raise `ControllerMovedError`."""
@@ -122,7 +125,8 @@ class TopicChanges:
         if not added:
             return
         if not context.is_queued_for_deletion(topic):
-            self._logger.info("New partitions of topic %s: %s", topic, added)
+            shown = added if len(added) <= PARTITIONS_SHOWN_MAX else f"{added[0]} to {added[-1]}"
+            self._logger.info("New partitions of topic %s: %s", topic, shown)
             assigned = yield from self._assign(topic, znode, added)
             yield from self._create(assigned)
             return
@@ -135,11 +139,15 @@ class TopicChanges:
         """Brings partitions online for the first time, with all their live replicas in sync."""
         if not partitions:
             return
-        replicas = [
-            PartitionReplica(partition, broker_id)
-            for partition in partitions
-            for broker_id in self._context.assignment(partition).replicas
-        ]
+        replicas: list[PartitionReplica] = []
+        for piece in pieces(partitions):
+            replicas += [
+                PartitionReplica(partition, broker_id)
+                for partition in piece
+                for broker_id in self._context.assignment(partition).replicas
+            ]
+            if len(piece) < len(partitions):
+                yield from give_way()
         yield from self._partitions.move(partitions, PartitionState.NEW)
         yield from self._replicas.move(replicas, ReplicaState.NEW)
         yield from self._partitions.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from barnabas.controller.effects import Steps, operate, read_children, write_as_controller
+from barnabas.controller.effects import Steps, in_pieces, operate, read_children, write_as_controller
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import BadVersionError, NoNodeError, NotEmptyError
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH, delete_topic_path
@@ -71,7 +71,7 @@ class TopicReader:
             if isinstance(outcome, Exception):
                 raise outcome
             try:
-                assignment = TopicAssignment.decode(outcome.data, topic_path(topic))
+                assignment = yield from in_pieces(TopicAssignment.decode_in_steps(outcome.data, topic_path(topic)))
             except LayoutError as error:
                 self.logger.warning("Ignoring topic %s, whose assignment cannot be read: %s", topic, error)
                 self.unreadable[topic] = None
@@ -102,7 +102,8 @@ def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps
 
     Returns whether it was written; it was not when it had changed or is gone. Raises `ZnodeWriteError`.
     """
-    write = SetData(topic_path(topic), znode.assignment.encode(), znode.version)
+    encoded = yield from in_pieces(znode.assignment.encode_in_steps())
+    write = SetData(topic_path(topic), encoded, znode.version)
     (outcome,) = yield from write_as_controller([write], epoch_version)
     if isinstance(outcome, BadVersionError | NoNodeError):
         return False

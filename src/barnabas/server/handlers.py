@@ -223,7 +223,9 @@ class Handlers:
                 is_enabled=rooms.config.values["delete.topic.enable"],
             ),
             CreatePartitionsHandler(
-                controller, PartitionCreator(host, session, metadata, configs, controller, logger), waits
+                controller,
+                PartitionCreator(host, session, metadata, configs, controller, logger, rooms.foundation.steps),
+                waits,
             ),
             DescribeConfigsHandler(session, metadata, configs, levels, logger),
             AlterConfigsHandler(alterer),

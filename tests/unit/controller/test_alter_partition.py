@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from barnabas.controller.effects import Effect, GiveWay, ZnodeOperations
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.settings import PARTITIONS_PER_BATCH
 from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.topics import LeaderRecoveryState, TopicPartition, partition_state_path
+from barnabas.coordination.operations import Multi
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse, UpdateMetadataRequest
@@ -223,3 +226,40 @@ def test_a_leader_whose_state_is_spoiled_asks_again_until_it_is_mended(terms: Te
     assert leadership is not None
     assert leadership.leader_epoch == 1
     assert {request.broker_id for request in terms.sent("LEADER_AND_ISR")} == {1, 2, 3}
+
+
+def test_isrs_of_very_many_partitions_are_changed_in_pieces() -> None:
+    """Leaders of Apache Kafka ask for as many as there are."""
+    count = 3 * PARTITIONS_PER_BATCH + 1
+    terms = Terms(1, 2)
+    terms.elect()
+    terms.create("many", *((1, 2) for _ in range(count)))
+    terms.settle()
+    topic_id = terms.term.context.topic_id("many")
+    assert topic_id is not None
+    proposals = [
+        AlterPartitionRequest.PartitionData(partition_index=number, leader_epoch=0, new_isr=[1], partition_epoch=0)
+        for number in range(count)
+    ]
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=terms.term.context.live_or_shutting_down_brokers[1].epoch,
+        topics=[AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=proposals)],
+    )
+    batches: list[int] = []
+    carry_out = terms.shell.carry_out
+
+    def watched(effect: Effect) -> Any:
+        if isinstance(effect, ZnodeOperations):
+            batches.append(sum(len(each.operations) - 1 for each in effect.operations if isinstance(each, Multi)))
+        elif isinstance(effect, GiveWay):
+            batches.append(0)
+        return carry_out(effect)
+
+    terms.shell.carry_out = watched  # type: ignore[method-assign]
+    response = terms.run(terms.term.alter_partition(request, 2))
+    assert [each.error_code for each in response.topics[0].partitions] == [0] * count
+    assert sum(batches) == count
+    assert max(batches) <= PARTITIONS_PER_BATCH
+    assert batches.count(0) >= 3
+    assert {terms.state("many", number).isr for number in range(count)} == {(1,)}  # type: ignore[union-attr]

@@ -73,12 +73,14 @@ def as_kafka_error(
 ) -> KafkaError:
     """What a client is told of a change that the coordinator did not take; `advice` is for one that is too large."""
     if isinstance(error, RequestTooLargeError):
-        return KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"{what} takes {error.size_bytes} bytes, which do not fit into one znode of "
-            f"{error.size_bytes_max / 2**20:.3g} MiB (jute.maxbuffer): {advice}.",
-        )
+        return too_large_for_one_znode(f"{what} takes {error.size_bytes} bytes", error.size_bytes_max, advice)
     if isinstance(error, SessionExpiredError | ClientClosedError | ConnectionLossError):
         return KafkaError(ErrorCode.NOT_CONTROLLER, "The broker has lost its session with ZooKeeper.")
     logger.error("%s failed: %s", what, error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def too_large_for_one_znode(what_takes: str, size_bytes_max: int, advice: str) -> KafkaError:
+    """What a client is told; `what_takes` ends with a number of bytes."""
+    room = f"one znode of {size_bytes_max / 2**20:.3g} MiB (jute.maxbuffer)"
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{what_takes}, which do not fit into {room}: {advice}.")

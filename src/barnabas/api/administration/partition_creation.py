@@ -17,16 +17,22 @@ from barnabas.api.administration.guarded_writes import (
     may_be_tried_again,
 )
 from barnabas.api.administration.ports import ControllerStatus
-from barnabas.api.administration.topic_creation import PARTITIONS_PER_REQUEST_MAX, alive_brokers
+from barnabas.api.administration.topic_creation import (
+    PARTITIONS_PER_REQUEST_MAX,
+    alive_brokers,
+    check_fits_one_znode,
+    first_ones,
+)
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.controller.topic_assignment import BrokerRack, assign_replicas
+from barnabas.controller.topic_assignment import BrokerRack, assign_replicas_in_steps, check_assignable
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
+from barnabas.coordination.layout.topics import PARTITIONS_PER_STEP, ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.coordination.operations import GetData, SetData
 from barnabas.coordination.ports import Store
 from barnabas.kernel.host import Host
+from barnabas.kernel.steps import StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -52,7 +58,9 @@ class PartitionCreator:
         broker_configs: BrokerConfigs,
         controller: ControllerStatus,
         logger: logging.Logger,
+        steps: StepRunner,
     ) -> None:
+        self._steps = steps
         self._random = host.random
         self._store = store
         self._metadata = metadata
@@ -90,25 +98,28 @@ class PartitionCreator:
             if isinstance(found, NoNodeError):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{more.topic}' does not exist.")
             data, stat = answer_of(found)
-            existing = _decode(data, path)
+            existing = await self._steps.run(_decode(data, path))
             if existing.partitions == written:
                 return more.partition_count  # the answer to the write was lost
-            planned = self._plan(more, existing)
+            planned = await self._steps.run(self._plan(more, existing, len(data or b"")))
             if validate_only:
                 return more.partition_count
             grown = TopicAssignment(
                 {**existing.partitions, **planned}, existing.topic_id, existing.version, existing.extra
             )
             written = grown.partitions
-            self._logger.info("Adding partitions to topic %s: %s", more.topic, planned)
-            [outcome] = await self._store.submit([guarded(check, [SetData(path, grown.encode(), stat.version)])])
+            self._logger.info("Adding partitions to topic %s: %s", more.topic, first_ones(planned))
+            encoded = await self._steps.run(grown.encode_in_steps())
+            [outcome] = await self._store.submit([guarded(check, [SetData(path, encoded, stat.version)])])
             if not may_be_tried_again(outcome):
                 answer_of(outcome)
                 return more.partition_count
         answer_of(outcome)
         return more.partition_count
 
-    def _plan(self, more: MorePartitions, existing: TopicAssignment) -> Mapping[int, ReplicaAssignment]:
+    def _plan(
+        self, more: MorePartitions, existing: TopicAssignment, existing_bytes: int
+    ) -> Steps[Mapping[int, ReplicaAssignment]]:
         """The new partitions. Raises `KafkaError`."""
         topic, count = more.topic, len(existing.partitions)
         if any(each.adding_replicas or each.removing_replicas for each in existing.partitions.values()):
@@ -134,20 +145,29 @@ class PartitionCreator:
             replicas = _check_assignment(more, count, len(first.replicas), brokers)
             return {count + index: ReplicaAssignment(tuple(each)) for index, each in enumerate(replicas)}
         start = next((index for index, each in enumerate(brokers) if each.broker_id >= first.replicas[0]), 0)
-        assigned = assign_replicas(
+        added, factor = more.partition_count - count, len(first.replicas)
+        check_assignable(brokers, added, factor)
+        what = f"Adding partitions to topic {topic}, {more.partition_count} in all,"
+        check_fits_one_znode(what, existing_bytes, added, factor, brokers, first=count)
+        assigned = yield from assign_replicas_in_steps(
             brokers,
-            more.partition_count - count,
-            len(first.replicas),
+            added,
+            factor,
             self._random,
             start_index=start,
             first_partition=count,
         )
-        return {number: ReplicaAssignment(replicas) for number, replicas in assigned.items()}
+        planned: dict[int, ReplicaAssignment] = {}
+        for position, (number, chosen) in enumerate(assigned.items(), start=1):
+            planned[number] = ReplicaAssignment(chosen)
+            if not position % PARTITIONS_PER_STEP:
+                yield
+        return planned
 
 
-def _decode(data: bytes | None, path: str) -> TopicAssignment:
+def _decode(data: bytes | None, path: str) -> Steps[TopicAssignment]:
     try:
-        return TopicAssignment.decode(data, path)
+        return (yield from TopicAssignment.decode_in_steps(data, path))
     except LayoutError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
 

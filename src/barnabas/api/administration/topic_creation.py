@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from barnabas.api.administration.guarded_writes import (
@@ -17,6 +18,7 @@ from barnabas.api.administration.guarded_writes import (
     controller_check,
     guarded,
     may_be_tried_again,
+    too_large_for_one_znode,
 )
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -24,20 +26,28 @@ from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.topic_config import TopicConfigError, check_topic_configs
 from barnabas.controller.topic_assignment import (
     BrokerRack,
-    assign_replicas,
-    check_manual_assignment,
+    assign_replicas_in_steps,
+    check_assignable,
+    check_manual_assignment_in_steps,
     check_topic_name,
 )
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TOPICS_PATH, ReplicaAssignment, TopicAssignment, topic_path
+from barnabas.coordination.layout.topics import (
+    TOPICS_PATH,
+    ReplicaAssignment,
+    TopicAssignment,
+    least_assignment_bytes,
+    topic_path,
+)
 from barnabas.coordination.operations import Check, Create, Exists, GetChildrenNames, GetData, Multi, SetData, ZnodeData
 from barnabas.coordination.ports import Store
+from barnabas.coordination.protocol import REQUEST_BYTES_MAX
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
-from barnabas.kernel.steps import StepRunner
+from barnabas.kernel.steps import StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 BROKER_DEFAULT: Final = -1
@@ -48,6 +58,7 @@ _PLANNED_PER_TURN: Final = 64
 _TOPICS_AT_A_TIME: Final = 128
 _NAMES_PER_TURN: Final = 8192
 _SHOWN_MAX: Final = 100
+_PARTITIONS_PER_TURN: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +118,7 @@ class TopicCreator:
 
         `validate_only` checks only. When this returns, the topics are in ZooKeeper; leaders come later.
         """
-        outcomes: dict[str, Outcome] = {}
-        room = PARTITIONS_PER_REQUEST_MAX
-        for position, topic in enumerate(topics):
-            if position % _PLANNED_PER_TURN == _PLANNED_PER_TURN - 1:
-                await self._steps.turn()
-            try:
-                planned = self._plan(topic, room)
-            except KafkaError as error:
-                outcomes[topic.name] = error.with_traceback(None)
-            else:
-                outcomes[topic.name] = planned
-                room -= len(planned.assignment)
+        outcomes = await self._steps.run(self._plan_all(topics))
         pending = [outcome for outcome in outcomes.values() if isinstance(outcome, PlannedTopic)]
         for attempt in range(ATTEMPTS):
             if not pending:
@@ -133,13 +133,28 @@ class TopicCreator:
                 self._logger.info("Topic %s is not created: %s", name, outcome)
             elif not validate_only:
                 self._logger.info(
-                    "Created topic %s: assignment %s, configs %s", name, outcome.assignment, outcome.configs
+                    "Created topic %s: assignment %s, configs %s", name, first_ones(outcome.assignment), outcome.configs
                 )
         return outcomes
 
     # What was asked for.
 
-    def _plan(self, topic: NewTopic, room: int) -> PlannedTopic:
+    def _plan_all(self, topics: Sequence[NewTopic]) -> Steps[dict[str, Outcome]]:
+        outcomes: dict[str, Outcome] = {}
+        room = PARTITIONS_PER_REQUEST_MAX
+        for position, topic in enumerate(topics):
+            if position % _PLANNED_PER_TURN == _PLANNED_PER_TURN - 1:
+                yield
+            try:
+                planned = yield from self._plan(topic, room)
+            except KafkaError as error:
+                outcomes[topic.name] = error.with_traceback(None)
+            else:
+                outcomes[topic.name] = planned
+                room -= len(planned.assignment)
+        return outcomes
+
+    def _plan(self, topic: NewTopic, room: int) -> Steps[PlannedTopic]:
         """What can be said without ZooKeeper. Raises `KafkaError`."""
         if topic.name in self._metadata.image.topics:
             raise _exists(topic.name)
@@ -148,7 +163,7 @@ class TopicCreator:
             if value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             configs[name] = value
-        assignment = self._assign(topic, room)
+        assignment = yield from self._assign(topic, room)
         check_topic_name(topic.name)
         has_id = is_at_least(self._broker_configs.values["inter.broker.protocol.version"], _TOPIC_IDS_SINCE)
         return PlannedTopic(
@@ -156,14 +171,16 @@ class TopicCreator:
             Uuid.generate(self._entropy) if has_id else None,
             assignment,
             configs,
-            self._flaw(assignment if topic.assignment else None, configs),
+            (yield from self._flaw(assignment if topic.assignment else None, configs)),
         )
 
-    def _flaw(self, manual: Mapping[int, tuple[int, ...]] | None, configs: Mapping[str, str]) -> KafkaError | None:
+    def _flaw(
+        self, manual: Mapping[int, tuple[int, ...]] | None, configs: Mapping[str, str]
+    ) -> Steps[KafkaError | None]:
         """What forbids a topic only if nothing in ZooKeeper does."""
         try:
             if manual is not None:
-                check_manual_assignment(manual)
+                yield from check_manual_assignment_in_steps(manual)
             check_topic_configs(configs, self._broker_configs.values)
         except KafkaError as error:
             return error
@@ -171,7 +188,7 @@ class TopicCreator:
             return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
         return None
 
-    def _assign(self, topic: NewTopic, room: int) -> Mapping[int, tuple[int, ...]]:
+    def _assign(self, topic: NewTopic, room: int) -> Steps[Mapping[int, tuple[int, ...]]]:
         asked = (topic.partition_count, topic.replication_factor)
         if topic.assignment:
             if asked != (BROKER_DEFAULT, BROKER_DEFAULT):
@@ -188,7 +205,12 @@ class TopicCreator:
         partition_count = int(values["num.partitions"]) if asked[0] == BROKER_DEFAULT else asked[0]
         factor = int(values["default.replication.factor"]) if asked[1] == BROKER_DEFAULT else asked[1]
         _check_room(partition_count, room)
-        return assign_replicas(alive_brokers(self._metadata), partition_count, factor, self._random)
+        brokers = alive_brokers(self._metadata)
+        check_assignable(brokers, partition_count, factor)
+        check_topic_name(topic.name)
+        what = f"Creating topic {topic.name} with {partition_count} partitions"
+        check_fits_one_znode(what, 0, partition_count, factor, brokers)
+        return (yield from assign_replicas_in_steps(brokers, partition_count, factor, self._random))
 
     # What there is, and the writes.
 
@@ -230,7 +252,7 @@ class TopicCreator:
         is_last: bool,
     ) -> list[PlannedTopic]:
         """Makes what nothing forbids; returns what must be tried again."""
-        writes = [self._writes(check, topic, has_config=has_config) for topic, has_config in possible]
+        writes = await self._steps.run(self._all_writes(check, possible))
         again: list[PlannedTopic] = []
         for (topic, _), outcome in zip(possible, await self._store.submit(writes), strict=True):
             if not isinstance(outcome, CoordinationError):
@@ -294,18 +316,33 @@ class TopicCreator:
             possible.append((topic, answer_of(config_stat) is not None))
         return check, possible
 
-    def _writes(self, check: Check, topic: PlannedTopic, *, has_config: bool) -> Multi:
+    def _all_writes(self, check: Check, possible: Sequence[tuple[PlannedTopic, bool]]) -> Steps[list[Multi]]:
+        writes: list[Multi] = []
+        partition_count = 0
+        for topic, has_config in possible:
+            writes.append((yield from self._writes(check, topic, has_config=has_config)))
+            partition_count += len(topic.assignment)
+            if partition_count >= _PARTITIONS_PER_TURN:
+                partition_count = 0
+                yield
+        return writes
+
+    def _writes(self, check: Check, topic: PlannedTopic, *, has_config: bool) -> Steps[Multi]:
         """The configs, and after them the topic, which brokers make logs for."""
         path = config_path(ConfigEntityType.TOPICS, topic.name)
         configs = EntityConfig(topic.configs).encode()
-        partitions = {number: ReplicaAssignment(replicas) for number, replicas in topic.assignment.items()}
-        assignment = TopicAssignment(partitions, topic.topic_id)
+        partitions: dict[int, ReplicaAssignment] = {}
+        for position, (number, replicas) in enumerate(topic.assignment.items(), start=1):
+            partitions[number] = ReplicaAssignment(replicas)
+            if not position % _PARTITIONS_PER_TURN:
+                yield
+        assignment = yield from TopicAssignment(partitions, topic.topic_id).encode_in_steps()
         made_path = topic_path(topic.name)
         return guarded(
             check,
             [
                 SetData(path, configs) if has_config else Create(path, configs),
-                Create(made_path, assignment.encode()),
+                Create(made_path, assignment),
             ],
         )
 
@@ -329,6 +366,25 @@ def alive_brokers(metadata: MetadataCache) -> list[BrokerRack]:
     """The brokers that replicas may go to, by id."""
     brokers = metadata.image.brokers
     return [BrokerRack(broker_id, brokers[broker_id].rack) for broker_id in sorted(brokers)]
+
+
+def first_ones(partitions: Mapping[int, object]) -> str:
+    """For the log: as they are, or the first of very many."""
+    if len(partitions) <= _SHOWN_MAX:
+        return str(partitions)
+    return f"{dict(islice(partitions.items(), _SHOWN_MAX))} and {len(partitions) - _SHOWN_MAX} more"
+
+
+def check_fits_one_znode(
+    what: str, existing_bytes: int, partition_count: int, factor: int, brokers: Sequence[BrokerRack], first: int = 0
+) -> None:
+    """Refuses, before anything is computed, what can be seen not to fit beside what is there; the coordinator would
+    refuse it after all had been. Raises `KafkaError` (INVALID_REQUEST).
+    """
+    id_bytes = min((len(str(broker.broker_id)) for broker in brokers), default=1)
+    size = existing_bytes + least_assignment_bytes(first, partition_count, factor * (id_bytes + 1) - 1)
+    if size > REQUEST_BYTES_MAX:
+        raise too_large_for_one_znode(f"{what} takes at least {size} bytes", REQUEST_BYTES_MAX, ONE_ZNODE)
 
 
 def _is_ours(topic: PlannedTopic, existing: ZnodeData) -> bool:

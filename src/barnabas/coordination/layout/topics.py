@@ -6,14 +6,19 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
 from barnabas.kernel.ids import Uuid
+from barnabas.kernel.steps import Steps, at_once
 
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
 STATE_VERSION = 1
+PARTITIONS_PER_STEP: Final = 8_192
+"""Of a topic's assignment, encoded or decoded at a time."""
+_BEFORE_PARTITIONS: Final = b'{"partitions":{'
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"
@@ -79,36 +84,82 @@ class TopicAssignment:
     extra: Mapping[str, Any] = NO_EXTRA
 
     def encode(self) -> bytes:
-        partitions = self.partitions.items()
-        fields: dict[str, Any] = {"partitions": {str(number): assigned.replicas for number, assigned in partitions}}
+        return at_once(self.encode_in_steps())
+
+    def encode_in_steps(self) -> Steps[bytes]:
+        """As `encode`, for topics of very many partitions."""
+        adding: dict[str, tuple[int, ...]] = {}
+        removing: dict[str, tuple[int, ...]] = {}
+        encoded: list[bytes] = []
+        remaining = iter(self.partitions.items())
+        while piece := list(islice(remaining, PARTITIONS_PER_STEP)):
+            if encoded:
+                yield
+            replicas: dict[str, Any] = {}
+            for number, assigned in piece:
+                text = str(number)
+                replicas[text] = assigned.replicas
+                if assigned.adding_replicas:
+                    adding[text] = assigned.adding_replicas
+                if assigned.removing_replicas:
+                    removing[text] = assigned.removing_replicas
+            encoded.append(encode_json(replicas)[1:-1])
+        fields: dict[str, Any] = {"partitions": {}}
         if self.topic_id is not None:
             fields["topic_id"] = str(self.topic_id)
-        fields["adding_replicas"] = {
-            str(number): assigned.adding_replicas for number, assigned in partitions if assigned.adding_replicas
-        }
-        fields["removing_replicas"] = {
-            str(number): assigned.removing_replicas for number, assigned in partitions if assigned.removing_replicas
-        }
+        fields["adding_replicas"] = adding
+        fields["removing_replicas"] = removing
         fields["version"] = self.version
-        return encode_json(fields, self.extra)
+        rest = encode_json(fields, self.extra)
+        return b"".join((_BEFORE_PARTITIONS, b",".join(encoded), rest[len(_BEFORE_PARTITIONS) :]))
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> TopicAssignment:
+        return at_once(cls.decode_in_steps(data, path))
+
+    @classmethod
+    def decode_in_steps(cls, data: bytes | None, path: str) -> Steps[TopicAssignment]:
+        """As `decode`, for topics of very many partitions."""
         fields = Fields.decode(data, path)
         version = fields.integer("version", 1)
         adding = fields.mapping("adding_replicas")
         removing = fields.mapping("removing_replicas")
         partitions: dict[int, ReplicaAssignment] = {}
+        # Most partitions of a large topic have the same replicas as some others.
+        shared: dict[tuple[int, ...], ReplicaAssignment] = {}
+        left = PARTITIONS_PER_STEP
         for text, replicas in fields.mapping("partitions").items():
             if not (text.isascii() and text.isdigit() and len(text) <= 10):
                 raise LayoutError(path, f"{text!r} is no partition number")
-            partitions[int(text)] = ReplicaAssignment(
-                fields.as_broker_ids(f"partitions.{text}", replicas),
-                fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, [])),
-                fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
-            )
+            if not left:
+                yield
+                left = PARTITIONS_PER_STEP
+            left -= 1
+            moving = text in adding or text in removing
+            broker_ids = fields.as_broker_ids(f"partitions.{text}", replicas)
+            known = None if moving else shared.get(broker_ids)
+            if known is None:
+                known = ReplicaAssignment(
+                    broker_ids,
+                    fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, [])),
+                    fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
+                )
+                if not moving:
+                    shared[broker_ids] = known
+            partitions[int(text)] = known
         topic_id = fields.optional_text("topic_id")
         return cls(partitions, None if topic_id is None else _decode_topic_id(topic_id, path), version, fields.rest())
+
+
+def least_assignment_bytes(first_partition: int, partition_count: int, replicas_bytes: int) -> int:
+    """How much the JSON of partitions from `first_partition` on takes at least, where the broker ids of each take
+    `replicas_bytes` with the commas between them. It takes no longer for many partitions than for few.
+    """
+    end = first_partition + partition_count
+    # Each number has one digit, and one more for each power of ten that it reaches.
+    powers = (0, *(int("1" + "0" * zeros) for zeros in range(1, 10)))
+    digits = sum(max(0, end - max(first_partition, power)) for power in powers)
+    return digits + partition_count * (len('"":[],') + replicas_bytes)
 
 
 def decode_topic_id(data: bytes | None, path: str) -> Uuid | None:

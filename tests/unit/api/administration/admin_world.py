@@ -70,12 +70,11 @@ class AdminWorld:
         config = check_broker_config({**STATIC, **static}, "test")
         self.broker_configs = BrokerConfigs(config, broker_id=BROKER_ID, logger=self.logger)
         self.waits = TopicWaits(self.metadata, host.loop, self.timers, self.logger)
-        self.creator = TopicCreator(
-            host, client, self.metadata, self.broker_configs, self.logger, StepRunner(host.loop)
-        )
+        steps = StepRunner(host.loop)
+        self.creator = TopicCreator(host, client, self.metadata, self.broker_configs, self.logger, steps)
         self.deleter = TopicDeleter(client, self.logger)
         self.partitions = PartitionCreator(
-            host, client, self.metadata, self.broker_configs, self.controller, self.logger
+            host, client, self.metadata, self.broker_configs, self.controller, self.logger, steps
         )
         self.alterer = ConfigAlterer(client, self.metadata, self.broker_configs, self.logger)
         self.show({})

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.api.administration import topic_creation
 from barnabas.api.administration.guarded_writes import ONE_ZNODE
+from barnabas.api.administration.partition_creation import MorePartitions
 from barnabas.api.administration.topic_creation import PARTITIONS_PER_REQUEST_MAX, NewTopic, PlannedTopic
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.layout.admin import delete_topic_path
@@ -61,6 +63,43 @@ def test_a_topic_that_fits_into_no_znode_is_refused_in_words_about_the_topic() -
         assert detail.endswith(f"do not fit into one znode of 1 MiB (jute.maxbuffer): {ONE_ZNODE}.")
         assert "/" not in detail, "no znode is named that the user has not asked for"
         assert await world.children(TOPICS_PATH) == ["small"]
+
+    in_world(main)
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_what_can_be_seen_not_to_fit_is_refused_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch, validate_only: bool
+) -> None:
+    def assigned(*_: Any) -> None:
+        raise AssertionError("it has begun to assign replicas")
+
+    monkeypatch.setattr(topic_creation, "assign_replicas_in_steps", assigned)
+
+    async def main(world: AdminWorld) -> None:
+        outcomes = await world.creator.create([NewTopic("large", 99_000, 1)], validate_only=validate_only)
+        code, detail = refused(outcomes["large"])
+        assert code == "INVALID_REQUEST"
+        assert detail is not None
+        assert "takes at least 11" in detail
+        outcomes = await world.creator.create([NewTopic("large/", 99_000, 1)])
+        assert refused(outcomes["large/"])[0] == "INVALID_TOPIC_EXCEPTION"
+        outcomes = await world.creator.create([NewTopic("large", 99_000, 9)])
+        assert refused(outcomes["large"])[0] == "INVALID_REPLICATION_FACTOR"
+
+    in_world(main)
+
+
+def test_a_topic_that_just_fits_is_made() -> None:
+    async def main(world: AdminWorld) -> None:
+        assert codes(await world.creator.create([NewTopic("large", 85_000, 1)])) == {"large": None}
+        assert len((await world.assignment("large")).partitions) == 85_000
+        outcomes = await world.creator.create([NewTopic("too-large", 40_000, 3)])
+        assert codes(outcomes) == {"too-large": None}
+        more = await world.partitions.create([MorePartitions("too-large", 80_000)], validate_only=False)
+        code, detail = refused(more["too-large"])
+        assert (code, "takes at least 1" in str(detail)) == ("INVALID_REQUEST", True)
+        assert len((await world.assignment("too-large")).partitions) == 40_000
 
     in_world(main)
 
