@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from barnabas.coordination.embedded.turn_budget import PIECE_ELEMENTS, Work
 from barnabas.coordination.protocol import OpCode
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # The version of ZooKeeper whose behaviour this is; clients read it to know what they may ask.
 VERSION = "3.8.4-barnabas, built on 2026-01-01 00:00 UTC"
+_LINES_PER_PIECE = 5_000
 _LAST_OPERATION: dict[int, str] = {
     OpCode.PING: "PING",
     OpCode.CREATE: "CREA",
@@ -62,9 +64,17 @@ class Inspection:
     long_turns: LongTurns
 
 
-def answer(word: bytes, inspection: Inspection) -> bytes:
-    """The answer to one of `WORDS`."""
-    return _COMMANDS[word](inspection).encode()
+def answer(word: bytes, inspection: Inspection) -> Work[bytes]:
+    """Makes the answer to one of `WORDS`. What a long one lists may have changed between its pieces."""
+    found = _COMMANDS[word](inspection)
+    if isinstance(found, str):
+        return found.encode()
+    parts: list[str] = []
+    for text in found:
+        parts.append(text)
+        if len(parts) % _LINES_PER_PIECE == 0:
+            yield PIECE_ELEMENTS
+    return "".join(parts).encode()
 
 
 def _ruok(_inspection: Inspection) -> str:
@@ -164,38 +174,44 @@ def _wchs(inspection: Inspection) -> str:
     return f"{summary.watchers} connections watching {summary.paths} paths\nTotal watches:{summary.watches}\n"
 
 
-def _wchp(inspection: Inspection) -> str:
+def _wchp(inspection: Inspection) -> Iterator[str]:
     table: WatchTable = inspection.engine.watches.data
-    lines: list[str] = []
-    for path, modes in table.by_path.items():
-        lines.append(path)
-        lines += [f"\t{_session_of(inspection, watcher):#x}" for watcher in modes]
-    return "".join(f"{line}\n" for line in lines) + "\n"
+    sessions = _sessions_of(inspection)
+    for path in list(table.by_path):
+        watchers = list(table.by_path.get(path, ()))
+        if watchers:
+            yield f"{path}\n"
+        for watcher in watchers:
+            yield f"\t{sessions.get(watcher, 0):#x}\n"
+    yield "\n"
 
 
-def _wchc(inspection: Inspection) -> str:
+def _wchc(inspection: Inspection) -> Iterator[str]:
     table: WatchTable = inspection.engine.watches.data
-    lines: list[str] = []
-    for watcher, paths in table.by_watcher.items():
-        lines.append(f"{_session_of(inspection, watcher):#x}")
-        lines += [f"\t{path}" for path in paths]
-    return "".join(f"{line}\n" for line in lines) + "\n"
+    sessions = _sessions_of(inspection)
+    for watcher, paths in list(table.by_watcher.items()):
+        yield f"{sessions.get(watcher, 0):#x}\n"
+        for path in list(paths):
+            yield f"\t{path}\n"
+    yield "\n"
 
 
-def _session_of(inspection: Inspection, watcher: object) -> int:
-    return next((each.session_id for each in inspection.connections if each is watcher), 0)
+def _sessions_of(inspection: Inspection) -> dict[object, int]:
+    """The ids of the sessions of all connections."""
+    return {each: each.session_id for each in inspection.connections}
 
 
-def _dump(inspection: Inspection) -> str:
+def _dump(inspection: Inspection) -> Iterator[str]:
     engine = inspection.engine
-    sessions = "".join(f"\t{session.id:#x}\t{session.timeout_ms}ms\n" for session in engine.sessions)
-    lines = [f"SessionTracker dump:\nGlobal Sessions({len(engine.sessions)}):\n{sessions}ephemeral nodes dump:\n"]
-    lines.append(f"Sessions with Ephemerals ({len(engine.tree.ephemerals)}):\n")
-    for session_id, paths in engine.tree.ephemerals.items():
-        lines.append(f"{session_id:#x}:\n")
-        lines += [f"\t{path}\n" for path in paths]
-    lines.append(f"Connections dump:\n{_count(inspection.connections)}\n")
-    return "".join(lines)
+    yield f"SessionTracker dump:\nGlobal Sessions({len(engine.sessions)}):\n"
+    for session in list(engine.sessions):
+        yield f"\t{session.id:#x}\t{session.timeout_ms}ms\n"
+    yield f"ephemeral nodes dump:\nSessions with Ephemerals ({len(engine.tree.ephemerals)}):\n"
+    for session_id, paths in list(engine.tree.ephemerals.items()):
+        yield f"{session_id:#x}:\n"
+        for path in list(paths):
+            yield f"\t{path}\n"
+    yield f"Connections dump:\n{_count(inspection.connections)}\n"
 
 
 def _envi(inspection: Inspection) -> str:
@@ -232,7 +248,7 @@ def _count(connections: Iterable[Connection]) -> int:
     return sum(1 for _ in connections)
 
 
-_COMMANDS: dict[bytes, Callable[[Inspection], str]] = {
+_COMMANDS: dict[bytes, Callable[[Inspection], str | Iterator[str]]] = {
     b"conf": _conf,
     b"cons": _cons,
     b"crst": _crst,

@@ -9,8 +9,12 @@ has transactions. So replies of a connection leave in order, and a crash takes n
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+RELEASED_PER_TURN: Final = 500
+"""Connections whose output is sent in one turn: a change may be watched by all."""
 
 
 class Recipient(Protocol):
@@ -74,6 +78,8 @@ class Commits:
         self._start_scheduled = False
         # A dictionary for a set: the order is part of the run.
         self._throttled: dict[Recipient, None] = {}
+        self._releasing: deque[tuple[Recipient, list[bytes]]] = deque()
+        """Of batches that are durable; more than a turn should send."""
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._failed = False
 
@@ -105,6 +111,10 @@ class Commits:
     def barrier(self) -> Batch | None:
         """The batch that holds output which is sent now; None when everything is durable."""
         return self._open if self._open.records else self._syncing
+
+    def release_behind(self, recipient: Recipient, output: list[bytes]) -> None:
+        """Releases output that tells of nothing that is not durable, but must stay behind what is held already."""
+        self._releasing.append((recipient, output))
 
     def wait_for_room(self, recipient: Recipient) -> None:
         """Calls `recipient.resume` when a batch has become durable."""
@@ -154,12 +164,21 @@ class Commits:
         self.durable_zxid = batch.last_zxid
         self._on_durable(len(batch.records))
         self._start()
-        for recipient, output in batch.outputs.items():
-            recipient.release(output)
+        was_releasing = bool(self._releasing)
+        self._releasing.extend(batch.outputs.items())
+        if not was_releasing:
+            self._release_some()
         throttled, self._throttled = self._throttled, {}
         for recipient in throttled:
             recipient.resume()
         self._wake()
+
+    def _release_some(self) -> None:
+        for _ in range(min(len(self._releasing), RELEASED_PER_TURN)):
+            recipient, output = self._releasing.popleft()
+            recipient.release(output)
+        if self._releasing:
+            self._loop.call_soon(self._release_some)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -13,13 +13,13 @@ import enum
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from barnabas.coordination.embedded import access
 from barnabas.coordination.embedded.engine import WRITES, Attachment, Engine
 from barnabas.coordination.embedded.statistics import ConnectionStatistics
 from barnabas.coordination.embedded.transactions import Requester
+from barnabas.coordination.embedded.turn_budget import TurnBudget, Work
 from barnabas.coordination.errors import ErrorCode, MalformedFrameError
 from barnabas.coordination.jute import INT, NULL, Reader, pack_string
 from barnabas.coordination.protocol import (
@@ -51,9 +51,13 @@ IDENTITIES_MAX = 256
 # Output that may wait before no further request of the connection is answered.
 QUEUED_BYTES_MAX = 1 << 20
 _WRITE_BUFFER_LOW_BYTES = 1 << 18
+# What requests take of a turn's budget, beside their answers.
+_REQUEST_ELEMENTS = 24
+_WRITE_ELEMENTS = 40
 _FRAME_HEADER = struct.Struct("!iii")  # length, xid, op code
 _FRAME_HEADER_BYTES = 8  # what of it the length counts
 _PING = int(OpCode.PING)
+_MULTI = int(OpCode.MULTI)
 _AUTH = int(OpCode.AUTH)
 _SASL = int(OpCode.SASL)
 _CLOSE_SESSION = int(OpCode.CLOSE_SESSION)
@@ -90,8 +94,10 @@ class Owner(Protocol):
         """Nothing is left of the connection."""
         ...
 
-    def command(self, word: bytes) -> bytes | None:
-        """The answer to a four-letter word; None when it is none."""
+    budget: TurnBudget
+
+    def command(self, word: bytes) -> Work[bytes] | None:
+        """Makes the answer to a four-letter word; None when it is none."""
         ...
 
     def session_deadlines_changed(self) -> None:
@@ -112,6 +118,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._engine = owner.engine
         self._commits = owner.engine.commits
+        self._budget = owner.budget
         self._request_bytes_max = owner.config.request_bytes_max
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -120,6 +127,11 @@ class Connection(asyncio.Protocol):
         self._missing = 0
         self._stalled = False
         self._processing = False
+        self._is_busy = False
+        """An answer is being made that takes several turns; events wait in `_later` until it is sent."""
+        self._later: list[bytes] = []
+        self._cost = 0
+        """Of the requests in hand, in elements of the turn's budget."""
         # Output: being made, and ready to be written. `_queued` counts both and what batches hold.
         self._out: list[bytes] = []
         self._ready: list[bytes] = []
@@ -203,7 +215,7 @@ class Connection(asyncio.Protocol):
 
     def notify(self, event_type: EventType, path: str, acl: bytes | None) -> None:
         """Sends a watch event, unless `acl` does not let the client read."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is Phase.CLOSED or self.phase is Phase.FINISHING:
             return
         if acl is not None and acl is not access.OPEN and not access.allowed(acl, _READ, self.identities):
             return
@@ -218,7 +230,9 @@ class Connection(asyncio.Protocol):
         if self.phase is Phase.OPEN or self.phase is Phase.CONNECTING:
             self.phase = Phase.FINISHING
             self._rest = []
-            self._engine.watches.remove_watcher(self)
+            self._out += self._later
+            self._later = []
+            self._engine.forget_watches(self)
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._owner.loop.call_later(LINGER_SECONDS, self._drop, "did not take its last answers")
@@ -233,9 +247,14 @@ class Connection(asyncio.Protocol):
             return
         self._out = []
         batch: Batch | None = self._commits.barrier()
-        if batch is None:
+        if batch is None and not self.held:
             self._ready += output
             self._answered(self._arrived_at, self._unanswered)
+        elif batch is None:
+            # All is durable, but what was held has not all left.
+            self._commits.release_behind(self, output)
+            self.held += 1
+            self._waiting.append((self._arrived_at, self._unanswered))
         else:
             held = batch.outputs.get(self)
             if held is None:
@@ -261,7 +280,7 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Goes on with requests when the reason for stopping is gone."""
-        if not self._stalled or self.phase is not Phase.OPEN:
+        if not self._stalled or self._is_busy or self._takes_nothing:
             return
         if not self._has_room():
             if self._commits.is_full:
@@ -276,15 +295,20 @@ class Connection(asyncio.Protocol):
             self._process(data)
         self._read_again()
 
+    @property
+    def _takes_nothing(self) -> bool:
+        return self.phase is Phase.FINISHING or self.phase is Phase.CLOSED
+
     def _read_again(self) -> None:
-        if not self._stalled and self.phase is Phase.OPEN and self._transport is not None:
+        if not self._stalled and not self._takes_nothing and self._transport is not None:
             self._transport.resume_reading()
 
     def _send(self, data: bytes) -> None:
-        self._out.append(data)
+        (self._later if self._is_busy else self._out).append(data)
         self._queued += len(data)
 
     def _reply(self, xid: int, zxid: int, code: int, body: bytes = b"") -> None:
+        self._cost += _REQUEST_ELEMENTS + (len(body) >> 4)
         self._send(FRAMED_REPLY_HEADER.pack(REPLY_HEADER.size + len(body), xid, zxid, code) + body)
 
     def _flush(self) -> None:
@@ -354,7 +378,19 @@ class Connection(asyncio.Protocol):
         requests = 0
         end = len(data)
         unpack = _FRAME_HEADER.unpack_from
+        budget = self._budget
+        self._cost = 0
         while end - position >= 4:
+            if self._cost:
+                budget.spend(self._cost)
+                self._cost = 0
+            if self._is_busy:
+                self._stall()
+                break
+            if budget.is_over:
+                self._stall()
+                budget.wait(self.resume)
+                break
             if self.phase is not Phase.OPEN:
                 if self.phase is not Phase.CONNECTING:
                     return end, requests
@@ -386,12 +422,21 @@ class Connection(asyncio.Protocol):
         engine = self._engine
         statistics = self.statistics
         self._unanswered += 1
-        if op_code in WRITES:
+        if engine.is_long(op_code, reader):
+            self._is_busy = True
+            engine.perform_alone(op_code, reader, self, lambda answer: self._answer_alone(xid, answer))
+        elif op_code in WRITES:
+            self._cost += _WRITE_ELEMENTS + 2 * reader.remaining if op_code == _MULTI else _WRITE_ELEMENTS
             code, body = engine.write(op_code, reader, self)
             self._reply(xid, engine.tree.zxid, code, body)
         elif op_code in engine.read_handlers:
-            code, body = engine.read(op_code, reader, self)
-            self._reply(xid, engine.tree.zxid, code, body)
+            code, found = engine.read(op_code, reader, self)
+            zxid = engine.tree.zxid
+            if isinstance(found, bytes):
+                self._reply(xid, zxid, code, found)
+            else:
+                self._is_busy = True
+                self._budget.run(found, lambda made: self._answer(xid, zxid, 0, made))
         elif op_code == _PING:
             self._reply(XID_PING, engine.tree.zxid, 0)
         else:
@@ -401,13 +446,33 @@ class Connection(asyncio.Protocol):
         if xid >= 0:
             statistics.last_xid = xid
 
+    def _answer(self, xid: int, zxid: int, code: int, body: bytes) -> None:
+        """Replies to a request that took several turns, perhaps, and goes on with those behind it."""
+        self._is_busy = False
+        if self.phase is Phase.CLOSED:
+            return
+        self._reply(xid, zxid, code, body)
+        self._out += self._later
+        self._later = []
+        if not self._processing:
+            self.settle()
+            self._flush()
+            self._budget.wait(self.resume)
+
+    def _answer_alone(self, xid: int, answer: tuple[int, bytes]) -> None:
+        # Events are of this very transaction: who writes hears of it before the reply.
+        self._out += self._later
+        self._later = []
+        self._answer(xid, self._engine.tree.zxid, *answer)
+
     def _other_request(self, xid: int, op_code: int, reader: Reader) -> None:
         engine = self._engine
         if op_code == _CLOSE_SESSION:
-            if self.session is not None:
-                engine.close_session(self.session)
-            self._reply(xid, engine.tree.zxid, 0)
-            self.finish()
+            self._is_busy = True
+            if self.session is None:
+                self._session_closed(xid)
+            else:
+                engine.end_session(self.session, lambda: self._session_closed(xid))
         elif op_code == _AUTH:
             self._authenticate(xid, reader)
         elif op_code == _SASL:
@@ -416,6 +481,10 @@ class Connection(asyncio.Protocol):
         else:
             self._reply(xid, -1, ErrorCode.UNIMPLEMENTED)
             self.finish()
+
+    def _session_closed(self, xid: int) -> None:
+        self._answer(xid, self._engine.tree.zxid, 0, b"")
+        self.finish()
 
     def _authenticate(self, xid: int, reader: Reader) -> None:
         packet = AuthPacket.read(reader)
@@ -439,8 +508,9 @@ class Connection(asyncio.Protocol):
     def _connect(self, data: bytes, position: int) -> int | None:
         """Answers the first frame, or a four-letter word; where it ends, or None when it is not complete."""
         if position == 0 and (answer := self._owner.command(data[:_COMMAND_BYTES])) is not None:
-            self._send(answer)
-            self.finish()
+            self._is_busy = True
+            self._stall()
+            self._budget.run(answer, self._inspected)
             return len(data)
         length: int = INT.unpack_from(data, position)[0]
         if not 0 <= length <= self._request_bytes_max:
@@ -455,6 +525,9 @@ class Connection(asyncio.Protocol):
                 f"the client has seen transaction {request.last_zxid_seen:#x}, and the last here is"
                 f" {engine.tree.zxid:#x}: it belongs to another coordinator or to lost data"
             )
+        if request.session_id in engine.closing:
+            # It is told that its session has expired when nothing is left of that.
+            raise MalformedFrameError(f"session {request.session_id:#x} is being closed")
         timeout_ms = engine.negotiated_timeout_ms(request.timeout_ms)
         session: Session[Attachment] | None
         if request.session_id == 0:
@@ -476,6 +549,12 @@ class Connection(asyncio.Protocol):
             self._timer = None
         self._owner.session_deadlines_changed()
         return after
+
+    def _inspected(self, answer: bytes) -> None:
+        self._is_busy = False
+        if self.phase is not Phase.CLOSED:
+            self._send(answer)
+            self.finish()
 
     # Bounds, and the end.
 
@@ -516,7 +595,5 @@ class Connection(asyncio.Protocol):
         self._owner.forget(self)
         self._rest = []
         self._out = []
+        self._later = []
         self._ready = []
-
-
-ConnectionFactory = Callable[[], Connection]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from barnabas.coordination.embedded.commits import Commits
@@ -18,10 +19,11 @@ from barnabas.coordination.embedded.sessions import Session, SessionTable, Store
 from barnabas.coordination.embedded.statistics import ServerStatistics
 from barnabas.coordination.embedded.stats import creations_of, modified_ms_of
 from barnabas.coordination.embedded.storage import Recovered
-from barnabas.coordination.embedded.transactions import Requester, Transactions
+from barnabas.coordination.embedded.transactions import SHORT_MULTI_BYTES_MAX, Requester, Transactions
+from barnabas.coordination.embedded.turn_budget import PIECE_ELEMENTS, TurnBudget, Work
 from barnabas.coordination.embedded.watches import Watches
 from barnabas.coordination.errors import ErrorCode, KeeperError, MalformedFrameError
-from barnabas.coordination.jute import Reader, pack_buffer, pack_int
+from barnabas.coordination.jute import Reader, pack_buffer, pack_int, pack_string
 from barnabas.coordination.protocol import PASSWORD_BYTES, OpCode
 from barnabas.kernel.host import Clock, Entropy
 
@@ -45,6 +47,10 @@ WRITES = frozenset(
 )
 _CREATE_SESSION = int(OpCode.CREATE_SESSION)
 _CLOSE_SESSION = int(OpCode.CLOSE_SESSION)
+_MULTI = int(OpCode.MULTI)
+_MULTI_READ = int(OpCode.MULTI_READ)
+_DELETE = pack_int(OpCode.DELETE)
+_EPHEMERALS_PER_TRANSACTION = 250
 _NOBODY = Requester(0, ())
 
 
@@ -69,6 +75,7 @@ class Engine:
         recovered: Recovered,
         commits: Commits,
         config: CoordinatorConfig,
+        budget: TurnBudget,
         *,
         clock: Clock,
         now: Callable[[], float],
@@ -80,6 +87,9 @@ class Engine:
         self.tree = recovered.tree
         self.watches = Watches()
         self.commits = commits
+        self.closing: set[int] = set()
+        """Ids of sessions that are over, of whose ephemeral znodes some are there yet."""
+        self._budget = budget
         self.sessions: SessionTable[Attachment] = SessionTable(clock.time_ms(), recovered.highest_session_id)
         for stored in recovered.sessions.values():
             self.sessions.add(stored, now())
@@ -128,9 +138,40 @@ class Engine:
 
     def detach(self, attachment: Attachment, session: Session[Attachment] | None) -> None:
         """The connection is gone; its watches go with it, its session stays until it expires."""
-        self.watches.remove_watcher(attachment)
+        self.forget_watches(attachment)
         if session is not None and session.attachment is attachment:
             session.attachment = None
+
+    def forget_watches(self, attachment: Attachment) -> None:
+        """It takes no notice of events from now on."""
+        self._budget.run(self.watches.remove_watcher(attachment), lambda _none: None)
+
+    def end_session(self, session: Session[Attachment], done: Callable[[], None]) -> None:
+        """`close_session` in as many turns as it takes; `done` is called at the end. The session is over at once."""
+        if len(self.tree.ephemerals.get(session.id, ())) <= _EPHEMERALS_PER_TRANSACTION:
+            self.close_session(session)
+            done()
+            return
+        self.sessions.remove(session.id)
+        self.closing.add(session.id)
+        self._budget.run(self._close_in_pieces(session), lambda _none: done())
+
+    def _close_in_pieces(self, session: Session[Attachment]) -> Work[None]:
+        """Many ephemeral znodes go in transactions of their own, the session with the last of them. After a crash in
+        between the log has the session still, which expires with what is left: nobody was told that it is over.
+        """
+        tree = self.tree
+        while len(owned := tree.ephemerals.get(session.id, {})) > _EPHEMERALS_PER_TRANSACTION:
+            paths = list(islice(owned, _EPHEMERALS_PER_TRANSACTION))
+            tree.zxid += 1
+            parts = [pack_int(len(paths))]
+            for path in paths:
+                tree.delete(path, tree.zxid)
+                parts += (_DELETE, pack_buffer(pack_string(path)))
+            self._log(session.id, OpCode.MULTI, b"".join(parts))
+            yield PIECE_ELEMENTS
+        self.close_session(session)
+        self.closing.discard(session.id)
 
     def close_session(self, session: Session[Attachment]) -> None:
         """Ends the session: its ephemeral znodes go, and whoever watches them is told."""
@@ -153,16 +194,49 @@ class Engine:
                 self.sessions.postpone(session, now)
                 continue
             self._logger.info("session %#x was silent for %d ms and has expired", session.id, session.timeout_ms)
-            self.close_session(session)
-            if session.attachment is not None:
-                session.attachment.finish()
+            attachment = session.attachment
+            self.end_session(session, lambda: None)
+            if attachment is not None:
+                attachment.finish()
 
     def write(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes]:
         """Carries out a write request; returns the reply's error code and body."""
         return self._perform(op_code, reader, attachment.requester)
 
-    def read(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes]:
-        """Answers a read request; returns the reply's error code and body."""
+    def is_long(self, op_code: int, reader: Reader) -> bool:
+        """Whether a request that must be of one moment, or change all at once, is too much for one turn."""
+        return reader.remaining > SHORT_MULTI_BYTES_MAX and op_code in {_MULTI, _MULTI_READ}
+
+    def perform_alone(
+        self, op_code: int, reader: Reader, attachment: Attachment, done: Callable[[tuple[int, bytes]], None]
+    ) -> None:
+        """Carries out such a request in turns of its own; `done` gets the reply's error code and body."""
+        if op_code == _MULTI:
+            self._budget.run_alone(self._multi_alone(reader, attachment.requester), done)
+        else:
+            self._budget.run_alone(self._multi_read_alone(reader, attachment), done)
+
+    def _multi_alone(self, reader: Reader, requester: Requester) -> Work[tuple[int, bytes]]:
+        time_ms = self._clock.time_ms()
+        try:
+            outcome = yield from self._transactions.perform_multi(reader, requester, time_ms)
+        except Exception as error:
+            self._fail_for_good(error)
+            raise
+        if outcome.op_code is not None:
+            self._log(requester.session_id, outcome.op_code, outcome.body, time_ms)
+        return outcome.code, outcome.reply
+
+    def _multi_read_alone(self, reader: Reader, attachment: Attachment) -> Work[tuple[int, bytes]]:
+        try:
+            return 0, (yield from self._reads.multi_read(reader, attachment))
+        except KeeperError as error:
+            return error.code, b""
+        except MalformedFrameError:
+            return ErrorCode.MARSHALLING_ERROR, b""
+
+    def read(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes | Work[bytes]]:
+        """Answers a read request; returns the reply's error code and body, or how that is made."""
         try:
             return 0, self.read_handlers[op_code](reader, attachment)
         except KeeperError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.coordination.embedded import access
 from barnabas.coordination.embedded.transactions import read_text
 from barnabas.coordination.embedded.tree import Znode, ZnodeTree, child_names
+from barnabas.coordination.embedded.turn_budget import PIECE_ELEMENTS, Work
 from barnabas.coordination.embedded.watches import Watcher, Watches, WatchMode
 from barnabas.coordination.errors import (
     BadArgumentsError,
@@ -41,6 +42,8 @@ _GET_CHILDREN = int(OpCode.GET_CHILDREN)
 _DATA_RESULT = MULTI_HEADER.pack(OpCode.GET_DATA, False, 0)
 _CHILDREN_RESULT = MULTI_HEADER.pack(OpCode.GET_CHILDREN, False, 0)
 _SMALL_BYTES = 1024
+_PARTS_PER_PIECE = 5_000
+_PATHS_PER_PIECE = PIECE_ELEMENTS // 10
 _MULTI_READ_HEADER = struct.Struct("!i?ii")  # op code, done, error code, length of the path
 _WATCH_MODES = {
     int(AddWatchMode.PERSISTENT): WatchMode.PERSISTENT,
@@ -59,7 +62,7 @@ class Client(Watcher, Protocol):
 
 
 class Reads:
-    """Answers requests that take no zxid."""
+    """Answers requests that take no zxid. What is long comes as work, whose answer is of the moment of the request."""
 
     def __init__(self, tree: ZnodeTree, watches: Watches, config: CoordinatorConfig) -> None:
         self._tree = tree
@@ -67,7 +70,7 @@ class Reads:
         self._watches_max = config.watches_max
         self._watch_path_bytes_max = config.watch_path_bytes_max
         self._multi_read_bytes_max = config.unread_bytes_max
-        self.handlers: dict[int, Callable[[Reader, Client], bytes]] = {
+        self.handlers: dict[int, Callable[[Reader, Client], bytes | Work[bytes]]] = {
             OpCode.EXISTS: self._exists,
             OpCode.GET_DATA: self._get_data,
             OpCode.GET_ACL: self._get_acl,
@@ -76,7 +79,7 @@ class Reads:
             OpCode.SYNC: self._sync,
             OpCode.CHECK_WATCHES: self._check_watches,
             OpCode.REMOVE_WATCHES: self._remove_watches,
-            OpCode.MULTI_READ: self._multi_read,
+            OpCode.MULTI_READ: self._short_multi_read,
             OpCode.SET_WATCHES: self._set_watches,
             OpCode.SET_WATCHES2: self._set_watches2,
             OpCode.GET_EPHEMERALS: self._get_ephemerals,
@@ -136,12 +139,12 @@ class Reads:
             self._watches.children.add(path, client)
         return node
 
-    def _get_children(self, reader: Reader, client: Client) -> bytes:
-        return pack_strings(child_names(self._list(reader, client)))
+    def _get_children(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
+        return _packed(child_names(self._list(reader, client)), b"")
 
-    def _get_children2(self, reader: Reader, client: Client) -> bytes:
+    def _get_children2(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         node = self._list(reader, client)
-        return pack_strings(child_names(node)) + node[1]
+        return _packed(child_names(node), node[1])
 
     def _get_acl(self, reader: Reader, client: Client) -> bytes:
         path = read_text(reader)
@@ -155,12 +158,22 @@ class Reads:
     def _sync(self, reader: Reader, _client: Client) -> bytes:
         return pack_string(read_text(reader))
 
-    def _multi_read(self, reader: Reader, client: Client) -> bytes:
+    def _short_multi_read(self, reader: Reader, client: Client) -> bytes:
+        work = self.multi_read(reader, client)
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                result: bytes = stop.value
+                return result
+
+    def multi_read(self, reader: Reader, client: Client) -> Work[bytes]:
         """One result for each read; a read that fails does not keep the others from succeeding.
 
         A controller that starts reads 100,000 znodes this way, so the reader's methods are written out here.
         """
         parts: list[bytes] = []
+        next_yield = _PARTS_PER_PIECE
         room_bytes = self._multi_read_bytes_max
         data, position, end = reader.data, reader.position, reader.end
         nodes = self._tree.nodes
@@ -168,6 +181,9 @@ class Reads:
             op_code, done, _, length = _MULTI_READ_HEADER.unpack_from(data, position)
             if done:
                 break
+            if len(parts) >= next_yield:
+                next_yield = len(parts) + _PARTS_PER_PIECE
+                yield PIECE_ELEMENTS
             start = position + _MULTI_READ_HEADER.size
             position = start + length + 1  # the path, and whether to watch, which a multi does not
             if length < 0 or position > end or (op_code != _GET_DATA and op_code != _GET_CHILDREN):
@@ -183,6 +199,8 @@ class Reads:
             contents = node[0]
             if op_code == _GET_CHILDREN:
                 names = pack_strings(child_names(node))
+                if len(names) > PIECE_ELEMENTS:
+                    yield len(names) // 16
                 parts += (_CHILDREN_RESULT, names)
                 room_bytes -= len(names)
                 if room_bytes < 0:
@@ -204,18 +222,17 @@ class Reads:
         parts.append(MULTI_END)
         return b"".join(parts)
 
-    def _get_ephemerals(self, reader: Reader, client: Client) -> bytes:
+    def _get_ephemerals(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         prefix = reader.buffer()
         text = "" if prefix is None else prefix.decode(errors="replace")
-        owned: Sequence[str] = list(self._tree.ephemerals.get(client.session_id, ()))
-        if text.strip() not in {"", "/"}:
-            owned = [path for path in owned if path.startswith(text)]
-        return pack_strings(owned)
+        owned = list(self._tree.ephemerals.get(client.session_id, ()))
+        return _packed(owned, b"", "" if text.strip() in {"", "/"} else text)
 
-    def _get_all_children_number(self, reader: Reader, client: Client) -> bytes:
+    def _get_all_children_number(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         path = read_text(reader)
         self._readable(path, client)
-        return pack_int(self._tree.descendant_count(path))
+        count = self._tree.descendant_count(path, PIECE_ELEMENTS // 4)
+        return _count_below(path, list(self._tree.nodes)) if count is None else pack_int(count)
 
     def _who_am_i(self, _reader: Reader, client: Client) -> bytes:
         users = [
@@ -224,20 +241,32 @@ class Reads:
         ]
         return pack_int(len(users)) + b"".join(users)
 
-    def _set_watches(self, reader: Reader, client: Client) -> bytes:
+    def _set_watches(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         relative_zxid = reader.long()
-        self._set_again(client, relative_zxid, [reader.strings() for _ in range(3)])
-        return b""
+        return self._set_again(client, relative_zxid, [reader.strings() for _ in range(3)])
 
-    def _set_watches2(self, reader: Reader, client: Client) -> bytes:
+    def _set_watches2(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         relative_zxid = reader.long()
-        self._set_again(client, relative_zxid, [reader.strings() for _ in range(5)])
-        return b""
+        return self._set_again(client, relative_zxid, [reader.strings() for _ in range(5)])
 
-    def _set_again(self, client: Client, relative_zxid: int, paths: list[list[str]]) -> None:
+    def _set_again(self, client: Client, relative_zxid: int, paths: list[list[str]]) -> bytes | Work[bytes]:
         path_bytes = sum([len(path) for group in paths for path in group])
-        self._make_room_for_watches(path_bytes, sum(map(len, paths)))
-        self._watches.set_again(self._tree, client, relative_zxid, *paths)
+        count = sum(map(len, paths))
+        self._make_room_for_watches(path_bytes, count)
+        if count <= _PATHS_PER_PIECE:
+            self._watches.set_again(self._tree, client, relative_zxid, *paths)
+            return b""
+        return self._set_again_in_pieces(client, relative_zxid, paths)
+
+    def _set_again_in_pieces(self, client: Client, relative_zxid: int, paths: list[list[str]]) -> Work[bytes]:
+        """What changes meanwhile fires: where a path has had its turn, by its watch, and otherwise when it has it."""
+        for number, group in enumerate(paths):
+            for start in range(0, len(group), _PATHS_PER_PIECE):
+                pieces: list[list[str]] = [[], [], [], [], []]
+                pieces[number] = group[start : start + _PATHS_PER_PIECE]
+                self._watches.set_again(self._tree, client, relative_zxid, *pieces)
+                yield PIECE_ELEMENTS
+        return b""
 
     def _add_watch(self, reader: Reader, client: Client) -> bytes:
         path = read_text(reader)
@@ -261,6 +290,38 @@ class Reads:
         if not self._watches.remove(path, kind, client):
             raise NoWatcherError(path)
         return b""
+
+
+def _packed(names: list[str], behind: bytes, prefix: str = "") -> bytes | Work[bytes]:
+    """The names that begin so, as jute has them, and some bytes behind."""
+    if len(names) <= PIECE_ELEMENTS:
+        return pack_strings([name for name in names if name.startswith(prefix)] if prefix else names) + behind
+    return _pack_in_pieces(names, behind, prefix)
+
+
+def _pack_in_pieces(names: list[str], behind: bytes, prefix: str) -> Work[bytes]:
+    count = 0
+    parts = [b""]
+    for start in range(0, len(names), PIECE_ELEMENTS):
+        piece = names[start : start + PIECE_ELEMENTS]
+        if prefix:
+            piece = [name for name in piece if name.startswith(prefix)]
+        count += len(piece)
+        parts.append(pack_strings(piece)[INT.size :])
+        yield PIECE_ELEMENTS
+    parts[0] = pack_int(count)
+    parts.append(behind)
+    return b"".join(parts)
+
+
+def _count_below(path: str, paths: list[str]) -> Work[bytes]:
+    """How many of the paths lie below one that is not the root."""
+    prefix = f"{path}/"
+    count = 0
+    for start in range(0, len(paths), PIECE_ELEMENTS):
+        count += sum([each.startswith(prefix) for each in paths[start : start + PIECE_ELEMENTS]])
+        yield PIECE_ELEMENTS
+    return pack_int(count)
 
 
 def _read_watcher(reader: Reader) -> tuple[str, WatcherType]:

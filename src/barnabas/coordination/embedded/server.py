@@ -13,6 +13,7 @@ from barnabas.coordination.embedded.engine import Engine
 from barnabas.coordination.embedded.snapshot import SnapshotImage
 from barnabas.coordination.embedded.statistics import ServerStatistics
 from barnabas.coordination.embedded.storage import Storage
+from barnabas.coordination.embedded.turn_budget import TurnBudget, Work
 from barnabas.coordination.errors import CoordinationError
 from barnabas.kernel.long_turns import LongTurns
 
@@ -44,6 +45,7 @@ class EmbeddedCoordinator:
         self.loop = host.loop
         self.long_turns = LongTurns(host.loop.time, self.logger)
         """Counts what held the loop too long; whoever runs the coordinator on a real loop tells it."""
+        self.budget = TurnBudget(host.loop)
         self.failure: asyncio.Future[CoordinatorFailedError] = host.loop.create_future()
         self._host = host
         self._storage = Storage(host, config.data_directory, self.logger, snapshots_retained=config.snapshots_retained)
@@ -87,6 +89,7 @@ class EmbeddedCoordinator:
                 recovered,
                 commits,
                 self.config,
+                self.budget,
                 clock=self._host.clock,
                 now=self.loop.time,
                 entropy=self._host.entropy,
@@ -120,6 +123,7 @@ class EmbeddedCoordinator:
             return
         self._listener.close()
         self._cancel_timers()
+        self.budget.finish_alone()
         # Before waiting for the disk, so that no request begins a transaction that nobody waits for.
         for connection in list(self._connections):
             connection.finish()
@@ -183,7 +187,7 @@ class EmbeddedCoordinator:
         if self._all_closed is not None and not self._transports and not self._all_closed.done():
             self._all_closed.set_result(None)
 
-    def command(self, word: bytes) -> bytes | None:
+    def command(self, word: bytes) -> Work[bytes] | None:
         if word not in commands.WORDS:
             return None
         return commands.answer(
@@ -222,6 +226,9 @@ class EmbeddedCoordinator:
         self._session_timer = None
         if self._stopping or self.failure.done():
             return
+        if self.budget.has_work_alone:
+            self.budget.wait(self._expire_sessions)
+            return
         self.engine.expire_sessions()
         self.session_deadlines_changed()
 
@@ -231,6 +238,11 @@ class EmbeddedCoordinator:
         )
 
     def _check_containers(self) -> None:
+        if self.budget.has_work_alone:
+            self.budget.wait(self._check_containers)
+            return
+        if self._stopping or self.failure.done():
+            return
         self.engine.delete_unused_containers()
         self._schedule_containers()
 
@@ -243,7 +255,12 @@ class EmbeddedCoordinator:
             self._unsaved_transactions >= config.snapshot_transactions
             or self._storage.log_bytes >= config.snapshot_log_bytes
         )
-        busy = self._stopping or (self._snapshot is not None and not self._snapshot.done())
+        busy = (
+            self._stopping
+            or (self._snapshot is not None and not self._snapshot.done())
+            # A transaction is half done: the next one that is durable brings the snapshot.
+            or self.budget.has_work_alone
+        )
         if not due or busy:
             return
         self._unsaved_transactions = 0

@@ -22,6 +22,7 @@ from barnabas.coordination.embedded.stats import (
     version_of,
 )
 from barnabas.coordination.embedded.tree import ROOT, SPECIAL_PATHS, ZnodeTree
+from barnabas.coordination.embedded.turn_budget import PIECE_ELEMENTS, Work
 from barnabas.coordination.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -50,6 +51,9 @@ from barnabas.coordination.protocol import (
 )
 
 TTL_MS_MAX = 0xFFFFFFFFFF
+SHORT_MULTI_BYTES_MAX = 16 * 1024
+"""A multi of so many bytes is done at once: some 400 operations at most."""
+_OPERATIONS_PER_PIECE = 200
 _MODES = frozenset(map(int, CreateMode))
 _EPHEMERAL_MODES = frozenset(int(mode) for mode in CreateMode if mode.is_ephemeral)
 _SEQUENTIAL_MODES = frozenset(int(mode) for mode in CreateMode if mode.is_sequential)
@@ -300,20 +304,49 @@ class Transactions:
         reader.long()
         raise ReconfigDisabledError
 
+    def perform_multi(self, reader: Reader, requester: Requester, time_ms: int) -> Work[Outcome]:
+        """`perform` for a long multi; nobody may look at the tree before it is done, and closing it undoes nothing."""
+        tree = self._tree
+        tree.zxid += 1
+        try:
+            op_code, body, reply = yield from self._multi_work(reader, requester, time_ms)
+        except KeeperError as error:
+            return Outcome(error.code, b"", OpCode.ERROR, pack_int(error.code))
+        except _NoTransactionError:
+            tree.zxid -= 1
+            return Outcome(ErrorCode.MARSHALLING_ERROR, b"", None, b"")
+        except (MalformedFrameError, struct.error):
+            code = ErrorCode.MARSHALLING_ERROR
+            return Outcome(code, b"", OpCode.ERROR, pack_int(code))
+        return Outcome(0, reply, op_code, body)
+
     def _multi(self, _op: int, reader: Reader, requester: Requester, time_ms: int) -> tuple[int, bytes, bytes]:
-        operations = self._read_multi(reader)
+        work = self._multi_work(reader, requester, time_ms)
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                result: tuple[int, bytes, bytes] = stop.value
+                return result
+
+    def _multi_work(self, reader: Reader, requester: Requester, time_ms: int) -> Work[tuple[int, bytes, bytes]]:
+        operations = yield from self._read_multi(reader)
         tree = self._tree
         changes_before = len(tree.changes)
         tree.journal = []
         results: list[bytes] = []
         bodies: list[bytes] = []
         try:
-            for op_code, start in operations:
+            for number, (op_code, start) in enumerate(operations, 1):
+                if number % _OPERATIONS_PER_PIECE == 0:
+                    yield PIECE_ELEMENTS
                 part = Reader(reader.data, start, reader.end)
                 try:
                     logged, body, reply = self._parts[op_code](op_code, part, requester, time_ms)
                 except BaseException as error:
-                    for undo in reversed(tree.journal):
+                    for number_undone, undo in enumerate(reversed(tree.journal), 1):
+                        if number_undone % _OPERATIONS_PER_PIECE == 0:
+                            yield PIECE_ELEMENTS
                         undo()
                     del tree.changes[changes_before:]
                     if not isinstance(error, KeeperError):
@@ -325,7 +358,7 @@ class Transactions:
             tree.journal = None
         return OpCode.MULTI, pack_int(len(bodies)) + b"".join(bodies), b"".join(results) + MULTI_END
 
-    def _read_multi(self, reader: Reader) -> list[tuple[int, int]]:
+    def _read_multi(self, reader: Reader) -> Work[list[tuple[int, int]]]:
         """Op code and start of the body of each operation, after a check of the whole: a multi that cannot be read, or
         that mixes reads with writes, fails as a whole before anything is tried.
         """
@@ -347,6 +380,8 @@ class Transactions:
             else:
                 raise MarshallingError
             operations.append((op_code, start))
+            if len(operations) % (4 * _OPERATIONS_PER_PIECE) == 0:
+                yield PIECE_ELEMENTS
 
 
 def _skip_create(op_code: int, reader: Reader) -> int:

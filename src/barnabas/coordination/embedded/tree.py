@@ -86,11 +86,20 @@ class ZnodeTree:
     def ephemeral_count(self) -> int:
         return sum(map(len, self.ephemerals.values()))
 
-    def descendant_count(self, path: str) -> int:
-        """Znodes below the path; below the empty one ZooKeeper counts the root too."""
+    def descendant_count(self, path: str, count_max: int) -> int | None:
+        """Znodes below the path, None for more than so many; below the empty one ZooKeeper counts the root too."""
         if path in {ROOT, ""}:
             return len(self.nodes) - (path == ROOT)
-        return sum(1 for _ in self._walk(path)) - 1
+        count = 0
+        pending = [path]
+        while pending:
+            here = pending.pop()
+            node = self.nodes[here]
+            count += len(node[3]) if isinstance(node[3], dict) else node[3] is not None
+            if count > count_max:
+                return None
+            pending.extend(f"{here}/{name}" for name in child_names(node))
+        return count
 
     def create(
         self,

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas.coordination.embedded.tree import Change, ZnodeTree
+from barnabas.coordination.embedded.turn_budget import PIECE_ELEMENTS, Work
 from barnabas.coordination.jute import LONG
 from barnabas.coordination.protocol import EventType, WatcherType
 
 _MZXID_AT = 8
 _PZXID_AT = 60
+_PATHS_PER_PIECE = PIECE_ELEMENTS // 10
 
 
 class Watcher(Protocol):
@@ -80,15 +82,20 @@ class WatchTable:
         if not modes:
             del self.by_path[path]
             self.path_bytes -= len(path)
-        paths = self.by_watcher[watcher]
-        del paths[path]
-        if not paths:
-            del self.by_watcher[watcher]
+        paths = self.by_watcher.get(watcher)
+        if paths is not None:  # None where the watcher is being forgotten
+            paths.pop(path, None)
+            if not paths:
+                del self.by_watcher[watcher]
         return True
 
-    def remove_watcher(self, watcher: Watcher) -> None:
-        for path in list(self.by_watcher.get(watcher, ())):
-            self.remove(path, watcher)
+    def remove_watcher(self, watcher: Watcher) -> Work[None]:
+        """Forgets the watcher piece by piece; it must take no notice of what it is told from now on."""
+        paths = list(self.by_watcher.pop(watcher, ()))
+        for start in range(0, len(paths), _PATHS_PER_PIECE):
+            for path in paths[start : start + _PATHS_PER_PIECE]:
+                self.remove(path, watcher)
+            yield PIECE_ELEMENTS
 
     def trigger(
         self, path: str, event_type: EventType, acl: bytes, suppressed: dict[Watcher, None] | None = None
@@ -169,10 +176,10 @@ class Watches:
         removed = [table.remove(path, watcher) for table in self._tables(kind)]
         return any(removed)
 
-    def remove_watcher(self, watcher: Watcher) -> None:
-        """Forgets a connection."""
-        self.data.remove_watcher(watcher)
-        self.children.remove_watcher(watcher)
+    def remove_watcher(self, watcher: Watcher) -> Work[None]:
+        """Forgets a connection piece by piece; it must take no notice of what it is told from now on."""
+        yield from self.data.remove_watcher(watcher)
+        yield from self.children.remove_watcher(watcher)
 
     def set_again(
         self,

@@ -141,7 +141,8 @@ def test_a_watcher_that_leaves_takes_all_its_watches_along(bench: Bench) -> None
     for number in range(5):
         bench.watches.data.add(f"/{number}", bench.ear)
         bench.watches.add(f"/{number}", bench.ear, WatchMode.PERSISTENT_RECURSIVE)
-    bench.watches.remove_watcher(bench.ear)
+    for _ in bench.watches.remove_watcher(bench.ear):
+        pass
     assert bench.watches.count == 0
     assert bench.watches.data.summary().paths == 0
     bench.create("/0")
