@@ -11,7 +11,6 @@ loop's clock stands still within a turn anyway.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
@@ -25,10 +24,6 @@ Steps = Generator[None, None, Result]
 
 _EMPTIED_PER_STEP: Final = 8192
 _URGENT_IN_A_ROW_MAX: Final = 3
-_COLLECTOR_RESTS_SECONDS: Final = 1.0
-_COLLECTOR_OFF_SECONDS_MAX: Final = 10.0
-"""Where long work hardly ends the collector is on again after this, for `_COLLECTOR_RESTS_SECONDS`: a request that was
-parked is in a circle with its context, and of these there are very many on a busy broker."""
 STEP_ELEMENTS: Final = 256
 """How many elements of a request one step handles: some milliseconds, where an element costs 10 to 20 us."""
 
@@ -112,21 +107,15 @@ class StepRunner:
     """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn. So that
     none waits for the end of urgent ones, which may be thousands of steps, one step in four is not urgent.
 
-    While there is any, and a second longer, the collector of cycles is off where it was on, but for one second in ten:
-    what large requests are made of holds no cycles, and looking through a million objects takes longer than any step.
+    Collecting cycles is no step of these: `cli.broker` bounds what it looks at, so that it takes no longer than one.
     """
 
-    __slots__ = ("_collects", "_loop", "_off_since", "_on_until", "_ordinary", "_timer", "_urgent", "_urgent_in_a_row")
+    __slots__ = ("_loop", "_ordinary", "_urgent", "_urgent_in_a_row")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._urgent: deque[_Work] = deque()
         self._ordinary: deque[_Work] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._collects = False
-        """The collector is off, and to be put on again."""
-        self._off_since = 0.0
-        self._on_until = float("-inf")
         self._urgent_in_a_row = 0
         """While there was other work."""
 
@@ -139,7 +128,7 @@ class StepRunner:
         """The result of the steps, the first of which is done in the next turn. Cancelling ends them between two."""
         work = _Work(steps, self._loop.create_future())
         if not self.running:
-            self._begin()
+            self._loop.call_soon(self._step)
         (self._urgent if is_urgent else self._ordinary).append(work)
         try:
             result: Result = await work.future
@@ -150,38 +139,6 @@ class StepRunner:
     async def turn(self) -> None:
         """For coroutines, after each piece of long work: waits for the next turn in which there is no other."""
         await self.run(a_turn())
-
-    def _begin(self) -> None:
-        self._loop.call_soon(self._step)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._rest_collector()
-
-    def close(self) -> None:
-        """Puts the collector on again now, for good."""
-        self._collect_again()
-        self._on_until = float("inf")
-
-    def _rest_collector(self) -> None:
-        """Puts the collector off, or on again where it has been off for too long."""
-        now = self._loop.time()
-        if self._collects:
-            if now - self._off_since > _COLLECTOR_OFF_SECONDS_MAX:
-                self._collect_again()
-                self._on_until = now + _COLLECTOR_RESTS_SECONDS
-        elif now >= self._on_until and gc.isenabled():
-            self._collects = True
-            self._off_since = now
-            gc.disable()
-
-    def _collect_again(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._collects:
-            self._collects = False
-            gc.enable()
 
     def _step(self) -> None:
         if self._urgent and self._ordinary:
@@ -203,7 +160,4 @@ class StepRunner:
             else:
                 works.append(work)
         if self.running:
-            self._rest_collector()
             self._loop.call_soon(self._step)
-        elif self._collects:
-            self._timer = self._loop.call_later(_COLLECTOR_RESTS_SECONDS, self._collect_again)

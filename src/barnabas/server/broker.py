@@ -256,7 +256,6 @@ class Broker:
         await self._step("the session", self._session.close)
         await self._step("the metrics", self._endpoint.stop)
         self._foundation.timers.close()
-        self._foundation.steps.close()
         self._advance(BrokerEvent.STOPPED)
         self._logger.info("Stopped")
 

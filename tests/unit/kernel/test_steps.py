@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from itertools import pairwise
 
 import pytest
 
-from barnabas.kernel import steps
 from barnabas.kernel.steps import StepRunner, Steps, a_turn, at_once, each, each_within
 from barnabas.kernel.turns import next_turn
 
@@ -119,69 +117,6 @@ def test_cancelled_work_ends_between_two_steps() -> None:
 
     asyncio.run(main())
     assert len(done) == 3
-
-
-@pytest.mark.parametrize("was_on", [True, False])
-def test_the_collector_rests_meanwhile(was_on: bool) -> None:
-    seen: list[bool] = []
-
-    def work() -> Steps[None]:
-        seen.append(gc.isenabled())
-        yield
-
-    async def main() -> None:
-        runner = StepRunner(asyncio.get_running_loop())
-        for _ in range(2):
-            await runner.run(work())
-            seen.append(gc.isenabled())
-        runner.close()
-        runner.close()
-
-    was = gc.isenabled()
-    (gc.enable if was_on else gc.disable)()
-    try:
-        asyncio.run(main())
-        assert seen == [False] * 4
-        assert gc.isenabled() is was_on
-    finally:
-        (gc.enable if was else gc.disable)()
-
-
-@pytest.mark.parametrize("is_one_work", [True, False])
-def test_the_collector_is_on_now_and_then_where_long_work_hardly_ends(
-    monkeypatch: pytest.MonkeyPatch, is_one_work: bool
-) -> None:
-    """A broker that is asked for much each second would keep its cycles for ever."""
-    monkeypatch.setattr(steps, "_COLLECTOR_OFF_SECONDS_MAX", 0.03)
-    monkeypatch.setattr(steps, "_COLLECTOR_RESTS_SECONDS", 0.01)
-    changes = [True]
-
-    def look() -> None:
-        if gc.isenabled() is not changes[-1]:
-            changes.append(gc.isenabled())
-
-    def work() -> Steps[None]:
-        while is_one_work and len(changes) < 6:
-            look()
-            yield
-        look()
-        yield
-
-    async def main() -> None:
-        runner = StepRunner(asyncio.get_running_loop())
-        while len(changes) < 6:
-            await runner.run(work())
-        runner.close()
-        assert gc.isenabled()
-        await runner.run(work())
-        assert gc.isenabled()
-
-    was = gc.isenabled()
-    gc.enable()
-    try:
-        asyncio.run(asyncio.wait_for(main(), 10))
-    finally:
-        (gc.enable if was else gc.disable)()
 
 
 def test_work_that_is_given_up_in_its_last_step_does_not_end_that_of_others() -> None:
