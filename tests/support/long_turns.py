@@ -1,17 +1,21 @@
 """Long turns of the loops of servers under test: read from their logs after each test, and shown after the last.
 
 Servers count what holds their loop for more than 50 ms (`kernel.long_turns`). On machines that others use, such turns
-are no failure by themselves; a test that is about them looks at `Broker`'s metrics.
+are no failure by themselves; but a test fails in which one had more than 250 ms of the processor's time, which does not
+depend on what others do.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 PROPERTY = "long turn"
+PROCESSOR_MS_MAX = 250
 _LINE = re.compile(
     r"One turn of the loop took (?P<duration>\d+) ms \((?P<processor>\d+) ms of processor time[^)]*\): (?P<rest>.*)"
 )
@@ -24,9 +28,19 @@ def follow(name: str, path: Path) -> None:
         _followed[path] = (name, path.stat().st_size if path.exists() else 0)
 
 
-def new_lines() -> list[str]:
-    """What the servers have said since the last call, the server first."""
-    found: list[str] = []
+@dataclass(frozen=True)
+class Turn:
+    """What the log of a server says of one turn."""
+
+    shown: str
+    """The server first."""
+    processor_ms: int
+    """Within the turn."""
+
+
+def new_turns() -> list[Turn]:
+    """What the servers have said since the last call."""
+    found: list[Turn] = []
     for path, (name, read) in list(_followed.items()):
         try:
             with path.open("rb") as file:
@@ -37,7 +51,10 @@ def new_lines() -> list[str]:
         whole = text[: text.rfind(b"\n") + 1]
         _followed[path] = (name, read + len(whole))
         found += [
-            f"{name}: {match['duration']} ms ({match['processor']} ms of processor time): {match['rest']}"
+            Turn(
+                f"{name}: {match['duration']} ms ({match['processor']} ms of processor time): {match['rest']}",
+                min(int(match["duration"]), int(match["processor"])),
+            )
             for line in whole.decode("utf-8", "replace").splitlines()
             if (match := _LINE.search(line)) is not None
         ]
@@ -46,12 +63,23 @@ def new_lines() -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> object:
-    """Goes with the report, so that it reaches the process that shows it."""
+    """Goes with the report, so that it reaches the process that shows it; and the verdict."""
+    turns: list[Turn] = []
     try:
-        return (yield)
+        result = yield
     finally:
         if _followed:
-            item.user_properties.extend((PROPERTY, line) for line in new_lines())
+            turns = new_turns()
+            item.user_properties.extend((PROPERTY, turn.shown) for turn in turns)
+    judge(turns)
+    return result
+
+
+def judge(turns: Iterable[Turn]) -> None:
+    """Fails the test for turns that were too long, whatever it is about."""
+    too_long = [turn.shown for turn in turns if turn.processor_ms > PROCESSOR_MS_MAX]
+    if too_long:
+        pytest.fail(f"turns with more than {PROCESSOR_MS_MAX} ms of processor time:\n" + "\n".join(too_long), False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -56,7 +56,8 @@ class LongTurnCount:
 class LongTurns:
     """What was counted in one process; `count` is called on its loop.
 
-    The log has one line for a name in a second at most, with the number of those that got none.
+    The log has one line for a name in a second at most, with the number of those that got none; a turn that had more of
+    the processor than all before it has a line in any case.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class LongTurns:
         counted = self._of(turn.name)
         counted.meter.count += 1
         counted.longest_ms = max(counted.longest_ms, turn.duration_ms)
-        counted.most_processor_ms = max(counted.most_processor_ms, min(turn.duration_ms, turn.processor_ms))
+        processor_ms = min(turn.duration_ms, turn.processor_ms)
+        is_longest = processor_ms > counted.most_processor_ms
+        counted.most_processor_ms = max(counted.most_processor_ms, processor_ms)
         now = self._now()
-        if counted.told_at is not None and now - counted.told_at < TOLD_AGAIN_SECONDS:
+        if counted.told_at is not None and now - counted.told_at < TOLD_AGAIN_SECONDS and not is_longest:
             counted.untold += 1
             return
         collector = f", {turn.collector_ms} ms of it collecting garbage" if turn.collector_ms else ""

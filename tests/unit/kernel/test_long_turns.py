@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from barnabas.kernel.long_turns import NAMES_MAX, OTHER, LongTurn, LongTurns
 from barnabas.kernel.metrics import Gauge, Meter, MetricName, MetricsRegistry
 from barnabas.kernel.metrics_prometheus import scrape
+from tests.support.long_turns import follow, judge, new_turns
 
 LOGGER = logging.getLogger("test.loop")
 
@@ -56,8 +58,37 @@ def test_says_each_name_once_a_second_and_how_many_it_did_not_say(caplog: pytest
         counted.count("Fetch")
         counted.now += 0.1
     counted.now += 1.0
-    counted.count("Metadata", 81)
+    counted.count("Metadata", 70)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 3
     assert lines[0] == "One turn of the loop took 80 ms (79 ms of processor time): Metadata, in here:1"
     assert lines[2].endswith("Metadata, in here:1; 4 more since the last such line")
+
+
+def test_says_of_the_longest_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted()
+    for duration_ms in (80, 70, 300, 90):
+        counted.count("Metadata", duration_ms)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" ms")[0] for line in lines] == [f"One turn of the loop took {count}" for count in (80, 300)]
+    assert lines[1].endswith("; 1 more since the last such line")
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "processor_ms", "fails"), [(251, 251, True), (900, 251, True), (900, 250, False), (249, 260, False)]
+)
+def test_the_verdict_on_servers_under_test_reads_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, duration_ms: int, processor_ms: int, fails: bool
+) -> None:
+    path = tmp_path / "server.log"
+    follow("broker-1", path)
+    Counted().turns.count(LongTurn("Metadata", duration_ms, processor_ms, 9, "here:1"))
+    path.write_text(f"[now] WARNING {caplog.records[0].getMessage()} (barnabas.loop)\n")
+    turns = new_turns()
+    assert [turn.processor_ms for turn in turns] == [min(duration_ms, processor_ms)]
+    if fails:
+        with pytest.raises(pytest.fail.Exception, match="more than 250 ms of processor time"):
+            judge(turns)
+    else:
+        judge(turns)
+    assert new_turns() == []
