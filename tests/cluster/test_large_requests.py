@@ -1,16 +1,20 @@
-"""One well-formed request with very many elements: nobody else has to wait for it, and its memory comes back.
+"""Well-formed requests with very many elements: nobody else has to wait for them, and their memory comes back.
 
-A machine under load may take five times what a quiet one does, which docs/performance.md has.
+How long a turn of the broker's loop had of the processor is judged after every test (`tests.support.long_turns`). How
+long another client waited depends on what else the machine does, and its bound on how many want a processor.
+docs/performance.md has what a quiet machine takes.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from barnabas.network.request_memory import VERY_LARGE_BYTES_MAX
 from barnabas.wire.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess, broker_cluster
 from tests.support.large_requests import (
@@ -25,7 +29,10 @@ from tests.support.processes import resident_memory_bytes
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import create_topic, leaders, metadata
 
-WAIT_MS_MAX = 250.0
+WAIT_MS_MAX = 150.0
+"""For one request at a time, when nobody else wants a processor."""
+WAIT_AT_ONCE_MS_MAX = 500.0
+AT_ONCE = 20
 TOPIC = "a-topic"
 MEGABYTE = 1024 * 1024
 KEPT_BYTES_MAX = 100 * MEGABYTE
@@ -49,6 +56,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         assert " ERROR " not in log
 
 
+def allowed(wait_ms: float) -> float:
+    """So much more where more processes than there are processors want one."""
+    return wait_ms * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def longest_wait_ms(broker: BrokerProcess, frame: bytes) -> tuple[float, int]:
     """Of a client beside the request, and the size of the answer; the least of three tries, since others use the
     machine too."""
@@ -58,7 +70,7 @@ def longest_wait_ms(broker: BrokerProcess, frame: bytes) -> tuple[float, int]:
         with good_client(broker.port) as client:
             size = exchange(broker.port, frame)
         waits.append(client.longest_ms)
-        if waits[-1] <= WAIT_MS_MAX / 2:
+        if waits[-1] <= WAIT_MS_MAX:
             break
     return min(waits), size
 
@@ -70,13 +82,13 @@ def test_nobody_waits_for_a_large_request(broker: BrokerProcess, name: str) -> N
     frame = frame_of(request, request.count // 2, TOPIC)
     wait_ms, size = longest_wait_ms(broker, frame)
     assert size >= 0, "it was not answered"
-    assert wait_ms <= WAIT_MS_MAX, f"another client had to wait for {wait_ms:.0f} ms"
+    assert wait_ms <= allowed(WAIT_MS_MAX), f"another client had to wait for {wait_ms:.0f} ms"
 
 
 def test_nobody_waits_for_tagged_fields(broker: BrokerProcess) -> None:
     wait_ms, size = longest_wait_ms(broker, tagged_fields_frame(100_000))
     assert size > 0
-    assert wait_ms <= WAIT_MS_MAX
+    assert wait_ms <= allowed(WAIT_MS_MAX)
 
 
 @pytest.mark.parametrize("name", ["create topics", "metadata", "list offsets: latest", "fetch", "describe groups"])
@@ -101,23 +113,46 @@ def test_memory_is_bounded_and_given_back(broker: BrokerProcess, name: str) -> N
     frame = frame_of(request, 400_000, TOPIC)
     process_id = broker.process.process_id
     before = resident_memory_bytes(process_id)
-    most = _most_memory(broker, frame)
+    most, _ = _most_memory(broker, [frame])
     assert most - before <= PER_FRAME_BYTE_MAX * len(frame)
     wait_until(lambda: resident_memory_bytes(process_id) - before <= KEPT_BYTES_MAX, "the memory is given back", 10.0)
 
 
-def _most_memory(broker: BrokerProcess, frame: bytes) -> int:
-    """The most that the broker had while it answered."""
+@pytest.mark.timeout(300)
+def test_memory_of_many_at_once_is_bounded_in_sum_and_nobody_else_waits(broker: BrokerProcess) -> None:
+    # Such a request holds 730 bytes per element, measured: 830 MiB in all without a bound.
+    frame = frame_of(LARGE_REQUESTS["fetch"], 60_000, TOPIC)
+    process_id = broker.process.process_id
+    before = resident_memory_bytes(process_id)
+    with good_client(broker.port) as client:
+        most, sizes = _most_memory(broker, [frame] * AT_ONCE)
+    print(
+        f"{AT_ONCE} of {len(frame)} bytes at once: {(most - before) / MEGABYTE:.0f} MiB;"
+        f" another client waited for {client.longest_ms:.0f} ms at most"
+    )
+    assert len(set(sizes)) == 1
+    assert most - before <= VERY_LARGE_BYTES_MAX
+    assert client.longest_ms <= allowed(WAIT_AT_ONCE_MS_MAX)
+
+
+def _most_memory(broker: BrokerProcess, frames: list[bytes]) -> tuple[int, list[int]]:
+    """The most that the broker had while it answered all of them at once, and the sizes of the answers."""
     process_id = broker.process.process_id
     sizes: list[int] = []
     answered: list[int] = []
-    thread = threading.Thread(target=lambda: answered.append(exchange(broker.port, frame)))
-    thread.start()
-    while thread.is_alive():
+
+    def send(frame: bytes) -> None:
+        answered.append(exchange(broker.port, frame, 240.0))
+
+    threads = [threading.Thread(target=send, args=(frame,)) for frame in frames]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
         sizes.append(resident_memory_bytes(process_id))
-        thread.join(0.02)
-    assert answered[0] > 0
-    return max(sizes)
+        time.sleep(0.02)
+    assert len(answered) == len(frames)
+    assert min(answered) > 0
+    return max(sizes), answered
 
 
 def test_more_elements_than_a_request_may_have_end_its_connection_with_a_reason(broker: BrokerProcess) -> None:
@@ -126,7 +161,7 @@ def test_more_elements_than_a_request_may_have_end_its_connection_with_a_reason(
     before = resident_memory_bytes(broker.process.process_id)
     wait_ms, size = longest_wait_ms(broker, frame)
     assert size == -1
-    assert wait_ms <= WAIT_MS_MAX
+    assert wait_ms <= allowed(WAIT_MS_MAX)
     assert "more than 500,000 elements: make it in several requests" in broker.log_path.read_text("utf-8")
     assert resident_memory_bytes(broker.process.process_id) - before < KEPT_BYTES_MAX
     assert metadata(broker.port).brokers

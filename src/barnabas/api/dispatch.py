@@ -28,6 +28,7 @@ from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.steps import StepRunner, Steps, at_once
 from barnabas.link.frames import KeptFrame
 from barnabas.network.connection import ServerConnection, Slot
+from barnabas.network.request_memory import PARKED_PER_FRAME_BYTE
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message, dissolve
@@ -382,7 +383,10 @@ class Dispatcher:
     def _go_on(self, context: RequestContext, rest: Steps[Any], frame: KeptFrame | None) -> None:
         """Does the rest of a request in later turns, while the connection's next waits for it."""
         connection = context.connection
-        slot = connection.park(is_queued=True)
+        claim = connection.claim_work(0 if frame is None else frame.end - frame.start)
+        # Who waits for memory must not stop those who need none.
+        slot = connection.park(is_queued=claim is None or claim.is_held)
+        slot.claim = claim
         context.reserve(slot)
         connection.hold()
         task = self._start(self._serve(context, slot, rest, frame), _shown(context))
@@ -400,8 +404,12 @@ class Dispatcher:
         """`rest` decodes the rest of the frame and handles the request, or handles the rest of the request; it returns
         what handlers do.
         """
-        connection = context.connection
+        connection, claim = context.connection, slot.claim
+        frame_bytes = 0 if frame is None else frame.end - frame.start
         try:
+            if claim is not None:
+                await claim.wait(self._loop)
+                claim.is_working = True
             steps = self._serve_in_steps(context, slot, rest, frame)
             outcome = await self._steps.run(steps, is_urgent=context.is_control)
             if outcome is not None:
@@ -414,6 +422,12 @@ class Dispatcher:
             raise
         finally:
             connection.go_on()
+            if claim is not None:
+                if connection.is_open:  # what is not answered yet is parked, and holds less
+                    claim.resize(frame_bytes * PARKED_PER_FRAME_BYTE)
+                else:
+                    claim.end()
+                claim.work_ended()
 
     def _serve_in_steps(
         self, context: RequestContext, slot: Slot, rest: Steps[Any], frame: KeptFrame | None

@@ -38,6 +38,7 @@ class Pause(enum.IntFlag):
     UNREAD_OUTPUT = 2  # the peer does not read
     UNANSWERED = 4  # too many requests wait for their responses
     WORKING = 8  # a long request is being worked on, and the next is not to overtake it
+    MEMORY = 16  # there is no room yet for the rest of a large frame
 
 
 _OPEN: Final = Phase.OPEN

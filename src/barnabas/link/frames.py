@@ -28,10 +28,12 @@ has not been taken."""
 class KeptFrame:
     """A frame that is valid until `release`, which may be called twice: `buffer[start:end]`."""
 
-    __slots__ = ("_pool", "buffer", "end", "start")
+    __slots__ = ("_pool", "buffer", "end", "start", "when_released")
 
     def __init__(self, buffer: bytearray | memoryview, start: int, end: int, pool: BufferPool | None) -> None:
         """`pool` is whose large buffer it is."""
+        self.when_released: Callable[[], object] | None = None
+        """Called once, when it is released."""
         self.buffer = buffer
         self.start = start
         self.end = end
@@ -43,6 +45,9 @@ class KeptFrame:
         pool, self._pool = self._pool, None
         if pool is not None and isinstance(buffer, memoryview):
             pool.release_large(buffer)
+        when_released, self.when_released = self.when_released, None
+        if when_released is not None:
+            when_released()
 
 
 class FrameReceiver:
@@ -54,7 +59,18 @@ class FrameReceiver:
     that does not fit a small buffer is received exactly to its end, in place.
     """
 
-    __slots__ = ("_buffer", "_carry", "_filled", "_frame_bytes_max", "_limit", "_pool", "_start", "_view", "_wanted")
+    __slots__ = (
+        "_buffer",
+        "_carry",
+        "_filled",
+        "_frame_bytes_max",
+        "_limit",
+        "_pool",
+        "_start",
+        "_view",
+        "_wanted",
+        "large_bytes",
+    )
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
         self._pool = pool
@@ -68,6 +84,8 @@ class FrameReceiver:
         self._filled = 0
         self._limit = 0
         self._wanted = SIZE_BYTES  # from `_start` on, until there is something to deliver
+        self.large_bytes = 0
+        """The size of the frame that is received into a large buffer; 0 while there is none."""
 
     @property
     def is_full(self) -> bool:
@@ -235,7 +253,7 @@ class FrameReceiver:
         """
         if self._view is frame and end == self._limit:
             self._buffer = self._view = None
-            self._start = self._filled = self._limit = 0
+            self._start = self._filled = self._limit = self.large_bytes = 0
             self._wanted = SIZE_BYTES
             return KeptFrame(frame, start, end, self._pool)
         return KeptFrame(bytearray(memoryview(frame)[start:end]), 0, end - start, None)
@@ -300,11 +318,12 @@ class FrameReceiver:
         self._give_back()
         self._buffer = self._view = large
         self._start, self._filled, self._limit = 0, count, wanted
+        self.large_bytes = wanted
 
     def _give_back(self) -> None:
         buffer, view = self._buffer, self._view
         self._buffer = self._view = None
-        self._start = self._filled = self._limit = 0
+        self._start = self._filled = self._limit = self.large_bytes = 0
         if view is None:
             return
         if isinstance(buffer, bytearray):

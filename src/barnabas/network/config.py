@@ -32,6 +32,9 @@ class NetworkConfig:
     queued_requests_max: int = 500
     """When so many requests wait for work of this broker, those of data connections are not read
     (`queued.max.requests`). Requests that wait for something to happen, in a purgatory, do not count, as in Kafka."""
+    queued_request_bytes_max: int = -1
+    """What frames above 64 KiB may take together while they are received and wait (`queued.max.request.bytes`); -1
+    leaves it at 512 MiB, where Kafka has no bound."""
     connections_max: int = 2**31 - 1
     """`max.connections`."""
     connections_per_ip_max: int = 2**31 - 1

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from barnabas.network.config import ListenerConfig
+    from barnabas.network.request_memory import Claim, RequestMemory
 
 # What a buffer that is held back costs beside its bytes.
 _OBJECT_BYTES: Final = 64
 _OPEN: Final = Phase.OPEN
+_NOT_BY_CLIENT: Final = int(Pause.MUTED | Pause.WORKING | Pause.MEMORY)
 _api_key_at = struct.Struct(">h").unpack_from
 _API_KEY_END: Final = SIZE_BYTES + 2
 
@@ -28,7 +30,16 @@ _API_KEY_END: Final = SIZE_BYTES + 2
 class Slot:
     """The place of a request's response among those of its connection. Made by `ServerConnection.park`."""
 
-    __slots__ = ("_behind", "_connection", "_is_done", "_is_queued", "_response", "held_back_bytes", "when_lost")
+    __slots__ = (
+        "_behind",
+        "_connection",
+        "_is_done",
+        "_is_queued",
+        "_response",
+        "claim",
+        "held_back_bytes",
+        "when_lost",
+    )
 
     def __init__(self, connection: ServerConnection, *, is_queued: bool) -> None:
         self._connection = connection
@@ -39,6 +50,8 @@ class Slot:
         self._behind: list[Buffer] | None = None
         self.held_back_bytes = 0
         """For the connection: what the slot keeps from leaving."""
+        self.claim: Claim | None = None
+        """The memory of the request; ends with the slot or the connection."""
         self.when_lost: Callable[[], object] | None = None
         """Called when the connection is over before the slot was completed: nobody needs the answer any more."""
 
@@ -51,6 +64,9 @@ class Slot:
             raise RuntimeError("this request has been answered already")
         self._is_done = True
         self._response = response
+        claim = self.claim
+        if claim is not None:
+            claim.end()
         self._connection.slot_done(self, response)
 
     @property
@@ -91,6 +107,7 @@ class Owner(Protocol):
 
     handler: RequestHandler
     queue: RequestQueue
+    memory: RequestMemory
     requests_received: int
 
     def opened(self, connection: ServerConnection) -> bool:
@@ -108,12 +125,14 @@ class ServerConnection(Connection):
     __slots__ = (
         "_announced",
         "_draining",
+        "_frame_claim",
         "_handle",
         "_held_back_bytes",
         "_holds",
         "_owner",
         "_slots",
         "_spent_max",
+        "_unread_claim",
         "address",
         "collected",
         "listener",
@@ -130,6 +149,8 @@ class ServerConnection(Connection):
         self._spent_max = 0
         self._draining = False
         self._announced = False
+        self._frame_claim: Claim | None = None
+        self._unread_claim: Claim | None = None
         self.listener = listener
         """The listener that the client came in by."""
         self.address = ""
@@ -169,7 +190,18 @@ class ServerConnection(Connection):
 
     def keep(self, frame: bytearray | memoryview, start: int, end: int) -> KeptFrame:
         """The frame that is being handled, to be used for longer."""
-        return self._receiver.keep(frame, start, end)
+        kept = self._receiver.keep(frame, start, end)
+        claim = self._frame_claim
+        if claim is not None and kept.buffer is frame:
+            self._frame_claim = None
+            claim.progress = None
+            claim.is_working = True  # what it waits for now is its turn, in another line
+            kept.when_released = lambda: _end_work(claim)
+        return kept
+
+    def claim_work(self, frame_bytes: int) -> Claim | None:
+        """Room for a request that is worked on in steps, of which so many bytes are kept; None where none is needed."""
+        return None if self.is_control else self._owner.memory.of_work(frame_bytes, self.fail)
 
     def hold(self) -> None:
         """Handles no more requests until `go_on` was called as often: the present one goes on in later turns, and they
@@ -257,7 +289,13 @@ class ServerConnection(Connection):
     def _lost(self, _error: Exception | None) -> None:
         # The work for queued slots goes on, and counts until they are completed.
         slots, self._slots = self._slots, None
+        for claim in (self._frame_claim, self._unread_claim):
+            if claim is not None:
+                claim.end()
+        self._frame_claim = self._unread_claim = None
         for slot in slots or ():
+            if slot.claim is not None and slot.claim.is_held:
+                slot.claim.end()
             if slot.when_lost is not None and not slot.is_done:
                 slot.when_lost()
         self._owner.closed(self)
@@ -301,7 +339,55 @@ class ServerConnection(Connection):
 
     def deliver(self) -> int:
         self._spent_max = self._tick.spent + BYTES_PER_TURN
-        return super().deliver()
+        handled = super().deliver()
+        if self._receiver.large_bytes or self._frame_claim is not None:
+            self._claim_frame()
+        return handled
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread_claim is None and self._transport is not None and self.phase is not Phase.CLOSED:
+            self._unread_claim = self._owner.memory.of_unread(self._unread_bytes(), self.fail, self._unread_bytes)
+
+    def resume_writing(self) -> None:
+        claim, self._unread_claim = self._unread_claim, None
+        if claim is not None:
+            claim.end()
+        super().resume_writing()
+
+    def _check_unread(self, held_back_bytes: int) -> None:
+        claim = self._unread_claim
+        if claim is not None:
+            claim.resize(self._unread_bytes() + held_back_bytes)
+            self._owner.memory.unread_grew()
+        super()._check_unread(held_back_bytes)
+
+    def _unread_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def _frame_progress(self) -> int | None:
+        """How much of a large frame has come; None while it is not the client that keeps the rest from coming."""
+        return None if self._pauses & _NOT_BY_CLIENT else self._receiver.pending_bytes
+
+    def _claim_frame(self) -> None:
+        """Asks for room for a large frame that has begun, and gives back that of one that was handled."""
+        size, claim = self._receiver.large_bytes, self._frame_claim
+        if claim is not None:
+            if size:
+                return
+            self._frame_claim = None
+            claim.end()
+            return
+        if self.is_control or self.phase is not _OPEN:
+            return
+        start = self._receiver.peek(_API_KEY_END)
+        if len(start) == _API_KEY_END and self._owner.handler.is_of_controller(_api_key_at(start, SIZE_BYTES)[0]):
+            return
+        self._frame_claim = claim = self._owner.memory.of_frame(
+            size, lambda: self._go_on(Pause.MEMORY), self.fail, self._frame_progress
+        )
+        if not claim.is_held:
+            self._pause(Pause.MEMORY)
 
     def _look_for_control(self) -> None:
         """While frames of data connections wait, the next frame may be a controller's first on a listener that it
@@ -370,3 +456,8 @@ class ServerConnection(Connection):
     def _close_if_drained(self) -> None:
         if not self._slots and not self.collected:
             self.close()
+
+
+def _end_work(claim: Claim) -> None:
+    claim.end()
+    claim.work_ended()

@@ -20,6 +20,7 @@ from barnabas.link.tick import Tick
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler
+from barnabas.network.request_memory import RequestMemory
 from barnabas.network.request_queue import RequestQueue
 
 _CHANNEL: Final = "RequestChannel"
@@ -43,6 +44,7 @@ class NetworkServer:
         """`tick` and `pool` are the loop's, shared with outgoing connections and with whoever joins appends."""
         self.handler = handler
         self.queue = RequestQueue(tick, config.queued_requests_max)
+        self.memory = RequestMemory(timers, config.queued_request_bytes_max)
         self.requests_received = 0
         self.connections_refused = 0
         self._host = host
@@ -60,6 +62,13 @@ class NetworkServer:
         self._emptied: asyncio.Future[None] | None = None
         self._names: list[MetricName] = []
         self._gauge(MetricName("kafka.network", _CHANNEL, "RequestQueueSize"), lambda: self.queue.queued)
+        frames = self.memory.frames
+        for name, read in (
+            ("MemoryPoolUsed", lambda: frames.held),
+            ("MemoryPoolAvailable", lambda: frames.bytes_max - frames.held),
+        ):
+            self._gauge(MetricName("kafka.network", "SocketServer", name), read)
+        self._gauge(MetricName("barnabas.network", "RequestMemory", "RequestsWaiting"), lambda: self.memory.waiting)
         self._gauge(MetricName("kafka.server", "socket-server-metrics", "connection-count"), lambda: self.connections)
         self._gauge(
             MetricName("kafka.server", "socket-server-metrics", "request-total"), lambda: self.requests_received
@@ -107,6 +116,7 @@ class NetworkServer:
                     connection.abort()
                 # The transports report their ends in the next turns of the loop, whatever the peers do.
                 await self._wait_until_empty(drain_ms)
+        self.memory.close()
         for name in self._names:
             self._metrics.remove(name)
         self._names.clear()

@@ -27,6 +27,7 @@ class NetworkSettings:
     request_bytes_max: int = setting("socket.request.max.bytes", int)
     idle_ms_max: int = setting("connections.max.idle.ms", int)
     queued_requests_max: int = setting("queued.max.requests", int)
+    queued_request_bytes_max: int = setting("queued.max.request.bytes", int)
     connections_max: int = setting("max.connections", int)
     connections_per_ip_max: int = setting("max.connections.per.ip", int)
     send_buffer_bytes: int = setting("socket.send.buffer.bytes", int)
@@ -69,6 +70,7 @@ async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
     return NetworkConfig(
         link=link_limits(config),
         queued_requests_max=settings.queued_requests_max,
+        queued_request_bytes_max=settings.queued_request_bytes_max,
         connections_max=settings.connections_max,
         connections_per_ip_max=settings.connections_per_ip_max,
         connections_per_ip_overrides=overrides,

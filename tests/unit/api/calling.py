@@ -20,6 +20,7 @@ from barnabas.link.tick import Tick
 from barnabas.network.config import ListenerConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler
+from barnabas.network.request_memory import RequestMemory
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire import codec
 from tests.unit.network.serving import Lines
@@ -84,6 +85,7 @@ class Calls:
         self.timers = Timers(host.loop)
         self.tick = Tick(host.loop)
         self.queue = RequestQueue(self.tick, 500)
+        self.memory = RequestMemory(self.timers)
         self.requests_received = 0
         self.context = LinkContext.of(
             host.loop, self.timers, LinkLimits(), self.logger, tick=self.tick, pool=BufferPool(poisons=True)

@@ -96,7 +96,6 @@ class GroupWorld:
     def close(self) -> None:
         self.loop.run_until_complete(self.coordinator.stop())
         self.loop.run_until_complete(self.scheduler.stop(1000))
-        self.steps.close()
         self.timers.close()
         self.loop.close()
 

@@ -1,0 +1,284 @@
+"""What large requests and unread answers of all connections may hold in memory together.
+
+Four shares, each with its bound: frames above 64 KiB while they are received and wait; requests that are worked on in
+steps, ordinary and very large ones apart, so that these do not hold up those; and answers that clients do not read.
+Whoever finds no room in the first three waits for it, in the order of arrival; small requests, control connections and
+everything that is no request need none.
+
+Nobody can hold a share for ever: while others wait, whoever has held a part of it for `STALLED_SECONDS` without getting
+on (a client that neither sends the rest of its frame nor reads its answer, a request that waits for something to
+happen) has its connection closed, with a line in the log.
+
+Invariant: a request asks for the shares in one order (frame, work), and unread answers never wait. So whatever a
+waiting request waits for goes on or stalls, and is then closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from barnabas.wire.primitives import ELEMENTS_MAX
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from barnabas.kernel.timers import Timer, Timers
+
+MEGABYTE: Final = 1024 * 1024
+FRAME_BYTES_MAX: Final = 512 * MEGABYTE
+"""Where `queued.max.request.bytes` is -1."""
+PER_FRAME_BYTE: Final = 60
+"""What a request that is worked on may hold at most, as a multiple of its frame."""
+PARKED_PER_FRAME_BYTE: Final = 12
+"""... and once it waits for something to happen, when it was taken apart."""
+PER_ELEMENT_BYTES: Final = 1024
+LARGEST_BYTES: Final = ELEMENTS_MAX * PER_ELEMENT_BYTES
+"""What a request may hold at most, however large its frame: that has records, of which nothing is made."""
+NO_FRAME_BYTES: Final = 8 * MEGABYTE
+"""What a small request with a large answer is taken for, while that is made."""
+ORDINARY_BYTES: Final = 16 * MEGABYTE
+"""A request that may hold more is a very large one."""
+ORDINARY_BYTES_MAX: Final = 256 * MEGABYTE
+VERY_LARGE_BYTES_MAX: Final = 512 * MEGABYTE
+UNREAD_BYTES_MAX: Final = 512 * MEGABYTE
+"""Beyond it very large requests wait, and stalled readers are closed; beyond twice as much one is closed at once."""
+STALLED_SECONDS: Final = 10
+_LOOK_MS: Final = 1000.0
+
+
+class Claim:
+    """A part of a share that one connection holds or waits for. Made by `RequestMemory`."""
+
+    __slots__ = (
+        "_admitted",
+        "_is_over",
+        "_seen",
+        "_share",
+        "fail",
+        "is_held",
+        "is_working",
+        "progress",
+        "quiet",
+        "size",
+    )
+
+    def __init__(
+        self, share: Share, size: int, admitted: Callable[[], object] | None, fail: Callable[[str], object]
+    ) -> None:
+        self._share = share
+        self._admitted = admitted
+        self._is_over = False
+        self._seen: int | None = None
+        self.size = size
+        self.fail = fail
+        self.is_held = False
+        """It has its part, or does not wait for it any more."""
+        self.is_working = False
+        """The broker is at work for it: it does not stall, and holds its part until `work_ended`."""
+        self.progress: Callable[[], int | None] | None = None
+        """What changes when its client gets on; None while the client cannot."""
+        self.quiet = 0
+        """So many looks have seen no progress."""
+
+    def admit(self) -> None:
+        """For the share: the claim has its part now."""
+        self.is_held = True
+        admitted, self._admitted = self._admitted, None
+        if admitted is not None:
+            admitted()
+
+    async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Returns when there is room; also when the claim is over before."""
+        if not self.is_held:
+            admitted = loop.create_future()
+            self._admitted = lambda: None if admitted.done() else admitted.set_result(None)
+            await admitted
+
+    def resize(self, size: int) -> None:
+        """It holds so much from now on."""
+        if self.is_held and not self._is_over:
+            self._share.resize(self, size)
+
+    def work_ended(self) -> None:
+        self.is_working = False
+        if self._is_over:
+            self._share.leave(self)
+
+    def end(self) -> None:
+        """Nothing is held or waited for any more, once no work is under way. May be called again."""
+        if not self._is_over:
+            self._is_over = True
+            if not self.is_working:
+                self._share.leave(self)
+
+    def look(self) -> bool:
+        """Once in a second while others wait; True if it has stalled."""
+        seen = 0 if self.progress is None else self.progress()
+        if self.is_working or seen is None or seen != self._seen:
+            self._seen = seen
+            self.quiet = 0
+        else:
+            self.quiet += 1
+        return self.quiet >= STALLED_SECONDS
+
+
+class Share:
+    """One bound for all that hold parts of it; who finds no room waits in a line."""
+
+    __slots__ = ("_changed", "_line", "bytes_max", "held", "holders", "is_open", "waiting")
+
+    def __init__(self, bytes_max: int, is_open: Callable[[], bool], changed: Callable[[], object]) -> None:
+        """Nobody is let in unless `is_open()`; `changed()` is called when somebody begins to wait."""
+        self.bytes_max = bytes_max
+        self.is_open = is_open
+        self._changed = changed
+        self._line: deque[Claim] = deque()  # those that were given up too, until their turn comes
+        self.holders: dict[Claim, None] = {}
+        self.held = 0
+        """Bytes."""
+        self.waiting = 0
+        """How many claims wait."""
+
+    def enter(self, claim: Claim, *, at_once: bool = False) -> None:
+        """Gives the claim its part, or has it wait. `at_once` gives it without looking."""
+        if at_once or (not self.waiting and self._has_room(claim)):
+            self._let_in(claim)
+        else:
+            self._line.append(claim)
+            self.waiting += 1
+            self._changed()
+
+    def leave(self, claim: Claim) -> None:
+        if claim in self.holders:
+            del self.holders[claim]
+            self.held -= claim.size
+            self.go_on()
+        elif not claim.is_held:
+            self.waiting -= 1
+            claim.admit()
+            self.go_on()
+
+    def resize(self, claim: Claim, size: int) -> None:
+        self.held += size - claim.size
+        claim.size = size
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Lets in those at the head of the line for whom there is room."""
+        line = self._line
+        while line and (line[0].is_held or self._has_room(line[0])):
+            claim = line.popleft()
+            if not claim.is_held:  # otherwise it was given up
+                self.waiting -= 1
+                self._let_in(claim)
+
+    def _has_room(self, claim: Claim) -> bool:
+        # One that is larger than all of the share has it alone.
+        return (not self.holders or self.held + claim.size <= self.bytes_max) and self.is_open()
+
+    def _let_in(self, claim: Claim) -> None:
+        self.holders[claim] = None
+        self.held += claim.size
+        claim.admit()
+
+
+class RequestMemory:
+    """The shares of one broker. Everything of it runs on the loop."""
+
+    def __init__(self, timers: Timers, frame_bytes_max: int = -1) -> None:
+        """`frame_bytes_max` is `queued.max.request.bytes`; -1 leaves it at `FRAME_BYTES_MAX`."""
+        self._timers = timers
+        self._timer: Timer | None = None
+        self._is_closed = False
+        self.frames = Share(frame_bytes_max if frame_bytes_max > 0 else FRAME_BYTES_MAX, _always, self._watch)
+        self.ordinary = Share(ORDINARY_BYTES_MAX, _always, self._watch)
+        self.very_large = Share(VERY_LARGE_BYTES_MAX, lambda: not self._is_much_unread, self._watch)
+        self.unread = Share(UNREAD_BYTES_MAX, _always, self._watch)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for room."""
+        return self.frames.waiting + self.ordinary.waiting + self.very_large.waiting
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def of_frame(
+        self,
+        size: int,
+        admitted: Callable[[], object],
+        fail: Callable[[str], object],
+        progress: Callable[[], int | None],
+    ) -> Claim:
+        """For a frame of which the first bytes have come; `admitted()` is called now or later."""
+        claim = Claim(self.frames, size, admitted, fail)
+        claim.progress = progress
+        self.frames.enter(claim)
+        return claim
+
+    def of_work(self, frame_bytes: int, fail: Callable[[str], object]) -> Claim:
+        """For a request that is worked on in steps; `frame_bytes` is 0 for one that is small itself."""
+        size = min(frame_bytes * PER_FRAME_BYTE, LARGEST_BYTES) or NO_FRAME_BYTES
+        share = self.very_large if size > ORDINARY_BYTES else self.ordinary
+        claim = Claim(share, size, None, fail)
+        share.enter(claim)
+        return claim
+
+    def of_unread(self, size: int, fail: Callable[[str], object], progress: Callable[[], int]) -> Claim:
+        """For what a client has not read, which is there already."""
+        claim = Claim(self.unread, size, None, fail)
+        claim.progress = progress
+        self.unread.enter(claim, at_once=True)
+        self.unread_grew()
+        return claim
+
+    def unread_grew(self) -> None:
+        if self._is_much_unread:
+            self._watch()
+            if self.unread.held > 2 * self.unread.bytes_max:
+                self._close_reader()
+
+    @property
+    def _is_much_unread(self) -> bool:
+        return self.unread.held > self.unread.bytes_max
+
+    def _close_reader(self) -> None:
+        """One that has read nothing for longest, and of several that with most."""
+        claim = max(self.unread.holders, key=lambda holder: (holder.quiet, holder.size))
+        all_bytes = self.unread.held
+        claim.end()
+        claim.fail(
+            f"{all_bytes} bytes of all clients wait to be read, and it has {claim.size} of them;"
+            f" at most {2 * self.unread.bytes_max} may wait"
+        )
+
+    def _watch(self) -> None:
+        if self._timer is None and not self._is_closed:
+            self._timer = self._timers.call_after(_LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        contended = [share for share in (self.frames, self.ordinary, self.very_large) if share.waiting]
+        if self._is_much_unread:
+            contended.append(self.unread)
+        for share in contended:
+            stalled = [claim for claim in share.holders if claim.look()]
+            for claim in stalled:
+                claim.end()
+                claim.fail(
+                    f"it has held {claim.size} bytes of memory for {STALLED_SECONDS} s without getting on,"
+                    " and others wait for them"
+                )
+        if contended:
+            self._watch()
+        if not self._is_much_unread:
+            self.very_large.go_on()
+
+
+def _always() -> bool:
+    return True

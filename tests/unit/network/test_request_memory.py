@@ -1,0 +1,283 @@
+"""What large requests and unread answers may hold together: who waits, in which order, and who is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.kernel.timers import Timers
+from barnabas.network.config import NetworkConfig
+from barnabas.network.request_memory import (
+    LARGEST_BYTES,
+    MEGABYTE,
+    NO_FRAME_BYTES,
+    ORDINARY_BYTES_MAX,
+    STALLED_SECONDS,
+    VERY_LARGE_BYTES_MAX,
+    Claim,
+    RequestMemory,
+)
+from tests.unit.kernel.virtual_loop import run_virtually
+from tests.unit.network.serving import Client, Serving, framed
+from tests.unit.network.test_server import scenario
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+FRAME = 200_000
+
+
+class Setting:
+    """The memory of a broker, and what it did to connections."""
+
+    def __init__(self, frame_bytes_max: int = -1) -> None:
+        self.timers = Timers(asyncio.get_running_loop())
+        self.memory = RequestMemory(self.timers, frame_bytes_max)
+        self.closed: list[str] = []
+        self.admitted: list[int] = []
+
+    def frame(self, number: int, size: int, progress: Callable[[], int | None] = lambda: 0) -> Claim:
+        return self.memory.of_frame(
+            size,
+            lambda: self.admitted.append(number),
+            lambda reason: self.closed.append(f"{number}: {reason}"),
+            progress,
+        )
+
+    def work(self, frame_bytes: int) -> Claim:
+        return self.memory.of_work(frame_bytes, self.closed.append)
+
+
+def virtually(body: Callable[[Setting], Coroutine[Any, Any, None]], frame_bytes_max: int = -1) -> None:
+    async def test() -> None:
+        setting = Setting(frame_bytes_max)
+        await body(setting)
+        setting.memory.close()
+        setting.timers.close()
+
+    run_virtually(test())
+
+
+def test_whoever_finds_no_room_waits_in_the_order_of_arrival() -> None:
+    async def body(setting: Setting) -> None:
+        claims = [setting.frame(number, size) for number, size in enumerate((60, 60, 10, 200, 10))]
+        assert setting.admitted == [0]
+        assert setting.memory.waiting == 4
+        claims[0].end()
+        assert setting.admitted == [0, 1, 2]  # the third fits beside the second, the fourth is to have all alone
+        claims[2].end()
+        assert setting.admitted == [0, 1, 2]
+        claims[1].end()
+        assert setting.admitted == [0, 1, 2, 3]
+        claims[3].end()
+        claims[3].end()
+        assert setting.admitted == [0, 1, 2, 3, 4]
+        assert (setting.memory.frames.held, setting.memory.waiting) == (10, 0)
+
+    virtually(body, 100)
+
+
+def test_whoever_gives_up_waiting_lets_the_next_go_on() -> None:
+    async def body(setting: Setting) -> None:
+        first, second, third = setting.frame(0, 60), setting.frame(1, 60), setting.frame(2, 40)
+        assert setting.admitted == [0]
+        second.end()
+        assert setting.admitted == [0, 1, 2]  # the second is told that it need not wait
+        assert third.is_held
+        first.end()
+        third.end()
+        assert (setting.memory.frames.held, setting.memory.waiting) == (0, 0)
+
+    virtually(body, 100)
+
+
+def test_very_large_requests_do_not_hold_up_ordinary_ones() -> None:
+    async def body(setting: Setting) -> None:
+        largest = [setting.work(50 * MEGABYTE) for _ in range(20)]
+        assert [claim.is_held for claim in largest] == [True] + [False] * 19
+        assert setting.memory.very_large.held == LARGEST_BYTES <= VERY_LARGE_BYTES_MAX
+        ordinary = [setting.work(0) for _ in range(ORDINARY_BYTES_MAX // NO_FRAME_BYTES + 1)]
+        assert [claim.is_held for claim in ordinary[-2:]] == [True, False]
+
+    virtually(body)
+
+
+def test_what_is_worked_on_is_held_until_the_work_has_ended() -> None:
+    async def body(setting: Setting) -> None:
+        first, second = setting.work(MEGABYTE * 8), setting.work(MEGABYTE * 8)
+        first.is_working = True
+        first.end()
+        assert setting.memory.waiting == 1
+        first.work_ended()
+        assert second.is_held
+
+    virtually(body)
+
+
+def test_a_stalled_holder_is_closed_once_others_wait_for_it() -> None:
+    async def body(setting: Setting) -> None:
+        received = 0
+        stalled, slow, held_up = (
+            setting.frame(0, 30),
+            setting.frame(1, 30, lambda: received),
+            setting.frame(2, 30, lambda: None),
+        )
+        await setting.timers.sleep(60_000.0)
+        assert setting.closed == []
+        waiting = setting.frame(3, 40)
+        for _ in range(STALLED_SECONDS + 3):
+            received += 1
+            await setting.timers.sleep(1_000.0)
+        assert setting.closed == [
+            "0: it has held 30 bytes of memory for 10 s without getting on, and others wait for them"
+        ]
+        assert waiting.is_held
+        stalled.end()
+        assert slow.is_held
+        assert held_up.is_held
+
+    virtually(body, 100)
+
+
+def test_a_request_that_waits_for_something_to_happen_does_not_hold_others_up_for_long() -> None:
+    async def body(setting: Setting) -> None:
+        parked, next_one = setting.work(MEGABYTE * 8), setting.work(MEGABYTE * 8)
+        parked.is_working = True
+        await setting.timers.sleep(60_000.0)
+        assert setting.closed == []  # the broker's work, however long, is no stall
+        parked.resize(MEGABYTE * 400)
+        parked.work_ended()
+        await setting.timers.sleep((STALLED_SECONDS + 2) * 1_000.0)
+        assert len(setting.closed) == 1
+        assert next_one.is_held
+
+    virtually(body)
+
+
+def test_very_large_requests_wait_while_too_much_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(setting: Setting) -> None:
+        monkeypatch.setattr(setting.memory.unread, "bytes_max", 100)
+        deaf = setting.memory.of_unread(110, lambda reason: setting.closed.append(f"deaf: {reason}"), lambda: 110)
+        left = 80
+
+        def fewer() -> int:
+            nonlocal left
+            left -= 1
+            return left
+
+        setting.memory.of_unread(80, lambda reason: setting.closed.append(f"slow: {reason}"), fewer)
+        request = setting.work(MEGABYTE)
+        assert [request.is_held, setting.work(1000).is_held] == [False, True]
+        await setting.timers.sleep((STALLED_SECONDS + 2) * 1_000.0)
+        assert [line.partition(":")[0] for line in setting.closed] == ["deaf"]
+        assert request.is_held
+        deaf.end()
+
+    virtually(body)
+
+
+def test_beyond_twice_the_bound_a_reader_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(setting: Setting) -> None:
+        monkeypatch.setattr(setting.memory.unread, "bytes_max", 100)
+        for size in (60, 90, 60):
+            setting.memory.of_unread(size, setting.closed.append, lambda: 0)
+        assert len(setting.closed) == 1
+        assert "it has 90 of them" in setting.closed[0]
+        assert setting.memory.unread.held == 120
+
+    virtually(body)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_claims_keep_the_bound_and_all_have_their_turn(seed: int) -> None:
+    source = random.Random(seed)
+
+    async def body(setting: Setting) -> None:
+        live: list[Claim] = []
+        made = 0
+        for _ in range(500):
+            if source.random() < 0.5:
+                live.append(setting.frame(made, source.choice((1, 20, 50, 150))))
+                made += 1
+            elif live:
+                live.pop(source.randrange(len(live))).end()
+            frames = setting.memory.frames
+            held = [claim for claim in live if claim.is_held]
+            assert frames.held == sum(claim.size for claim in held)
+            assert frames.held <= 100 or len(held) == 1
+            assert frames.waiting == len(live) - len(held)
+            assert held or not live
+        while live:
+            live.pop(0).end()
+        assert sorted(setting.admitted) == list(range(made))
+        assert (setting.memory.frames.held, setting.memory.waiting) == (0, 0)
+
+    virtually(body, 100)
+
+
+# With connections.
+
+
+def test_large_frames_beyond_the_bound_wait_and_small_ones_go_on(run: Run) -> None:
+    async def body(served: Serving, connect: Callable[..., Coroutine[Any, Any, Client]]) -> None:
+        memory = served.server.memory
+        first, second, third = await connect(), await connect(), await connect()
+        frame = framed(b"x" * FRAME)
+        first.writer.write(frame[: FRAME // 2])
+        await until(lambda: memory.frames.held)
+        second.send(b"y" * FRAME)
+        await until(lambda: memory.frames.waiting)
+        third.send(b"small")
+        assert await third.receive() == b"small"
+        assert served.handler.handled == [b"small"]
+        first.writer.write(frame[FRAME // 2 :])
+        assert await first.receive() == b"x" * FRAME
+        assert await second.receive() == b"y" * FRAME
+        third.send(b"z" * FRAME)
+        assert await third.receive() == b"z" * FRAME
+        assert (memory.frames.held, memory.waiting) == (0, 0)
+
+    scenario(run, body, NetworkConfig(queued_request_bytes_max=FRAME + 100))
+
+
+def test_a_connection_that_ends_gives_its_memory_back(run: Run) -> None:
+    async def body(served: Serving, connect: Callable[..., Coroutine[Any, Any, Client]]) -> None:
+        memory = served.server.memory
+        holder, gone, waiting = await connect(), await connect(), await connect()
+        frame = framed(b"x" * FRAME)
+        holder.writer.write(frame[: FRAME // 2])
+        await until(lambda: memory.frames.held)
+        for number, client in enumerate((gone, waiting)):
+            client.send(b"y" * FRAME)
+            await until(lambda: memory.frames.waiting == number + 1)  # noqa: B023 - called in this turn
+        gone.writer.transport.abort()
+        holder.writer.transport.abort()
+        assert await waiting.receive() == b"y" * FRAME
+        await until(lambda: not memory.frames.held and not memory.waiting)
+
+    scenario(run, body, NetworkConfig(queued_request_bytes_max=FRAME + 100))
+
+
+def test_what_a_client_does_not_read_is_counted_until_it_does(run: Run) -> None:
+    async def body(served: Serving, connect: Callable[..., Coroutine[Any, Any, Client]]) -> None:
+        memory = served.server.memory
+        client = await connect()
+        client.send(*[b"big"] * 30)
+        await until(lambda: memory.unread.held > MEGABYTE)
+        for _ in range(30):
+            await client.receive()
+        await until(lambda: not memory.unread.held)
+        client.send(*[b"big"] * 30)
+        await until(lambda: memory.unread.held > MEGABYTE)
+        client.writer.transport.abort()
+        await until(lambda: not memory.unread.held)
+
+    scenario(run, body)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Returns once the condition holds; the test's own limit bounds it."""
+    while not condition():
+        await asyncio.sleep(0.001)
