@@ -32,7 +32,7 @@ from barnabas.pipelines.definition import (
 )
 from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
-from barnabas.pipelines.sql_steps import SqlError, StepQuery, parse_query
+from barnabas.pipelines.sql_steps import SqlError, StepQuery, parse_query, refuse_joins_of_topics
 from barnabas.pipelines.yaml_positions import Section, Text, nearest, read_document
 
 SOURCES_MAX: Final = 50
@@ -179,13 +179,17 @@ def _steps(document: Section, views: dict[str, _View]) -> tuple[Step, ...]:
     sections = document.sections("steps", _STEP_KEYS, STEPS_MAX)
     names = [section.text("name") for section in sections]
     later = {name.value.lower(): name.line for name in names}
-    return tuple(_step(section, name, views, later) for section, name in zip(sections, names, strict=True))
+    sources = tuple(view.name for view in views.values())
+    return tuple(_step(section, name, views, later, sources) for section, name in zip(sections, names, strict=True))
 
 
-def _step(section: Section, name: Text, views: dict[str, _View], later: Mapping[str, int]) -> Step:
+def _step(
+    section: Section, name: Text, views: dict[str, _View], later: Mapping[str, int], sources: tuple[str, ...]
+) -> Step:
     sql = section.text("sql")
     try:
         query = parse_query(sql.value)
+        refuse_joins_of_topics(sql.value, sources)
     except SqlError as error:
         raise section.error(f"{name.value}: {error}", sql.line_at(error.offset)) from None
     reads = tuple(_view_read(section, name, sql, read.name, read.offset, views, later) for read in query.reads)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.record_columns import RewrittenSql, without_record_columns
+from barnabas.pipelines.topic_joins import first_join_fault
 from barnabas.pipelines.yaml_positions import nearest
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ def parse_query(sql: str) -> StepQuery:
     _refuse_other_statements(tokens)
     query = _parsed(sql, tokens)
     return StepQuery(_views(query), _columns(query), _aggregates(query))
+
+
+def refuse_joins_of_topics(sql: str, sources: Collection[str]) -> None:
+    """Raises SqlError for a join in a query that `parse_query` takes which the record's columns of the views of topics
+    make impossible.
+    """
+    fault = first_join_fault(_parsed(sql, _tokens(sql)), frozenset(name.lower() for name in sources))
+    if fault is not None:
+        raise SqlError(fault.message, fault.offset)
 
 
 def query_for_spark(sql: str, sources: Collection[str]) -> RewrittenSql:
