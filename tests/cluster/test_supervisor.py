@@ -177,6 +177,30 @@ def test_a_broker_tells_of_its_start_before_it_is_ready(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_what_a_process_says_is_bounded_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "OUTPUT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(supervisor, "OUTPUT_CHECK_SECONDS", 0.01)
+
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster, asyncio.timeout(30):
+            output = tmp_path / "coordinator" / "output.log"
+            # As the coordinator does, by a descriptor of its own that appends.
+            with output.open("ab", buffering=0) as said:
+                for number in range(1_000):
+                    said.write(b"line %06d of the coordinator\n" % number)
+                while output.stat().st_size > 10_000:
+                    await asyncio.sleep(0)
+                kept = output.read_bytes().splitlines()
+                assert kept[-1] == b"line 000999 of the coordinator"
+                assert len(set(map(len, kept))) == 1
+                said.write(b"the end\n")
+            assert output.read_bytes().endswith(b"coordinator\nthe end\n")
+            assert sorted(cluster.processes) == ["broker-1", "coordinator"]
+
+    run(scenario)
+
+
 def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", 3, wait=False)
     first = tmp_path / "data" / "broker-1" / "server.properties"

@@ -39,8 +39,9 @@ COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli")
 GROUPS_SECONDS_MAX: Final = 10.0
 """How long the start waits for a coordinator of groups; in a cluster that had more brokers there may be none."""
 _TAIL_BYTES: Final = 4_000
-_OUTPUT_BYTES_MAX: Final = 1024 * 1024
-"""What a process that starts finds of the output of those before it, at most."""
+OUTPUT_BYTES_MAX: Final = 1024 * 1024
+"""What is kept of a process's standard error, at most, at its start and while it runs; half of that is left then."""
+OUTPUT_CHECK_SECONDS: Final = 10.0
 ORPHANS_SECONDS_MAX: Final = BROKERS_STOP_SECONDS_MAX + COORDINATOR_STOP_SECONDS_MAX
 """How long the start waits for the processes of a supervisor that was killed, which stop by themselves."""
 LOCK_NAME: Final = "lock"
@@ -136,6 +137,7 @@ class Supervisor:
         self._brokers = {broker_id: self._broker(broker_id) for broker_id in plan.broker_ids}
         self._lock: int | None = None
         self._timers = Timers(host.loop)
+        self._bounding: asyncio.Task[None] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         # The children must find the same modules, wherever this process got its path from.
         self._environment = {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)}
@@ -193,6 +195,7 @@ class Supervisor:
                     starting.create_task(self._start_broker(broker_id))
             async with asyncio.timeout(USABLE_SECONDS_MAX):
                 await self._until_usable()
+            self._bounding = self._host.loop.create_task(self._bound_outputs(), name="bound outputs")
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
@@ -213,6 +216,8 @@ class Supervisor:
         Bounded; what does not stop in time is killed. Nothing is started again from now on.
         """
         self._restarts = False
+        if self._bounding is not None:
+            self._bounding.cancel()
         for member in (self._coordinator, *self._brokers.values()):
             await self._leave(member)
         loop = self._host.loop
@@ -343,7 +348,7 @@ class Supervisor:
         # Behind what the process before it has said of its end.
         output = files.open(member.output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            if files.size(output) > _OUTPUT_BYTES_MAX:
+            if files.size(output) > OUTPUT_BYTES_MAX:
                 files.truncate(output, 0)
             member.output_begins_at = files.size(output)
             program = await start_program(
@@ -445,6 +450,32 @@ class Supervisor:
                     f" not be more than there are brokers ({self._plan.brokers}); the brokers' logs say more"
                 )
         self._on_event(Remark("the cluster", text))
+
+    async def _bound_outputs(self) -> None:
+        while True:
+            await self._timers.sleep(OUTPUT_CHECK_SECONDS * 1000)
+            for member in (self._coordinator, *self._brokers.values()):
+                # Where the disk is at fault the processes themselves say so.
+                with contextlib.suppress(OSError):
+                    self._bound_output(member)
+
+    def _bound_output(self, member: _Member) -> None:
+        """Leaves the newer half of an output that has grown too long. What its process says at this very moment may be
+        lost; it appends, so what it says next comes behind.
+        """
+        files = self._host.files
+        if not files.exists(member.output_path):
+            return
+        output = files.open(member.output_path, os.O_RDWR | os.O_APPEND)
+        try:
+            size = files.size(output)
+            if size > OUTPUT_BYTES_MAX:
+                newer = files.pread(output, OUTPUT_BYTES_MAX // 2, size - OUTPUT_BYTES_MAX // 2)
+                files.truncate(output, 0)
+                files.write(output, newer[newer.find(b"\n") + 1 :])
+                member.output_begins_at = 0
+        finally:
+            files.close(output)
 
     def _write(self, path: str, text: str) -> None:
         files = self._host.files

@@ -29,7 +29,7 @@ from tests.support.raw_zookeeper import (
 from tests.unit.coordination.embedded.caller import Caller, CallerDisconnectedError
 from tests.unit.coordination.embedded.test_hostile_clients import HOST, Run, serving
 
-CHILDREN = 60_000
+CHILDREN = 40_000
 OVERSHOOT_ELEMENTS = 60_000
 """What the last request of a turn may cost more: 16 KiB of a multi, or a list that is not yet cut."""
 EPHEMERAL = 1
