@@ -110,27 +110,26 @@ def remember_epochs_of_deleted_topics(patch: pytest.MonkeyPatch) -> None:
 
 def retain_too_little(patch: pytest.MonkeyPatch) -> None:
     """Retention by size takes the segment that goes beyond the limit too."""
-    delete = retention.delete_old_segments
-
-    def delete_more(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
-        deleted = delete(log, now_ms, modified_ms)
-        following = log.segments.after(log.segments.first)
-        if deleted and following is not None and following.base_offset <= log.high_watermark:
-            deleted += log.delete_first_segments(1, f"log retention size {log.config.retention_bytes} breach")
-        return deleted
-
-    patch.setattr(log_tasks, "delete_old_segments", delete_more)
+    _retain_one_less(
+        patch, lambda log, deleted: f"log retention size {log.config.retention_bytes} breach" if deleted else None
+    )
 
 
 def retain_nothing_old(patch: pytest.MonkeyPatch) -> None:
     """Retention by time takes every segment that is not the active one, however young."""
+    _retain_one_less(patch, lambda log, _deleted: f"log retention time {log.config.retention_ms}ms breach")
+
+
+def _retain_one_less(patch: pytest.MonkeyPatch, reason: Callable[[PartitionLog, int], str | None]) -> None:
+    """One more segment goes where there is a reason, given how many have gone."""
     delete = retention.delete_old_segments
 
     def delete_more(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
         deleted = delete(log, now_ms, modified_ms)
         following = log.segments.after(log.segments.first)
-        if following is not None and following.base_offset <= log.high_watermark:
-            deleted += log.delete_first_segments(1, f"log retention time {log.config.retention_ms}ms breach")
+        why = reason(log, deleted)
+        if why is not None and following is not None and following.base_offset <= log.high_watermark:
+            deleted += log.delete_first_segments(1, why)
         return deleted
 
     patch.setattr(log_tasks, "delete_old_segments", delete_more)

@@ -122,6 +122,14 @@ class Sender:
         else:
             self.queue.send_again(batch, self.now, is_uncertain=outcome == "lost")
 
+    def step(self, **fate: float) -> None:
+        """Up to two records more, a request, and an answer of this fate."""
+        self.add(self.random.randrange(3))
+        list(self.queue.expire(self.now))
+        self.send()
+        if self.on_the_way:
+            self.answer(**fate)
+
     def finish(self) -> None:
         for _ in range(10_000):
             self.send()
@@ -140,10 +148,7 @@ def test_everything_is_written_once_and_in_order_though_requests_and_answers_are
 ) -> None:
     sender = Sender(loop, seed)
     for _ in range(200):
-        sender.add(sender.random.randrange(3))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.3)
+        sender.step(loses=0.3)
     sender.finish()
     assert sender.leader.values == list(sender.futures)
     assert all(future.done() and future.exception() is None for future in sender.futures.values())
@@ -153,10 +158,7 @@ def test_everything_is_written_once_and_in_order_though_requests_and_answers_are
 def test_answers_that_a_slow_former_leader_owes_for_long_do_no_harm(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     sender = Sender(loop, seed)
     for _ in range(300):
-        sender.add(sender.random.randrange(3))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.01, delays=0.1)
+        sender.step(loses=0.01, delays=0.1)
     sender.finish()
     assert sender.leader.values == list(sender.futures)
 
@@ -168,11 +170,7 @@ def test_what_was_given_up_is_written_once_or_not_at_all_and_nothing_else_suffer
     sender = Sender(loop, seed)
     for step in range(200):
         sender.now = step * 0.1
-        sender.add(sender.random.randrange(3))
-        list(sender.queue.expire(sender.now))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.6 if step % 50 < 25 else 0.1)
+        sender.step(loses=0.6 if step % 50 < 25 else 0.1)
     sender.finish()
     numbers = [int(value) for value in sender.leader.values]
     assert numbers == sorted(set(numbers)), "in order, and none twice"
@@ -192,10 +190,7 @@ def test_nothing_is_written_twice_where_leaders_remember_the_last_batch_only(
 ) -> None:
     sender = Sender(loop, seed)
     for _ in range(300):
-        sender.add(sender.random.randrange(3))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.2)
+        sender.step(loses=0.2)
         if sender.random.random() < 0.1:
             sender.leader.start_anew()
         list(sender.queue.expire(sender.now))
@@ -210,10 +205,7 @@ def test_nothing_is_written_twice_where_leaders_remember_the_last_batch_only(
 def test_without_idempotence_nothing_overtakes_what_is_sent_again(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     sender = Sender(loop, seed, is_idempotent=False)
     for _ in range(200):
-        sender.add(sender.random.randrange(3))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.3)
+        sender.step(loses=0.3)
     sender.finish()
     assert list(dict.fromkeys(sender.leader.values)) == list(sender.futures)
     assert len(sender.leader.values) > len(sender.futures), "some were written twice, as they may"
@@ -223,10 +215,7 @@ def test_without_idempotence_nothing_overtakes_what_is_sent_again(loop: asyncio.
 def test_goes_on_after_the_leader_has_lost_the_end_of_its_log(loop: asyncio.AbstractEventLoop, seed: int) -> None:
     sender = Sender(loop, seed)
     for step in range(120):
-        sender.add(sender.random.randrange(3))
-        sender.send()
-        if sender.on_the_way:
-            sender.answer(loses=0.2)
+        sender.step(loses=0.2)
         if step == 60 and len(sender.leader.known) > 1:
             # The last batch is gone from log and producer state, though it may have been acknowledged.
             first, _, at = sender.leader.known.pop()

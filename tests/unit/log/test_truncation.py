@@ -225,18 +225,20 @@ def producers_of(log: PartitionLog) -> dict[int, int]:
     return {entry.producer_id: entry.last_sequence for entry in log.producers}
 
 
+async def write_ten(broker: LogBroker) -> None:
+    """Ten batches of one producer."""
+    log = broker.log()
+    for number in range(10):
+        send(log, number, timestamp_ms=broker.host.clock.time_ms())
+    log.increase_high_watermark(3)
+    await broker.written(log)
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "crashed"])
 def test_a_snapshot_of_what_was_cut_off_tells_nobody_of_producers_that_are_not_there(
     with_broker: WithBroker, is_clean: bool
 ) -> None:
     """Another leader's records come to the same offsets; a snapshot in the middle of a segment does not go with it."""
-
-    async def write(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number, timestamp_ms=broker.host.clock.time_ms())
-        log.increase_high_watermark(3)
-        await broker.written(log)
 
     async def cut_off(broker: LogBroker) -> None:
         log = broker.log()
@@ -256,7 +258,7 @@ def test_a_snapshot_of_what_was_cut_off_tells_nobody_of_producers_that_are_not_t
         log = broker.log()
         assert (log.log_end_offset, producers_of(log)) == (10, {7: 3, 8: 5})
 
-    with_broker(write)
+    with_broker(write_ten)
     with_broker(cut_off, look, is_clean=is_clean)
 
 
@@ -265,12 +267,6 @@ def test_a_log_that_begins_anew_further_on_knows_none_of_its_former_producers(
     with_broker: WithBroker, is_clean: bool
 ) -> None:
     """A follower that was away for too long: its snapshots lie below where it goes on, and came back with a restart."""
-
-    async def write(broker: LogBroker) -> None:
-        log = broker.log()
-        for number in range(10):
-            send(log, number, timestamp_ms=broker.host.clock.time_ms())
-        await broker.written(log)
 
     async def begin_anew(broker: LogBroker) -> None:
         log = broker.log()
@@ -283,7 +279,7 @@ def test_a_log_that_begins_anew_further_on_knows_none_of_its_former_producers(
         assert (log.log_start_offset, log.log_end_offset, producers_of(log)) == (20, 20, {})
         assert snapshots_of(log) == []
 
-    with_broker(write)
+    with_broker(write_ten)
     with_broker(begin_anew, look, is_clean=is_clean)
 
 
