@@ -13,6 +13,8 @@ import pytest
 
 from barnabas.api.fetch_short_way import FetchWay
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.record_validation import AppendOrigin
@@ -121,6 +123,48 @@ def test_a_parked_fetch_waits_for_all_the_bytes_that_it_wants(
         (response,) = await session.caller.responses(1)
         assert {number: len(values(data)) for number, data in session.take(response).items()} == {0: 2, 1: 2 + more}
         assert any(short) == (reader != "client 12")
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_fetch_of_very_many_partitions_waits_for_all_the_bytes_that_it_wants(
+    run: Run, tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read and parked in steps, and counts what comes as a small one does."""
+    seen: list[str] = []
+    wait = Fetches.wait
+
+    async def watched(fetches: Fetches, parameters: Any, scope: Any, in_steps: Any, when_lost: Any) -> None:
+        async def all_steps(steps: Any) -> None:
+            await in_steps(steps)
+            seen.append("waits")
+
+        await wait(fetches, parameters, scope, all_steps, when_lost)
+        seen.append("has enough")
+
+    monkeypatch.setattr(Fetches, "wait", watched)
+
+    async def body(broker: DataBroker) -> None:
+        wanted = [asked(number) for number in range(FEW_PARTITIONS + 1)]
+        first, last = 0, len(wanted) - 1
+        for number in range(len(wanted)):
+            broker.lead("flights", number)
+        caller = broker.connect()
+        limits: dict[str, Any] = {"max_wait_ms": 600_000, "min_bytes": 2 * ONE + more}
+        caller.send(fetch_request(17, "flights", *wanted, session_epoch=-1, **limits), 17)
+        while not seen:
+            await asyncio.sleep(0)
+        await broker.produce("flights", bytes(1000), number=last)
+        if more:
+            await broker.produce("flights", bytes(1000), number=first)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert seen == ["waits"]
+        await broker.produce("flights", b"" if more else bytes(1000), number=first)
+        (response,) = await caller.responses(1)
+        counted = {data.partition_index: len(values(data)) for data in response.responses[0].partitions}
+        assert {number: count for number, count in counted.items() if count} == {first: 1 + more, last: 1}
 
     scenario(run, tmp_path, body)
 

@@ -329,6 +329,19 @@ def test_a_broker_whose_directories_are_empty_says_what_it_had_before_anybody_ca
     assert listened[1] < at < listened[2]
 
 
+@pytest.mark.parametrize(("protocol", "supported"), [("3.1", False), ("3.2", True), ("3.9", True)])
+def test_unclean_leaders_are_marked_where_all_brokers_know_the_mark(protocol: str, supported: bool) -> None:
+    """KIP-704: brokers before 3.2 do not know it."""
+
+    async def look(broker: Broker, _host: Host) -> bool:
+        return broker.rooms.controller._settings.leader_recovery_supported
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        main = running(look, Lines(), "broker.id=4", f"inter.broker.protocol.version={protocol}")
+        assert simulation.run_on(simulation.machine("broker"), main) is supported
+
+
 def test_a_directory_in_use_is_refused() -> None:
     async def lock(host: Host) -> None:
         host.files.make_directories("/data/two")

@@ -150,8 +150,10 @@ def test_a_watcher_that_leaves_takes_all_its_watches_along(bench: Bench) -> None
 
 
 def test_watches_set_again_fire_for_what_was_missed(bench: Bench) -> None:
-    for path in ("/same", "/changed", "/gone", "/grown"):
+    # What has changed last before the connection was lost was seen.
+    for path in ("/same", "/changed", "/gone", "/grown", "/same/first"):
         bench.create(path)
+    bench.delete("/same/first")
     seen = bench.tree.zxid
     bench.change("/changed")
     bench.delete("/gone")
