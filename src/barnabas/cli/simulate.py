@@ -31,6 +31,7 @@ _PLANS = (
     "groups",
     "lives",
     "watermarks",
+    "at-once",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

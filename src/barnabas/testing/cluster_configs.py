@@ -60,6 +60,22 @@ def differing_configs(broker: Broker, tree: ZnodeTree, topic: str, static: Value
                 yield f"{topic}-{partition.partition} on broker {broker.broker_id} has not {key}={wanted}"
 
 
+def acting_value(broker: Broker, key: str, topic: str) -> str | None:
+    """By which value of a config of brokers, or of one topic, a broker goes now, as far as it has a log of it."""
+    if key == "num.replica.fetchers":
+        return str(broker.rooms.replica_manager.fetchers.fetchers_per_leader)
+    name = next(name for topic_key, (broker_key, name) in _LOG_KEYS.items() if key in (topic_key, broker_key))
+    for partition, log in broker.rooms.storage.log_manager.logs.items():
+        if partition.topic == topic:
+            return str(getattr(log.config, name))
+    return None
+
+
+def has_stored(tree: ZnodeTree, entity_type: ConfigEntityType, entity: str, key: str, value: str | None) -> bool:
+    """Whether ZooKeeper has this value for a config; none is None."""
+    return _stored(tree, entity_type, entity).get(key) == value
+
+
 def _stored(tree: ZnodeTree, entity_type: ConfigEntityType, name: str) -> Mapping[str, str]:
     path = config_path(entity_type, name)
     node = tree.find(path)

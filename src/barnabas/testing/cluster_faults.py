@@ -11,14 +11,21 @@ from barnabas.client.admin import ConfigOperation, ResourceType
 from barnabas.client.records import TopicPartition as ClientPartition
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, config_path
-from barnabas.coordination.layout.controller import CONTROLLER_PATH
+from barnabas.coordination.layout.controller import (
+    CONTROLLER_EPOCH_PATH,
+    CONTROLLER_PATH,
+    decode_controller_epoch,
+)
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
-from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES
+from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES, acting_value, has_stored
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
+    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.testing.cluster_effects import Effects
+    from barnabas.testing.cluster_many import LargeRequests
     from barnabas.testing.cluster_observer import Observer
     from barnabas.testing.cluster_operator import Operator
     from barnabas.testing.cluster_plans import Plan
@@ -59,8 +66,10 @@ class ClusterFaults:
         main_of: Callable[[int], Main],
         observer: Observer,
         operator: Operator,
+        large_requests: LargeRequests,
+        effects: Effects,
     ) -> None:
-        """`main_of` gives what a broker runs."""
+        """`main_of` gives what a broker runs; `effects` is told what to look for."""
         self._simulation = simulation
         self._plan = plan
         self._brokers = dict(brokers)
@@ -68,6 +77,8 @@ class ClusterFaults:
         self._main_of = main_of
         self._observer = observer
         self._operator = operator
+        self._large_requests = large_requests
+        self._effects = effects
         self._random = simulation.world.random("cluster faults")
         self._rolling: list[int] = []
         self._ends_at = 0.0
@@ -90,6 +101,7 @@ class ClusterFaults:
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
+            FaultKind.MANY_ASKED_FOR: self._ask_for_many,
             **{kind: functools.partial(self._break_directory, kind) for kind in _DIRECTORY_FAULTS},
         }
 
@@ -142,6 +154,8 @@ class ClusterFaults:
             self._simulation.after(_LOOKING_SECONDS, self._await_stop)
             return
         self._rolling.pop(0)
+        if not self._rolling:
+            self._effects.happened(FaultKind.ROLLING_RESTART)
         machine.crash()
         machine.start(self._main_of(broker_id))
         self.nemesis.give_back(machine)
@@ -175,6 +189,7 @@ class ClusterFaults:
             for session_id in ids:
                 session = engine.sessions.get(session_id)
                 if session is not None:
+                    self._effects.happened(FaultKind.EXPIRY)
                     engine.close_session(session)
                     if session.attachment is not None:
                         session.attachment.finish()
@@ -183,7 +198,15 @@ class ClusterFaults:
         return bool(ids)
 
     def _delete_controller(self) -> Undo:
-        self._operator.delete_znode(CONTROLLER_PATH)
+        def deleted() -> None:
+            tree = self._observer.tree()
+            node = None if tree is None else tree.find(CONTROLLER_EPOCH_PATH)
+            if node is not None:
+                # Another controller, or the same broker anew, has to come.
+                epoch, controllers = decode_controller_epoch(node[0]), self._observer.history.controllers
+                self._effects.when_seen(FaultKind.CONTROLLER_DELETED, lambda: max(controllers, default=epoch) > epoch)
+
+        self._operator.delete_znode(CONTROLLER_PATH, deleted)
         return _nothing
 
     def _spoil_znode(self) -> Undo | None:
@@ -201,7 +224,17 @@ class ClusterFaults:
             config_path(ConfigEntityType.BROKERS, self._random.choice((str(broker_id), DEFAULT_ENTITY))),
         ]
         there = [path for path in paths if tree.find(path) is not None]
-        return self._operator.spoil_znode(self._random.choice(there)) if there else None
+        if not there:
+            return None
+        path = self._random.choice(there)
+        forget = self._effects.when_reported(FaultKind.ZNODE_SPOILED, f"{path}: ")
+        mend = self._operator.spoil_znode(path)
+
+        def end() -> None:
+            forget()
+            mend()
+
+        return end
 
     # What an administrator does.
 
@@ -217,8 +250,27 @@ class ClusterFaults:
         async def change(admin: Admin) -> None:
             await admin.alter_configs(type_, entity, [(key, operation, value)], timeout_ms=10_000)
 
+        self._await_config(entity, key, value)
         self._operator.administer(change)
         return _nothing
+
+    def _await_config(self, entity: str, key: str, value: str | None) -> None:
+        """The change has come to something when a broker goes by another value than now, and by that one."""
+        topic = self._plan.load.topic
+        running = self._observer.running
+        concerned = [int(entity)] if entity.isdecimal() else list(self._brokers)
+        before = {each: acting_value(running[each].broker, key, topic) for each in concerned if each in running}
+        type_ = ConfigEntityType.TOPICS if entity == topic else ConfigEntityType.BROKERS
+
+        def acts() -> bool:
+            now = {each: acting_value(running[each].broker, key, topic) for each in before if each in running}
+            changed = any(
+                found is not None and found != before[each] and value in (None, found) for each, found in now.items()
+            )
+            tree = self._observer.tree()
+            return changed and tree is not None and has_stored(tree, type_, entity or DEFAULT_ENTITY, key, value)
+
+        self._effects.when_seen(FaultKind.CONFIG_CHANGED, acts)
 
     def _delete_records(self) -> Undo | None:
         partition = self._random.choice(self._observer.watched)
@@ -227,6 +279,10 @@ class ClusterFaults:
             return None
         offset = self._random.randint(0, high_watermark)
         self._observer.history.note_deletion(partition, offset)
+        start = self._log_start(partition)
+        if start is not None and start < offset:
+            # Retention goes by segments; it hardly ever comes to the same offset.
+            self._effects.when_seen(FaultKind.RECORDS_DELETED, lambda: self._log_start(partition) == offset)
 
         async def delete(admin: Admin) -> None:
             await admin.delete_records({ClientPartition(*partition): offset}, timeout_ms=10_000)
@@ -234,11 +290,29 @@ class ClusterFaults:
         self._operator.administer(delete)
         return _nothing
 
+    def _log_start(self, partition: TopicPartition) -> int | None:
+        """Of its leader's log; None where nobody leads it."""
+        replicas = (
+            running.broker.rooms.replica_manager.find_partition(partition)
+            for running in self._observer.running.values()
+        )
+        return next(
+            (each.log.log_start_offset for each in replicas if each and each.is_leader and each.log is not None), None
+        )
+
     def _delete_internal_topic(self) -> Undo:
+        deletions = self._observer.history.offsets_deleted_at
+        already = len(deletions)
+        self._effects.when_seen(FaultKind.INTERNAL_TOPIC_DELETED, lambda: len(deletions) > already)
+
         async def delete(admin: Admin) -> None:
             await admin.delete_topics([OFFSETS_TOPIC], timeout_ms=10_000)
 
         self._operator.administer(delete)
+        return _nothing
+
+    def _ask_for_many(self) -> Undo:
+        self._operator.start(self._large_requests.ask)
         return _nothing
 
     # Disks.
@@ -252,13 +326,22 @@ class ClusterFaults:
         directory = self._random.choice(self._directories)
         rules = [FaultRule(calls, pattern, number) for pattern in (directory, f"{directory}/*")]
         machine.disk.fault_rules += rules
+        broker_id = next(each for each, broker in self._brokers.items() if broker is machine)
+        forget = self._effects.when_seen(kind, lambda: self._is_offline(broker_id, directory))
 
         def mend() -> None:
+            forget()
             for rule in rules:
                 machine.disk.fault_rules.remove(rule)
             self._start_again(machine)
 
         return mend
+
+    def _is_offline(self, broker_id: int, directory: str) -> bool:
+        running = self._observer.running.get(broker_id)
+        return running is not None and any(
+            each.path == directory for each in running.broker.rooms.storage.log_manager.offline_directories
+        )
 
     def _slow_directory(self) -> Undo | None:
         machine = self._random.choice(list(self._brokers.values()))
@@ -273,6 +356,7 @@ class ClusterFaults:
         machine.crash()
         path = f"{self._random.choice(self._directories)}/{self._random.choice(_CHECKPOINTS)}"
         machine.disk.scribble(path, b"0\n1\nspoiled\n")
+        self._effects.when_reported(FaultKind.CHECKPOINT_SPOILED, f"{path} ")
         return lambda: self._start_again(machine)
 
     def _take_broker(self, kind: FaultKind) -> SimulatedMachine | None:

@@ -47,14 +47,15 @@ class Operator:
         self._processes = [process for process in self._processes if not process.ended]
         return bool(self._processes)
 
-    def delete_znode(self, path: str) -> None:
+    def delete_znode(self, path: str, on_deleted: Callable[[], object]) -> None:
         """Deletes a znode, if it is there."""
 
         async def delete(store: StoreClient) -> None:
             with contextlib.suppress(NoNodeError):
                 await store.delete(path)
+                on_deleted()
 
-        self._start(lambda host: self._with_store(host, delete))
+        self.start(lambda host: self._with_store(host, delete))
 
     def spoil_znode(self, path: str) -> Callable[[], None]:
         """Writes garbage into a znode; returns what puts back what was there, unless somebody has written it since.
@@ -76,14 +77,14 @@ class Operator:
                 if found.data == GARBAGE and before:
                     await store.set_data(path, before[0], found.stat.version)
 
-        spoiling = self._start(lambda host: self._with_store(host, spoil))
+        spoiling = self.start(lambda host: self._with_store(host, spoil))
 
         async def mend_behind(host: Host) -> None:
             while not spoiling.ended:
                 await _sleep(host, _PAUSE_SECONDS)
             await self._with_store(host, mend)
 
-        return lambda: _nothing(self._start(mend_behind))
+        return lambda: _nothing(self.start(mend_behind))
 
     def administer(self, action: Callable[[Admin], Awaitable[None]]) -> None:
         """Does something with an admin client, again and again until it succeeds or is refused."""
@@ -102,9 +103,11 @@ class Operator:
                         return
                 await _sleep(host, _PAUSE_SECONDS)
 
-        self._start(run)
+        self.start(run)
 
-    def _start(self, main: Callable[[Host], Awaitable[None]]) -> SimulatedProcess:
+    def start(self, main: Callable[[Host], Awaitable[None]]) -> SimulatedProcess:
+        """Whatever else somebody does, as a process of its own."""
+
         async def run(host: Host) -> None:
             await main(host)
 

@@ -204,6 +204,21 @@ WATERMARKS: Final = Plan(
 watermarks where Kafka waits, and what keeps them in their checkpoint (0014, 0016).
 """
 
+AT_ONCE: Final = Plan(
+    "at-once",
+    {
+        FaultKind.CRASH: 14.0,
+        FaultKind.MANY_ASKED_FOR: 30.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.ROLLING_RESTART: 1.0,
+    },
+    lasting={FaultKind.CRASH: (0.0, 0.1)},
+)
+"""Brokers that die are started again at once, as `barnabas up` does, while their sessions live; and requests that are
+answered in steps, between which leaders move: out to break what such an answer makes of what it has looked at before.
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -221,5 +236,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         GROUPS,
         LIVES,
         WATERMARKS,
+        AT_ONCE,
     )
 }

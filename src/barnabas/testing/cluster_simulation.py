@@ -11,6 +11,7 @@ and the cluster has to come to rest. One seed of one plan is one run, bit for bi
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -27,10 +28,12 @@ from barnabas.server.config import read_server_config
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_configs import differing_configs
+from barnabas.testing.cluster_effects import Effects, Listener
 from barnabas.testing.cluster_faults import ClusterFaults
 from barnabas.testing.cluster_history import LOOKING_SECONDS, Acknowledged, FinalLog, History, RecordId
 from barnabas.testing.cluster_load import Users
 from barnabas.testing.cluster_logs import StoredLog
+from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
 from barnabas.testing.cluster_plans import POWER, Plan
@@ -91,6 +94,7 @@ class Report:
     findings: tuple[str, ...]
     coverage: Counter[str]
     strikes: Mapping[FaultKind, int]
+    """By their effects: see `cluster_effects`."""
     seconds: float
     acknowledged: int
     consumed: int
@@ -123,9 +127,21 @@ class ClusterSimulation:
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._coordinator = self.simulation.machine("coordinator")
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
-        operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
+        self._effects = Effects()
         self._faults = ClusterFaults(
-            self.simulation, plan, self._brokers, DIRECTORIES, self._broker, self.observer, operator
+            self.simulation,
+            plan,
+            self._brokers,
+            DIRECTORIES,
+            self._broker,
+            self.observer,
+            Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}"),
+            LargeRequests(
+                self.users,
+                self.observer.highest_seen,
+                functools.partial(self._effects.happened, FaultKind.MANY_ASKED_FOR),
+            ),
+            self._effects,
         )
         self._nemesis: Nemesis | None = None
         self._recovering: dict[int, None] = {}
@@ -233,7 +249,7 @@ class ClusterSimulation:
             self.plan.name,
             tuple(check_all(self.history)),
             coverage,
-            dict(self._nemesis.strikes) if self._nemesis is not None else {},
+            self._effects.of(self._nemesis.strikes) if self._nemesis is not None else {},
             self.simulation.now,
             len(self.history.acknowledged),
             len(self.history.consumed),
@@ -259,7 +275,7 @@ class ClusterSimulation:
             self.observer.started(broker_id, machine, broker)
             self._recovering.pop(broker_id, None)
 
-        handler = None if self._handler is None else self._handler(broker_id)
+        handler = Listener(self._effects, None if self._handler is None else self._handler(broker_id))
         main = broker_main(f"broker.id={broker_id}\n{self._properties}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
@@ -271,6 +287,7 @@ class ClusterSimulation:
 
     def _look(self) -> None:
         self.observer.look()
+        self._effects.look()
         self.simulation.after(LOOKING_SECONDS, self._look)
 
     def _count(self) -> None:
