@@ -81,6 +81,20 @@ class TermEvent(ControllerEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class OneTermEvent(TermEvent):
+    """An event for the controller of this epoch only, which asked or waited for it; a later one ignores it."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived(OneTermEvent):
+    """A broker has answered."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerChange(TermEvent):
     """Children of `/brokers/ids` came or went."""
 
@@ -147,50 +161,40 @@ class TopicUncleanLeaderElectionEnable(TermEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAgain(TermEvent):
-    """The controller of this epoch looks whether what it could not read is mended."""
+class ReadAgain(OneTermEvent):
+    """The controller looks whether what it could not read is mended."""
 
-    epoch: int
     state = ControllerState.ISR_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
-class UncleanElectionDelayOver(TermEvent):
-    """The controller of this epoch has waited long enough for replicas in sync to come."""
+class UncleanElectionDelayOver(OneTermEvent):
+    """The controller has waited long enough for replicas in sync to come."""
 
-    epoch: int
     state = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrResponseReceived(TermEvent):
-    """A broker has answered; `epoch` is that of the controller which had asked, `broker_epoch` the life of the broker
-    that was meant.
-    """
+class LeaderAndIsrResponseReceived(ResponseReceived):
+    """A broker has answered LeaderAndIsr; `broker_epoch` is the life of the broker that was meant."""
 
-    epoch: int
-    broker_id: int
     broker_epoch: int
     response: LeaderAndIsrResponse
     state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateMetadataResponseReceived(TermEvent):
-    """A broker has answered; `epoch` is that of the controller which had asked."""
+class UpdateMetadataResponseReceived(ResponseReceived):
+    """A broker has answered UpdateMetadata."""
 
-    epoch: int
-    broker_id: int
     response: UpdateMetadataResponse
     state = ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDeletionStopReplicaResponseReceived(TermEvent):
-    """A broker has answered a request to delete replicas; `epoch` is that of the controller which had asked."""
+class TopicDeletionStopReplicaResponseReceived(ResponseReceived):
+    """A broker has answered a request to delete replicas."""
 
-    epoch: int
-    broker_id: int
     request: StopReplicaRequest
     response: StopReplicaResponse
     state = ControllerState.TOPIC_DELETION

@@ -9,6 +9,7 @@ from barnabas.controller.events import (
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
     LogDirEventNotification,
+    OneTermEvent,
     PartitionModifications,
     ReadAgain,
     TermEvent,
@@ -25,6 +26,8 @@ from barnabas.controller.term import ControllerTerm
 
 def steps_of(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
     """What the term does for an event; None for an answer to the controller of another epoch."""
+    if isinstance(event, OneTermEvent) and event.epoch != term.context.epoch:
+        return None
     match event:
         case BrokerChange():
             return term.brokers_changed()
@@ -44,14 +47,14 @@ def steps_of(event: TermEvent, term: ControllerTerm) -> Steps[None] | None:
             return term.try_online()
         case TopicUncleanLeaderElectionEnable():
             return term.try_online(event.topic)
-        case ReadAgain() if event.epoch == term.context.epoch:
+        case ReadAgain():
             return term.read_again()
-        case UncleanElectionDelayOver() if event.epoch == term.context.epoch:
+        case UncleanElectionDelayOver():
             return term.allow_unclean_elections()
-        case LeaderAndIsrResponseReceived() if event.epoch == term.context.epoch:
+        case LeaderAndIsrResponseReceived():
             return term.leader_and_isr_answered(event.broker_id, event.broker_epoch, event.response)
-        case UpdateMetadataResponseReceived() if event.epoch == term.context.epoch:
+        case UpdateMetadataResponseReceived():
             return term.update_metadata_answered(event.broker_id, event.response)
-        case TopicDeletionStopReplicaResponseReceived() if event.epoch == term.context.epoch:
+        case TopicDeletionStopReplicaResponseReceived():
             return term.replicas_deleted(event.broker_id, event.request, event.response)
     return None

@@ -21,6 +21,7 @@ from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.classes import Message
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     AllocateProducerIdsRequest,
@@ -40,11 +41,10 @@ Answers = Callable[[int], AllocateProducerIdsResponse | None]
 
 
 class _Server(asyncio.Protocol):
-    """Answers every request with what `answers` gives for its number, None being silence."""
+    """Answers every request with what `answers` gives for its key, version and correlation id, None being silence."""
 
-    def __init__(self, answers: Answers, seen: list[int]) -> None:
+    def __init__(self, answers: Callable[[ApiKey, int, int], Message | None]) -> None:
         self._answers = answers
-        self._seen = seen
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,17 +53,27 @@ class _Server(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         while len(self._received) >= 4 and len(self._received) >= 4 + struct.unpack_from(">i", self._received)[0]:
-            size, _, _, correlation_id = struct.unpack_from(">ihhi", self._received)
+            size, code, version, correlation_id = struct.unpack_from(">ihhi", self._received)
             self._received = self._received[4 + size :]
-            answer = self._answers(len(self._seen))
-            self._seen.append(correlation_id)
+            key = ApiKey(code)
+            answer = self._answers(key, version, correlation_id)
             if answer is not None:
-                self._transport.write(b"".join(codec.response_encoder(KEY, 0)(correlation_id, answer)))
+                self._transport.write(b"".join(codec.response_encoder(key, version)(correlation_id, answer)))
 
 
 def broker(answers: Answers, seen: list[int]) -> Main:
+    """Answers with what `answers` gives for the number of a request, and keeps their correlation ids."""
+
+    def answer(_key: ApiKey, _version: int, correlation_id: int) -> Message | None:
+        seen.append(correlation_id)
+        return answers(len(seen) - 1)
+
+    return serving(answer)
+
+
+def serving(answers: Callable[[ApiKey, int, int], Message | None]) -> Main:
     async def main(host: Host) -> None:
-        await host.loop.create_server(lambda: _Server(answers, seen), None, PORT)
+        await host.loop.create_server(lambda: _Server(answers), None, PORT)
         await host.loop.create_future()
 
     return main
@@ -196,45 +206,22 @@ def test_hands_other_errors_on(seed: int) -> None:
         assert simulation.run_on(simulation.machine("broker9"), use) == ErrorCode.STALE_BROKER_EPOCH
 
 
-class _VersionedServer(asyncio.Protocol):
+def speaking(highest: int, code: ErrorCode, asked: list[int]) -> Main:
     """Speaks AlterPartition up to `highest`, keeps the versions that it was asked in, and answers `code`."""
 
-    def __init__(self, highest: int, code: ErrorCode, asked: list[int]) -> None:
-        self._highest = highest
-        self._code = code
-        self._asked = asked
-        self._received = b""
+    def answer(key: ApiKey, version: int, _correlation_id: int) -> Message:
+        if key is ApiKey.API_VERSIONS:
+            spoken = ApiVersionsResponse.ApiVersion(api_key=ApiKey.ALTER_PARTITION, min_version=0, max_version=highest)
+            return ApiVersionsResponse(api_keys=[spoken])
+        asked.append(version)
+        return AlterPartitionResponse(error_code=code)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while len(self._received) >= 4 and len(self._received) >= 4 + struct.unpack_from(">i", self._received)[0]:
-            size, key, version, correlation_id = struct.unpack_from(">ihhi", self._received)
-            self._received = self._received[4 + size :]
-            answer: Any
-            if key == ApiKey.API_VERSIONS:
-                spoken = ApiVersionsResponse.ApiVersion(
-                    api_key=ApiKey.ALTER_PARTITION, min_version=0, max_version=self._highest
-                )
-                answer = ApiVersionsResponse(api_keys=[spoken])
-            else:
-                self._asked.append(version)
-                answer = AlterPartitionResponse(error_code=self._code)
-            self._transport.write(b"".join(codec.response_encoder(ApiKey(key), version)(correlation_id, answer)))
+    return serving(answer)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_controller_is_asked_in_the_highest_version_that_it_speaks(seed: int) -> None:
     asked: dict[int, list[int]] = {1: [], 2: []}
-
-    def speaking(broker_id: int, highest: int, code: ErrorCode) -> Main:
-        async def main(host: Host) -> None:
-            await host.loop.create_server(lambda: _VersionedServer(highest, code, asked[broker_id]), None, PORT)
-            await host.loop.create_future()
-
-        return main
 
     async def use(host: Host) -> None:
         channel, cache = channel_on(host, learns_versions=True)
@@ -257,7 +244,7 @@ def test_each_controller_is_asked_in_the_highest_version_that_it_speaks(seed: in
         channel.close()
 
     with Simulation(seed) as simulation:
-        simulation.machine("broker1").start(speaking(1, 2, ErrorCode.NOT_CONTROLLER))
-        simulation.machine("broker2").start(speaking(2, 3, ErrorCode.NONE))
+        simulation.machine("broker1").start(speaking(2, ErrorCode.NOT_CONTROLLER, asked[1]))
+        simulation.machine("broker2").start(speaking(3, ErrorCode.NONE, asked[2]))
         simulation.run_on(simulation.machine("broker9"), use)
     assert (set(asked[1]), asked[2]) == ({2}, [3, 1])
