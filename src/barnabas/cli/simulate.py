@@ -28,6 +28,7 @@ _PLANS = (
     "configs",
     "retention",
     "spoiled",
+    "former",
     "groups",
     "lives",
     "watermarks",

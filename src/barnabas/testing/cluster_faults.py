@@ -96,6 +96,7 @@ class ClusterFaults:
             FaultKind.EXPIRY: self._expire_any,
             FaultKind.CONTROLLER_DELETED: self._delete_controller,
             FaultKind.ZNODE_SPOILED: self._spoil_znode,
+            FaultKind.STATE_SET_BACK: self._set_state_back,
             FaultKind.CONFIG_CHANGED: self._change_config,
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
@@ -235,6 +236,13 @@ class ClusterFaults:
             mend()
 
         return end
+
+    def _set_state_back(self) -> Undo | None:
+        former = self._observer.former_states
+        if not former:
+            return None
+        path = self._random.choice(list(former))
+        return self._operator.spoil_znode(path, former[path])
 
     # What an administrator does.
 

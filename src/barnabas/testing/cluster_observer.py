@@ -93,6 +93,11 @@ class Observer:
         """By partition and leader epoch, until somebody leads: who was elected, and which members of the ISR were
         registered.
         """
+        self._in_force: dict[str, tuple[PartitionState, bytes]] = {}
+        """By the path of a state: the last of the latest leader epoch that was written, whatever the znode holds."""
+        self.former_states: dict[str, bytes] = {}
+        """By path: the last state of the leader epoch before."""
+        self._set_back: dict[str, None] = {}
         self._without_disk_since: dict[tuple[int, TopicPartition], float] = {}
         self._paths = {partition_state_path(*partition): partition for partition in self._known_partitions()}
 
@@ -270,7 +275,24 @@ class Observer:
             return
         node = tree.find(path)
         old, new = (None if node is None else _decode_state(node[0], path)), _decode_state(data, path)
-        if old is None or new is None or new.leader < 0 or new.leader in old.isr:
+        if new is None:
+            return
+        in_force = self._in_force.get(path)
+        if in_force is not None and node is not None and new.leader_epoch < in_force[0].leader_epoch:
+            # No controller writes that; a coordinator that starts reads it again.
+            if old is None:
+                self.coverage["states set back"] += 1
+                self._set_back[path] = None
+            return
+        if in_force is not None and new.leader_epoch > in_force[0].leader_epoch:
+            if path in self._set_back:
+                del self._set_back[path]
+                self.coverage["states put right"] += 1
+            self.former_states[path] = in_force[1]
+            old = in_force[0]
+        if data is not None:
+            self._in_force[path] = (new, data)
+        if old is None or new.leader < 0 or new.leader in old.isr:
             return
         key = (partition, new.leader_epoch)
         if any(known >= new.leader_epoch for other, known in self.history.leaders if other == partition):
@@ -292,6 +314,9 @@ class Observer:
         if path == topic_path(OFFSETS_TOPIC):
             self.history.offsets_deleted_at.append(self._now())
             # A topic of that name that is made again begins with epoch 0.
+            for of_path in (self._in_force, self.former_states, self._set_back):
+                for known in [known for known in of_path if known.startswith(path)]:
+                    del of_path[known]
             for key in [key for key in self.history.leaders if key[0].topic == OFFSETS_TOPIC]:
                 del self.history.leaders[key]
 

@@ -57,8 +57,9 @@ class Operator:
 
         self.start(lambda host: self._with_store(host, delete))
 
-    def spoil_znode(self, path: str) -> Callable[[], None]:
-        """Writes garbage into a znode; returns what puts back what was there, unless somebody has written it since.
+    def spoil_znode(self, path: str, former: bytes | None = None) -> Callable[[], None]:
+        """Writes garbage into a znode; returns what puts back what was there, or `former` if that is given, unless
+        somebody has written it since.
 
         Both come in this order, however long the first one takes.
         """
@@ -75,7 +76,7 @@ class Operator:
             with contextlib.suppress(NoNodeError, BadVersionError):
                 found = await store.get_data(path)
                 if found.data == GARBAGE and before:
-                    await store.set_data(path, before[0], found.stat.version)
+                    await store.set_data(path, before[0] if former is None else former, found.stat.version)
 
         spoiling = self.start(lambda host: self._with_store(host, spoil))
 

@@ -156,6 +156,21 @@ SPOILED: Final = Plan(
 """Somebody writes garbage into znodes and puts them right later, while controllers change, out to break what is told
 with a FULL UpdateMetadata (0012): nothing is forgotten because it could not be read.
 """
+FORMER: Final = Plan(
+    "former",
+    {
+        FaultKind.STATE_SET_BACK: 10.0,
+        FaultKind.CONTROLLER_DELETED: 3.0,
+        FaultKind.EXPIRY: 4.0,
+        FaultKind.CRASH: 4.0,
+        FaultKind.PARTITION: 2.0,
+        FaultKind.RESET: 2.0,
+    },
+    lasting={FaultKind.STATE_SET_BACK: (0.5, 8.0)},
+)
+"""Somebody spoils the states of partitions and mends them with copies of a former leader epoch, while ISRs and
+controllers change, out to have somebody lead who has lagged since (0012): what the controllers know stays in force.
+"""
 GROUPS: Final = Plan(
     "groups",
     {
@@ -233,6 +248,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         CONFIGS,
         RETENTION,
         SPOILED,
+        FORMER,
         GROUPS,
         LIVES,
         WATERMARKS,
