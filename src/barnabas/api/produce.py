@@ -8,7 +8,8 @@ a transactional id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ _SOME: Final = DECODED_PER_STEP
 """So many partitions, or four times as many topics, do not fit into a frame that is decoded in one step."""
 _SHOWN_MAX: Final = 10
 _WAYS_MAX: Final = 20_000
+_Later = Awaitable[Steps["ProduceResponse | None"]]
 
 
 class ProduceHandler:
@@ -85,17 +87,21 @@ class ProduceHandler:
 
     def handle(
         self, context: RequestContext, request: ProduceRequest
-    ) -> ProduceResponse | Steps[ProduceResponse | None] | None:
+    ) -> ProduceResponse | Steps[ProduceResponse | _Later | None] | _Later | None:
         topics = request.topic_data
         if len(topics) >= 4 * _SOME or sum(len(topic.partition_data) for topic in topics) >= _SOME:
             return self._handle_in_steps(context, request)
         if request.transactional_id is None and _has_transactional(request.topic_data):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         answer = _RequestAnswer(self, context, request)
-        self._append(context, request, request.topic_data, answer)
+        take_long = self._append(context, request, request.topic_data, answer)
+        if take_long:
+            return self._append_in_steps(context, request, take_long, answer)
         return answer.response_now()
 
-    def _handle_in_steps(self, context: RequestContext, request: ProduceRequest) -> Steps[ProduceResponse | None]:
+    def _handle_in_steps(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> Steps[ProduceResponse | _Later | None]:
         """Appends to so many partitions at a time. The dispatcher keeps the frame of a request with so many, of which
         it has decoded only a part in its first step.
         """
@@ -109,10 +115,44 @@ class ProduceHandler:
             lambda topic: ProduceRequest.TopicProduceData(name=topic.name, partition_data=topic.partitions), named
         )
         answer = _RequestAnswer(self, context, request)
+        take_long: list[tuple[TopicPartition, bytearray]] = []
         for part in _parts(request):
-            self._append(context, request, part, answer)
+            take_long += self._append(context, request, part, answer)
             yield
+        if take_long:
+            return self._append_in_steps(context, request, take_long, answer)
         return (yield from answer.response_in_steps())
+
+    def _append_in_steps(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        batches: list[tuple[TopicPartition, bytearray]],
+        answer: _RequestAnswer,
+    ) -> _Later:
+        """Appends the batches that take long, in later turns, for which the connection's next requests wait."""
+        answer.begin({})
+        answer.forget_records()
+        context.connection.hold()
+
+        async def appended() -> Steps[ProduceResponse | None]:
+            done = asyncio.Event()
+            answer.when_done = done.set
+            try:
+                await self._appends.append_in_steps(
+                    batches,
+                    required_acks=request.acks,
+                    timeout_ms=request.timeout_ms,
+                    produce_version=context.api_version,
+                    in_steps=context.in_steps,
+                    on_done=answer.done,
+                )
+            finally:
+                context.connection.go_on()
+            await done.wait()
+            return answer.response()
+
+        return appended()
 
     def _append(
         self,
@@ -120,7 +160,8 @@ class ProduceHandler:
         request: ProduceRequest,
         topics: Sequence[ProduceRequest.TopicProduceData],
         answer: _RequestAnswer,
-    ) -> None:
+    ) -> list[tuple[TopicPartition, bytearray]]:
+        """Returns the batches that take long, in memory of their own, for `_append_in_steps`."""
         version = context.api_version
         refused: Outcomes = {}
         batches: dict[TopicPartition, memoryview] = {}  # of several for one partition the last, as in Kafka
@@ -142,7 +183,7 @@ class ProduceHandler:
                     continue
                 batches[topic_partition] = records
         answer.begin(refused)
-        self._appends.append(
+        take_long = self._appends.append(
             list(batches.items()),
             required_acks=request.acks,
             timeout_ms=request.timeout_ms,
@@ -150,6 +191,7 @@ class ProduceHandler:
             internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID,
             on_done=answer.done,
         )
+        return [(topic_partition, bytearray(records)) for topic_partition, records in take_long]
 
     def error_response(
         self, context: RequestContext, request: ProduceRequest, error: KafkaError
@@ -281,7 +323,7 @@ class ProduceHandler:
 class _RequestAnswer:
     """A request on the general way, whose outcomes may be there at once or later."""
 
-    __slots__ = ("_context", "_handler", "_outcomes", "_pending", "_request", "_responder")
+    __slots__ = ("_context", "_handler", "_outcomes", "_pending", "_request", "_responder", "when_done")
 
     def __init__(self, handler: ProduceHandler, context: RequestContext, request: ProduceRequest) -> None:
         self._handler = handler
@@ -290,6 +332,8 @@ class _RequestAnswer:
         self._outcomes: Outcomes = {}
         self._pending = 0
         self._responder: Responder | None = None
+        self.when_done: Callable[[], object] | None = None
+        """Called instead of answering, when there is an outcome of every part."""
 
     def begin(self, refused: Outcomes) -> None:
         """A part of the request is appended, but for what was refused before."""
@@ -302,21 +346,29 @@ class _RequestAnswer:
             # Of a partition that was named twice, once in vain, the refusal is told, as in Kafka.
             self._outcomes.setdefault(topic_partition, outcome)
         self._pending -= 1
-        if self._responder is not None and not self._pending:
-            self._responder.respond(self._response())
+        if self._pending:
+            return
+        if self.when_done is not None:
+            self.when_done()
+        elif self._responder is not None:
+            self._responder.respond(self.response())
 
     def response_now(self) -> ProduceResponse | None:
         """The response if it is there already; else None, and it is given later.
 
         The request is kept until then, for its topics in their order, but not its records.
         """
+        self.forget_records()
+        if not self._pending:
+            return at_once(self.response())
+        self._responder = self._context.park()
+        return None
+
+    def forget_records(self) -> None:
+        """The memory that they were received in is used again."""
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None
-        if not self._pending:
-            return at_once(self._response())
-        self._responder = self._context.park()
-        return None
 
     def response_in_steps(self) -> Steps[ProduceResponse | None]:
         """As `response_now`, of very many partitions."""
@@ -328,11 +380,12 @@ class _RequestAnswer:
             if position % _SOME == _SOME - 1:
                 yield
         if not self._pending:
-            return (yield from self._response())
+            return (yield from self.response())
         self._responder = self._context.park()
         return None
 
-    def _response(self) -> Steps[ProduceResponse | None]:
+    def response(self) -> Steps[ProduceResponse | None]:
+        """What there is to answer when all is done."""
         return self._handler.response(self._context, self._request, self._outcomes)
 
 

@@ -19,6 +19,7 @@ MAGIC_END: Final = 17
 """In a batch, where its magic ends; the checksum follows."""
 ATTRIBUTES_AT: Final = 22
 """In a batch, the low byte of its attributes; the high one has no bits yet."""
+RECORD_COUNT_AT: Final = 57
 TRANSACTIONAL_OR_CONTROL: Final = 0x30
 """The bits of the attributes that are left to the general way."""
 _RECORD_ERRORS_SINCE: Final = 8

@@ -16,6 +16,7 @@ from barnabas.api.produce_frames import (
     ATTRIBUTES_AT,
     FLEXIBLE_SINCE,
     MAGIC_END,
+    RECORD_COUNT_AT,
     TRANSACTIONAL_OR_CONTROL,
     ResponseForm,
     find_compact_records,
@@ -25,8 +26,11 @@ from barnabas.log.appending import AlikeResult, AppendResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.partition import ACKS_ALL
 from barnabas.wire.alike_batches import ALIKE_MIN
+from barnabas.wire.byte_work import TakesLongError
+from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
+from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES
 from barnabas.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -46,6 +50,9 @@ _COLLECTION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of all records that are collected."""
 _COLLECTED_MAX: Final = 1024
 """Requests; so many are appended in about 10 ms."""
+_COLLECTED_RECORDS_MAX: Final = 1024
+"""Of one request that is compressed."""
+_NOT_ALIKE: Final = TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _FAILED: Final = "handling a produce request failed"
 
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
@@ -226,18 +233,17 @@ class ProduceWay:
         request = self._request(connection, buffer, start, end, _COLLECTED_BYTES_MAX)
         if request is None:
             return False
-        connection.collected += 1
-        size_bytes = len(request[2])
-        collected = self._collected
-        if size_bytes > _COLLECTED_BYTES_MAX:
-            collected.append(request)
+        records = request[2]
+        if type(records) is memoryview:
             self.finish()
-            return True
+            return self._take_at_once(request, comes_alone=False)
+        connection.collected += 1
+        collected = self._collected
         collection = self._collection
         if not collected:
             collection.add(self)
         collected.append(request)
-        collection.size_bytes += size_bytes
+        collection.size_bytes += len(records)
         if collection.size_bytes > _COLLECTION_BYTES_MAX:
             collection.finish()
         elif len(collected) >= _COLLECTED_MAX:
@@ -248,9 +254,17 @@ class ProduceWay:
         request = self._request(connection, buffer, start, end, 0)
         if request is None:
             return False
+        return self._take_at_once(request, comes_alone=True)
+
+    def _take_at_once(self, request: _Request, *, comes_alone: bool) -> bool:
+        """Handles a request that is not collected; False, and nothing has changed, if that takes long."""
+        connection = request[0]
         connection.collected += 1
         try:
-            self._handle_alone(request)
+            self._handle_one(request, comes_alone=comes_alone)
+        except TakesLongError:
+            connection.collected -= 1
+            return False
         except Exception:
             connection.fail(_FAILED)
             raise
@@ -259,8 +273,8 @@ class ProduceWay:
     def _request(
         self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int, copied_bytes_max: int
     ) -> _Request | None:
-        """The request in the frame, with a copy of its records up to `copied_bytes_max`, otherwise with a view of them;
-        None if it is of another form.
+        """The request in the frame, with a copy of its records up to `copied_bytes_max`, otherwise, or where checking
+        few bytes may take long, with a view of them; None if it is of another form.
         """
         key_and_version, correlation_id = _header_at(buffer, start)
         if key_and_version != self._key_and_version:
@@ -271,7 +285,7 @@ class ProduceWay:
         if (
             end - start == self._like_bytes
             and buffer[start + _HEADER_BYTES : start + self._like_end] == self._like
-            and not buffer[start + self._attributes_at] & TRANSACTIONAL_OR_CONTROL
+            and not buffer[start + self._attributes_at] & _NOT_ALIKE
             and (records_end == end or not (buffer[end - 3] | buffer[end - 2] | buffer[end - 1]))
         ):
             records_start = start + self._records_at
@@ -280,6 +294,8 @@ class ProduceWay:
             if found is None:
                 return None
             records_start = found
+            if not _is_soon_checked(buffer, found):
+                copied_bytes_max = 0
         partition = self._target.partition
         if partition.log is None or not partition.is_leader:
             return None
@@ -295,7 +311,7 @@ class ProduceWay:
             return None
         find = find_compact_records if self._is_flexible else find_records
         records_start = find(buffer, size_at, end)
-        if records_start is not None:
+        if records_start is not None and not buffer[records_start + ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION:
             self._like_bytes = end - start
             self._records_at = records_start - start
             self._attributes_at = self._records_at + ATTRIBUTES_AT
@@ -315,21 +331,29 @@ class ProduceWay:
                 connection.fail(_FAILED)
             raise
 
-    def _handle_alone(self, request: _Request) -> None:
-        """`_handle` for one request, which shares neither the write nor the send of this tick with others."""
+    def _handle_one(self, request: _Request, *, comes_alone: bool) -> None:
+        """`_handle` for one request; if it comes alone, it shares neither the write nor the send of this tick with
+        others. Raises TakesLongError.
+        """
         connection, correlation_id, records = request
         target, acks = self._target, self._acks
         log = target.partition.log
         try:
             outcome = target.partition.append(
-                records, required_acks=acks, produce_version=self._api_version, writes_at_once=True
+                records,
+                required_acks=acks,
+                produce_version=self._api_version,
+                writes_at_once=comes_alone,
+                only_at_once=True,
             )
+        except TakesLongError:
+            raise
         except Exception as error:  # noqa: BLE001 - it is told
             self._refuse(request, error)
             return
         first_offset, _, _, log_append_time_ms, log_start_offset, record_count, size_bytes, _, converted, _ = outcome
         target.count_records(record_count, size_bytes, converted)
-        if acks == 1 and target.is_written(log):
+        if comes_alone and acks == 1 and target.is_written(log):
             response = target.form.frame(correlation_id, first_offset, log_append_time_ms, log_start_offset)
             target.count_answers(1)
             connection.answer_at_once(response)
@@ -498,3 +522,14 @@ class _Silence:
     def give(self, code: ErrorCode) -> None:
         if code:
             self._connection.fail(f"a produce request with acks 0 failed ({code.name})")
+
+
+def _is_soon_checked(buffer: bytearray | memoryview, records_start: int) -> bool:
+    """Whether a batch of few bytes has few records, which are not much larger than it is when they are decompressed.
+    Gzip makes a thousand bytes of one, and zstd ten thousand.
+    """
+    codec = buffer[records_start + ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION
+    if not codec:
+        return True
+    record_count = int.from_bytes(buffer[records_start + RECORD_COUNT_AT : records_start + BATCH_HEADER_BYTES])
+    return record_count <= _COLLECTED_RECORDS_MAX and codec in (CompressionType.SNAPPY, CompressionType.LZ4)

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 from barnabas.kernel.host import Buffer
 from barnabas.log.producer_state import ProducerStateError
 from barnabas.log.segment import BatchPlace
+from barnabas.wire.byte_work import WorkSteps
 from barnabas.wire.control_records import EndTransactionMarker, read_end_transaction_marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
+from barnabas.wire.record_validation import AppendRules, ValidatedBatch
 from barnabas.wire.records import NO_TIMESTAMP, Batch, batch_at, walk_batches
 
 _NO_OFFSET: Final = -1
@@ -63,6 +65,14 @@ class AlikeResult(NamedTuple):
             )
             for offset, timestamp_ms in enumerate(self.timestamps_ms, self.first_offset)
         ]
+
+
+class Validation(NamedTuple):
+    """A batch that is checked in steps, between which anything may happen to the log."""
+
+    rules: AppendRules
+    """Of the topic, when it began."""
+    steps: WorkSteps[ValidatedBatch]
 
 
 class AppendError(KafkaError):

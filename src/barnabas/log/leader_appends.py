@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.appending import AlikeResult, AppendError, AppendResult, marker_in
+from barnabas.log.appending import AlikeResult, AppendError, AppendResult, Validation, marker_in
 from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.local_log import LocalLog
 from barnabas.log.producer_state import BatchMetadata, ProducerStateError, Update
@@ -19,6 +19,7 @@ from barnabas.wire.record_validation import (
     AppendOrigin,
     ValidatedBatch,
     assign_offsets,
+    validate_in_steps,
     validate_records,
 )
 from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
@@ -39,21 +40,40 @@ class LeaderAppends(LocalLog):
         origin: AppendOrigin = _CLIENT,
         produce_version: int | None = None,
         writes_at_once: bool = False,
+        only_at_once: bool = False,
     ) -> AppendResult:
         """Validates, gives offsets to, and appends what a producer has sent.
 
         `records` must be writable: offset, epoch and timestamps are stored in it. It may change again when this
         returns. With `writes_at_once` it does not wait for more to be written with it. Raises AppendError, and then
-        nothing has changed.
+        nothing has changed; and with `only_at_once` TakesLongError, likewise, for records whose validation takes longer
+        than a turn of the loop may: `validation` has it in steps.
         """
         if self._refusal is not None:
             raise self._refused()
         now_ms = self._time_ms()
         try:
-            batch = validate_records(records, self._rules, now_ms, origin, produce_version)
+            batch = validate_records(records, self._rules, now_ms, origin, produce_version, only_at_once=only_at_once)
         except RecordsError as error:
             raise AppendError.of_records(error, self.log_start_offset) from error
         return self.append_validated(batch, leader_epoch, now_ms, origin, writes_at_once=writes_at_once)
+
+    def validation(self, records: Buffer, produce_version: int | None) -> Validation:
+        """The first half of `append_as_leader` in steps, for what a client has sent. `records` must not change until
+        they are done. Raises AppendError where nothing can be appended; the steps raise RecordsError.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        rules = self._rules
+        return Validation(rules, validate_in_steps(records, rules, self._time_ms(), _CLIENT, produce_version))
+
+    def append_after(self, validation: Validation, batch: ValidatedBatch, leader_epoch: int) -> AppendResult | None:
+        """The second half, in the turn in which it is called; None, and nothing has changed, where the topic's rules
+        have changed since the first.
+        """
+        if self._rules != validation.rules:
+            return None
+        return self.append_validated(batch, leader_epoch, self._time_ms())
 
     def append_validated(
         self,
@@ -64,7 +84,7 @@ class LeaderAppends(LocalLog):
         *,
         writes_at_once: bool = False,
     ) -> AppendResult:
-        """The second half of `append_as_leader`, for a batch that was validated off the loop."""
+        """The second half of `append_as_leader`, for a batch that has been validated."""
         if self._refusal is not None:
             raise self._refused()
         header = batch.header

@@ -21,12 +21,12 @@ from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochE
 from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, FollowerReplica
 from barnabas.replication.in_sync_replicas import InSyncReplicas
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.record_validation import AppendOrigin, ValidatedBatch
 
 if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.host import Buffer
-    from barnabas.log.appending import AlikeResult, AppendError, AppendResult
+    from barnabas.log.appending import AlikeResult, AppendError, AppendResult, Validation
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition_context import PartitionContext
     from barnabas.replication.ports import PartitionWatcher
@@ -291,20 +291,54 @@ class Partition:
         produce_version: int | None,
         origin: AppendOrigin = _CLIENT,
         writes_at_once: bool = False,
+        only_at_once: bool = False,
     ) -> AppendResult:
         """Appends records of a client, or of a coordinator of this broker, in the present leader epoch.
 
-        `writes_at_once` is for records that no others will join in this tick, however few they are.
+        `writes_at_once` is for records that no others will join in this tick, however few they are. `only_at_once` has
+        TakesLongError raised for records that are to go by `validation` and `append_after`.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS if all in sync must have the records
         (`required_acks` -1) and too few are, by the confirmed ISR; and what the log raises.
         """
         log = self._log_to_append_to(required_acks)
         result = log.append_as_leader(
-            records, self.leader_epoch, origin=origin, produce_version=produce_version, writes_at_once=writes_at_once
+            records,
+            self.leader_epoch,
+            origin=origin,
+            produce_version=produce_version,
+            writes_at_once=writes_at_once,
+            only_at_once=only_at_once,
         )
         self.in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
+        return result
+
+    def validation(
+        self, records: bytearray, *, required_acks: int, produce_version: int
+    ) -> tuple[PartitionLog, Validation]:
+        """The first half of `append` in steps, and the log that it is for; nothing has changed after it. Raises
+        KafkaError as `append`, and the steps RecordsError.
+        """
+        log = self._appendable_log(required_acks)
+        return log, log.validation(records, produce_version)
+
+    def append_after(
+        self, log: PartitionLog, validation: Validation, batch: ValidatedBatch, *, required_acks: int
+    ) -> AppendResult | None:
+        """The second half, whole in this turn; None where the log or its rules are not those of the first half any
+        more, which is to be done again then.
+
+        Invariant: whether this broker leads, whether enough replicas are in sync, the leader epoch, the offsets and the
+        producer's state are those of the turn of the append; nothing of the first half is kept but what follows from
+        the bytes and the rules alone. Raises KafkaError as `append`.
+        """
+        if self._log_to_append_to(required_acks) is not log:
+            return None
+        result = log.append_after(validation, batch, self.leader_epoch)
+        if result is not None:
+            self.in_sync.advance_high_watermark()
+            self._context.wake_ups.add(self)
         return result
 
     def append_all(
@@ -335,6 +369,12 @@ class Partition:
         return result
 
     def _log_to_append_to(self, required_acks: int) -> PartitionLog:
+        log = self._appendable_log(required_acks)
+        if self.in_sync.followers:
+            self.in_sync.log_grows(log.log_end_offset)
+        return log
+
+    def _appendable_log(self, required_acks: int) -> PartitionLog:
         log = self.log
         if log is None or not self.is_leader:
             raise self._refusal(NO_LEADER_EPOCH)
@@ -344,8 +384,6 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"of {self.name} {list(self.isr)} are in sync; min.insync.replicas is {in_sync.min_isr(log)}",
             )
-        if in_sync.followers:
-            in_sync.log_grows(log.log_end_offset)
         return log
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:

@@ -5,24 +5,32 @@ A batch counts with acks 0 and 1 when the leader has written it, with acks -1 wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
-from barnabas.log.appending import AppendError
+from barnabas.kernel.steps import Steps
+from barnabas.log.appending import AppendError, AppendResult
 from barnabas.replication.partition import ACKS_ALL
 from barnabas.replication.ports import Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.wire.byte_work import ByteWork, TakesLongError, run_in_steps
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.record_errors import RecordError
+from barnabas.wire.record_errors import RecordError, RecordsError
 
 if TYPE_CHECKING:
     from barnabas.log.write_queue import WriteQueue
     from barnabas.replication.partition import Partition
 
+_LONG_APPENDS_MAX: Final = 4
+"""Batches that are checked in steps at a time. One that is compressed may become 128 MiB; all others wait."""
+_VALIDATIONS_MAX: Final = 5
+InSteps = Callable[[Steps[Any]], Awaitable[Any]]
+"""Does steps one in a turn, and gives their result."""
 VALID_ACKS: Final = frozenset((ACKS_ALL, 0, 1))
 # What a client has done wrong, or what happens when leaders move, is no failure of this broker.
 _EXPECTED: Final = frozenset(
@@ -62,13 +70,17 @@ class RecordAppends:
         write_queue: WriteQueue,
         purgatory: Purgatory[Any],
         topic_metrics: BrokerTopicMetrics,
+        offload: Callable[[ByteWork], Awaitable[Any]],
         logger: logging.Logger,
     ) -> None:
-        """`purgatory` is checked by topic partition when a high watermark, an ISR or a leader changes."""
+        """`purgatory` is checked by topic partition when a high watermark, an ISR or a leader changes; `offload` does
+        work on bytes off the loop."""
         self._partitions = partitions
         self._write_queue = write_queue
         self._purgatory = purgatory
         self._topic_metrics = topic_metrics
+        self._offload = offload
+        self._long_appends = asyncio.Semaphore(_LONG_APPENDS_MAX)
         self._logger = logger
 
     def append(
@@ -80,12 +92,14 @@ class RecordAppends:
         produce_version: int,
         internal_topics_allowed: bool,
         on_done: Callable[[Outcomes], object],
-    ) -> None:
+    ) -> list[tuple[TopicPartition, memoryview]]:
         """Appends every batch, and calls `on_done` with the outcome of each when all are written and, for acks -1,
         replicated; a batch that is not after `timeout_ms` is REQUEST_TIMED_OUT then.
 
-        The records are not needed any more when this returns.
+        Returns those that take too long for one turn, which have no outcome: they are for `append_in_steps`. The
+        records of the others are not needed any more.
         """
+        take_long: list[tuple[TopicPartition, memoryview]] = []
         outcomes: Outcomes = {}
         appended: dict[TopicPartition, tuple[Partition, int]] = {}
         for topic_partition, records in batches:
@@ -98,20 +112,87 @@ class RecordAppends:
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {topic_partition.topic}"
                     )
                 partition = self._partitions.get_partition(topic_partition)
-                result = partition.append(records, required_acks=required_acks, produce_version=produce_version)
+                result = partition.append(
+                    records, required_acks=required_acks, produce_version=produce_version, only_at_once=True
+                )
+            except TakesLongError:
+                take_long.append((topic_partition, records))
+                continue
             except Exception as error:  # noqa: BLE001 - sorted there
                 outcomes[topic_partition] = self.refused(topic_partition, error)
                 continue
-            metrics = self._topic_metrics.of(topic_partition.topic)
-            metrics.produce_requests.count += 1
-            metrics.bytes_in.count += len(records)
-            metrics.messages_in.count += result.record_count
-            metrics.produce_conversions.count += result.converted_count
-            outcomes[topic_partition] = ProduceOutcome(
-                ErrorCode.NONE, result.first_offset, result.log_append_time_ms, result.log_start_offset
-            )
+            outcomes[topic_partition] = self._appended(topic_partition, len(records), result)
             appended[topic_partition] = (partition, result.last_offset + 1)
         _Appending(self, outcomes, appended, required_acks, timeout_ms, on_done).start()
+        return take_long
+
+    async def append_in_steps(
+        self,
+        batches: list[tuple[TopicPartition, bytearray]],
+        *,
+        required_acks: int,
+        timeout_ms: int,
+        produce_version: int,
+        in_steps: InSteps,
+        on_done: Callable[[Outcomes], object],
+    ) -> None:
+        """`append` for the batches that take long. The caller lets no later request of the same connection begin before
+        this returns, and changes nothing of the records.
+        """
+        outcomes: Outcomes = {}
+        appended: dict[TopicPartition, tuple[Partition, int]] = {}
+        batches.reverse()
+        while batches:
+            topic_partition, records = batches.pop()
+            size_bytes = len(records)
+            try:
+                async with self._long_appends:
+                    partition, result = await self._append_in_steps(
+                        topic_partition, records, required_acks, produce_version, in_steps
+                    )
+            except Exception as error:  # noqa: BLE001 - sorted there
+                outcomes[topic_partition] = self.refused(topic_partition, error)
+                continue
+            del records
+            outcomes[topic_partition] = self._appended(topic_partition, size_bytes, result)
+            appended[topic_partition] = (partition, result.last_offset + 1)
+        _Appending(self, outcomes, appended, required_acks, timeout_ms, on_done).start()
+
+    async def _append_in_steps(
+        self,
+        topic_partition: TopicPartition,
+        records: bytearray,
+        required_acks: int,
+        produce_version: int,
+        in_steps: InSteps,
+    ) -> tuple[Partition, AppendResult]:
+        for _ in range(_VALIDATIONS_MAX):
+            partition = self._partitions.get_partition(topic_partition)
+            log, validation = partition.validation(
+                records, required_acks=required_acks, produce_version=produce_version
+            )
+            try:
+                batch = await run_in_steps(validation.steps, in_steps, self._offload)
+            except RecordsError as error:
+                raise AppendError.of_records(error, log.log_start_offset) from error
+            # Anything may have happened: the replica may have gone, and another have come in its place.
+            partition = self._partitions.get_partition(topic_partition)
+            result = partition.append_after(log, validation, batch, required_acks=required_acks)
+            if result is not None:
+                return partition, result
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the log of {topic_partition.topic}-{topic_partition.partition}, or its configs, have changed"
+            f" {_VALIDATIONS_MAX} times while a batch for it was checked",
+        )
+
+    def _appended(self, topic_partition: TopicPartition, size_bytes: int, result: AppendResult) -> ProduceOutcome:
+        metrics = self._topic_metrics.of(topic_partition.topic)
+        metrics.produce_requests.count += 1
+        metrics.bytes_in.count += size_bytes
+        metrics.messages_in.count += result.record_count
+        metrics.produce_conversions.count += result.converted_count
+        return ProduceOutcome(ErrorCode.NONE, result.first_offset, result.log_append_time_ms, result.log_start_offset)
 
     def when_written(self, partition: Partition, callback: Callable[[KafkaError | None], object]) -> None:
         """For an appending: calls back when what was appended to the partition's log is written."""

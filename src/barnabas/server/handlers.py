@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.api.administration.config_alteration import ConfigAlterer
@@ -48,7 +49,9 @@ from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.sync_group import SyncGroupHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.config.settings import take
+from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
+from barnabas.log.sure_offload import offload_surely
 from barnabas.replication.delete_records import RecordDeletions
 from barnabas.replication.fetch import Fetches
 from barnabas.replication.fetch_reads import FetchReader
@@ -115,8 +118,9 @@ class Handlers:
         host, metrics = foundation.host, foundation.metrics
         replicas, log_manager = rooms.replica_manager, rooms.storage.log_manager
         logger = foundation.logs.logger("kafka.server.KafkaApis")
+        offload = partial(offload_surely, host, foundation.timers, OffloadKind.CPU)
         appends = RecordAppends(
-            replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, logger
+            replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, offload, logger
         )
         reader = FetchReader(replicas, rooms.metadata_cache, self.topic_metrics, host.loop.time, logger)
         return [

@@ -14,13 +14,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from barnabas.wire.byte_work import WorkSteps, decompress_in_steps, run_at_once
 from barnabas.wire.compression import (
     DEFAULT_DECOMPRESSED_BYTES_MAX,
     Buffer,
     Compression,
     CompressionType,
     compress,
-    decompress,
 )
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.records import (
@@ -36,6 +36,8 @@ from barnabas.wire.records import (
 
 MESSAGE_OVERHEAD_BYTES: Final = (26, 34)
 """By magic: what a message takes besides key and value."""
+
+MESSAGES_PER_STEP: Final = 1024
 
 _ATTRIBUTE_LOG_APPEND_TIME: Final = 0x08
 _PREFIX: Final = struct.Struct(">qiIbb")  # offset, size, CRC-32, magic, attributes
@@ -169,23 +171,20 @@ class LegacyBatch:
 
     def records(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
         if self.compression_type is CompressionType.NONE:
-            key, value = self.key_and_value()
-            yield Record(
-                self._offset,
-                self._timestamp_ms,
-                None if key is None else bytes(key),
-                None if value is None else bytes(value),
-            )
+            yield self.record_of(self._offset, self)
             return
-        log_append_time_ms = self._timestamp_ms if self.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         for offset, message in self.inner_messages(decompressed_bytes_max):
-            timestamp_ms = (
-                message.timestamp_ms if log_append_time_ms is None or message.magic == MAGIC_V0 else log_append_time_ms
-            )
-            key, value = message.key_and_value()
-            yield Record(
-                offset, timestamp_ms, None if key is None else bytes(key), None if value is None else bytes(value)
-            )
+            yield self.record_of(offset, message)
+
+    def record_of(self, offset: int, message: LegacyBatch) -> Record:
+        """The record in this message, or in one that it wraps. Raises InvalidRecordError for one that is malformed."""
+        timestamp_ms = message._timestamp_ms
+        if message is not self and message.magic and self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            timestamp_ms = self._timestamp_ms
+        key, value = message.key_and_value()
+        return Record(
+            offset, timestamp_ms, None if key is None else bytes(key), None if value is None else bytes(value)
+        )
 
     def entries(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> Iterator[RecordEntry]:
         for record in self.records(decompressed_bytes_max):
@@ -201,13 +200,21 @@ class LegacyBatch:
         the wrapper's format can hold, with a partial message, or whose offset is less than that of its last message;
         and as `compression.decompress` does.
         """
+        return run_at_once(self.inner_messages_in_steps(decompressed_bytes_max, messages_max))
+
+    def inner_messages_in_steps(
+        self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX, messages_max: int | None = None
+    ) -> WorkSteps[list[tuple[int, LegacyBatch]]]:
+        """As `inner_messages`."""
         compression_type = self.compression_type
         if compression_type is CompressionType.ZSTD:
             raise InvalidRecordError(f"message of magic {self.magic} is compressed with zstd, which needs magic 2")
         _, value = self.key_and_value()
         if value is None:
             raise InvalidRecordError("wrapper message has no value")
-        data = decompress(value, compression_type, decompressed_bytes_max, ignore_lz4_checksum=self.magic == MAGIC_V0)
+        data = yield from decompress_in_steps(
+            value, compression_type, decompressed_bytes_max, ignore_lz4_checksum=self.magic == MAGIC_V0
+        )
         messages: list[LegacyBatch] = []
         position = 0
         while position < len(data) and len(messages) != messages_max:
@@ -219,18 +226,25 @@ class LegacyBatch:
                 raise InvalidRecordError("wrapper message holds a compressed message")
             messages.append(message)
             position += message.size_bytes
+            if not len(messages) % MESSAGES_PER_STEP:
+                yield None
         if not messages:
             raise InvalidRecordError("wrapper message holds no message")
-        if self.magic == MAGIC_V0:
-            return [(message.last_offset, message) for message in messages]
+        base_offset = 0
         # Some producers (old librdkafka) leave the wrapper's offset 0; then the inner offsets stand as they are.
-        last_inner_offset = messages[-1].last_offset
-        if self._offset and self._offset < last_inner_offset:
-            raise InvalidRecordError(
-                f"wrapper message has offset {self._offset}, less than {last_inner_offset} of its last message"
-            )
-        base_offset = self._offset - last_inner_offset if self._offset else 0
-        return [(base_offset + message.last_offset, message) for message in messages]
+        if self.magic != MAGIC_V0 and self._offset:
+            last_inner_offset = messages[-1].last_offset
+            if self._offset < last_inner_offset:
+                raise InvalidRecordError(
+                    f"wrapper message has offset {self._offset}, less than {last_inner_offset} of its last message"
+                )
+            base_offset = self._offset - last_inner_offset
+        found: list[tuple[int, LegacyBatch]] = []
+        for message in messages:
+            found.append((base_offset + message.last_offset, message))
+            if not len(found) % (MESSAGES_PER_STEP * 8):
+                yield None
+        return found
 
 
 def write_message(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from barnabas.wire import crc
+from barnabas.wire.byte_work import WorkSteps, decompress_in_steps
 from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType, decompress
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.record_reader import iterate_entries, iterate_records
@@ -270,13 +271,22 @@ class RecordBatch:
 
     def records(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
         header = self._checked_header()
-        yield from iterate_records(
-            bytes(self.payload(decompressed_bytes_max)) if header.record_count else b"",
+        yield from self.records_in(self.payload(decompressed_bytes_max) if header.record_count else b"")
+
+    def records_in(self, payload: Buffer) -> Iterator[Record]:
+        """As `records`, where `payload` has been decompressed already."""
+        header = self._checked_header()
+        return iterate_records(
+            bytes(payload),
             header.record_count,
             header.base_offset,
             header.base_timestamp_ms,
             self._log_append_time_ms(),
         )
+
+    def payload_in_steps(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> WorkSteps[Buffer]:
+        """As `payload`, with decompression as work on bytes."""
+        return decompress_in_steps(self.view[BATCH_HEADER_BYTES:], self.header.compression_type, decompressed_bytes_max)
 
     def entries(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> Iterator[RecordEntry]:
         header = self._checked_header()

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from barnabas.wire.compression import NO_COMPRESSION, Compression, compress
+from barnabas.wire.byte_work import WorkSteps, compress_in_steps
+from barnabas.wire.compression import NO_COMPRESSION, Buffer, Compression, compress
 from barnabas.wire.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
@@ -86,6 +87,7 @@ class RecordBatchBuilder:
         "_producer_epoch",
         "_producer_id",
         "_record_count",
+        "_settled",
         "_size_bytes",
     )
 
@@ -134,6 +136,7 @@ class RecordBatchBuilder:
         self._max_timestamp_ms = NO_TIMESTAMP
         self._last_offset = base_offset - 1
         self._record_count = 0
+        self._settled: list[bytes] = []
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._size_bytes = BATCH_HEADER_BYTES
 
@@ -220,22 +223,48 @@ class RecordBatchBuilder:
             self._max_timestamp_ms = timestamp_ms
         return offset
 
+    def settle(self) -> None:
+        """For who adds very many records in steps: joins those that were added since, of which `build` has less to do
+        then.
+        """
+        self._settled.append(b"".join(self._pieces))
+        self._pieces.clear()
+
     def build(self, last_offset: int | None = None) -> bytearray:
         """The batch, in memory that the log may patch. Raises ValueError without records.
 
         `last_offset` keeps the range of offsets and sequences of a batch whose last records the cleaner removed.
         """
+        last_offset_delta = self._last_offset_delta(last_offset)
+        if self._compression.type:
+            return self._compressed(compress(self._records(), self._compression), last_offset_delta)
+        header = self._header(self._size_bytes, last_offset_delta)
+        batch = bytearray().join((header, *self._settled, *self._pieces))
+        set_checksum(batch)
+        return batch
+
+    def build_in_steps(self, last_offset: int | None = None) -> WorkSteps[bytearray]:
+        """As `build`, with compression as work on bytes."""
+        if not self._compression.type:
+            return self.build(last_offset)
+        last_offset_delta = self._last_offset_delta(last_offset)
+        payload = yield from compress_in_steps(self._records(), self._compression)
+        return self._compressed(payload, last_offset_delta)
+
+    def _last_offset_delta(self, last_offset: int | None) -> int:
         if not self._record_count:
             raise ValueError("a batch needs a record; see empty_batch for those that the cleaner emptied")
         last_offset = self._last_offset if last_offset is None else last_offset
         last_offset_delta = last_offset - self._base_offset
         if last_offset < self._last_offset or last_offset_delta > INT32_MAX:
             raise ValueError(f"last offset {last_offset} does not cover the records to {self._last_offset}")
-        if self._compression.type:
-            payload = compress(b"".join(self._pieces), self._compression)
-            batch = bytearray().join((self._header(BATCH_HEADER_BYTES + len(payload), last_offset_delta), payload))
-        else:
-            batch = bytearray().join((self._header(self._size_bytes, last_offset_delta), *self._pieces))
+        return last_offset_delta
+
+    def _records(self) -> bytes:
+        return b"".join((*self._settled, *self._pieces))
+
+    def _compressed(self, payload: Buffer, last_offset_delta: int) -> bytearray:
+        batch = bytearray().join((self._header(BATCH_HEADER_BYTES + len(payload), last_offset_delta), payload))
         set_checksum(batch)
         return batch
 

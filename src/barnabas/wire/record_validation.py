@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.wire import crc
+from barnabas.wire.byte_work import WorkSteps, at_once_max, run_at_once, run_first_step
 from barnabas.wire.compression import (
     DEFAULT_DECOMPRESSED_BYTES_MAX,
     Buffer,
@@ -29,7 +31,7 @@ from barnabas.wire.compression import (
     CompressionType,
     decompress,
 )
-from barnabas.wire.legacy_records import LegacyBatch
+from barnabas.wire.legacy_records import MESSAGES_PER_STEP, LegacyBatch
 from barnabas.wire.record_batch import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_CONTROL,
@@ -45,8 +47,9 @@ from barnabas.wire.record_batch import (
     read_batch_header,
     set_max_timestamp,
 )
-from barnabas.wire.record_conversion import rebuild_batch
+from barnabas.wire.record_conversion import RECORDS_PER_STEP, rebuild_in_steps
 from barnabas.wire.record_errors import (
+    DecompressedTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordError,
@@ -54,14 +57,13 @@ from barnabas.wire.record_errors import (
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from barnabas.wire.record_reader import RecordScan, scan_one_record, scan_records
+from barnabas.wire.record_scan import RecordScan, scan_in_steps, scan_one_record, scan_usual
 from barnabas.wire.records import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchSpan,
-    BatchWalk,
     Record,
     TimestampType,
     walk_batches,
@@ -78,7 +80,11 @@ _ZSTD_SINCE_PRODUCE_VERSION: Final = 7
 _INT64_MAX: Final = (1 << 63) - 1
 _UNUSUAL_ATTRIBUTES: Final = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_CONTROL | ATTRIBUTE_DELETE_HORIZON
 _SIZE_AND_MAGIC: Final = struct.Struct(">8xi4xb")
+_WALKED_PER_STEP: Final = 8192
 _new_tuple: Final = tuple.__new__
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class AppendOrigin(enum.Enum):
@@ -157,10 +163,10 @@ def check_produce_version(buffer: Buffer, version: int) -> None:
         return
     if version >= _ZSTD_SINCE_PRODUCE_VERSION and _is_one_batch(buffer):
         return
-    spans = walk_batches(buffer).spans
+    spans = walk_batches(buffer, batches_max=2).spans
     if len(spans) != 1:
         raise InvalidRecordError(
-            f"Produce version {version} carries exactly one batch for each partition, not {len(spans)}"
+            f"Produce version {version} carries exactly one batch for each partition, not {'more' if spans else 'none'}"
         )
     if spans[0].magic != MAGIC_V2:
         raise InvalidRecordError(f"Produce version {version} carries batches of magic 2, not {spans[0].magic}")
@@ -185,6 +191,8 @@ def validate_records(
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     produce_version: int | None = None,
+    *,
+    only_at_once: bool = False,
 ) -> ValidatedBatch:
     """Checks the batches in the buffer and makes one batch of magic 2 of them, in place where that is possible. Nothing
     in the buffer is changed.
@@ -201,27 +209,55 @@ def validate_records(
     set;
     - InvalidRecordError: anything else that a producer must not send; `record_errors` names the records where single
     ones are at fault.
+    With `only_at_once`, TakesLongError is raised where `validate_in_steps` has more than one step.
     """
     if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE_VERSION:
         _check_request(buffer, produce_version)
     usual = _validate_usual(buffer, rules, now_ms)
     if usual is not None:
         return usual  # one batch of magic 2, which every later version may carry
+    steps = validate_in_steps(buffer, rules, now_ms, origin, produce_version)
+    return run_first_step(steps) if only_at_once else run_at_once(steps)
+
+
+def validate_in_steps(
+    buffer: Buffer,
+    rules: AppendRules,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    produce_version: int | None = None,
+) -> WorkSteps[ValidatedBatch]:
+    """As `validate_records`, in steps of some milliseconds each. The buffer must not change meanwhile."""
     if produce_version is not None:
         _check_request(buffer, produce_version)
-    walk = walk_batches(buffer)
-    if not walk.spans:
-        raise InvalidRecordError("there is no batch")
-    for span in walk.spans:
-        if span.size_bytes > rules.batch_bytes_max:
-            raise _too_large(span.size_bytes, rules)
-    if walk.spans[0].magic == MAGIC_V2:
-        validated = _validate_batch(buffer, walk, rules, now_ms, origin)
+    spans = yield from _spans(buffer, rules)
+    if spans[0].magic == MAGIC_V2:
+        validated = yield from _validate_batch(buffer, spans, rules, now_ms, origin)
     else:
-        validated = _validate_messages(buffer, walk.spans, rules, now_ms)
+        validated = yield from _validate_messages(buffer, spans, rules, now_ms)
     if validated.converted_count and len(validated.records) > rules.batch_bytes_max:
         raise _too_large(len(validated.records), rules)
     return validated
+
+
+def _spans(buffer: Buffer, rules: AppendRules) -> WorkSteps[list[BatchSpan]]:
+    spans: list[BatchSpan] = []
+    position = 0
+    while True:
+        walk = walk_batches(buffer, position, batches_max=_WALKED_PER_STEP)
+        spans += walk.spans
+        if len(walk.spans) < _WALKED_PER_STEP:
+            break
+        position = walk.end_position
+        yield None
+    if not spans:
+        raise InvalidRecordError("there is no batch")
+    largest = 0
+    for start in range(0, len(spans), _WALKED_PER_STEP):
+        largest = max(largest, *(span.size_bytes for span in spans[start : start + _WALKED_PER_STEP]))
+        if largest > rules.batch_bytes_max:
+            raise _too_large(largest, rules)
+    return spans
 
 
 def assign_offsets(batch: ValidatedBatch, base_offset: int, partition_leader_epoch: int, now_ms: int) -> int:
@@ -287,10 +323,18 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
     if scan is None:
         payload: Buffer = view[BATCH_HEADER_BYTES:]
         if is_compressed:
-            payload = decompress(payload, CompressionType.of_attributes(attributes), rules.decompressed_bytes_max)
+            decompressed_bytes_max = at_once_max(payload, rules.decompressed_bytes_max)
+            if not decompressed_bytes_max:
+                return None
+            try:
+                payload = decompress(payload, CompressionType.of_attributes(attributes), decompressed_bytes_max)
+            except DecompressedTooLargeError:
+                return None
             size_bytes = BATCH_HEADER_BYTES + len(payload)
-        scan = scan_records(payload, record_count, base_timestamp_ms)
-    max_timestamp_ms, min_timestamp_ms, _, has_sequential_offsets, has_all_keys = scan
+        scan = scan_usual(payload, record_count, base_timestamp_ms)
+        if scan is None:
+            return None
+    max_timestamp_ms, min_timestamp_ms, _, has_sequential_offsets, has_all_keys, _ = scan
     timestamp_type = rules.timestamp_type
     # As `_is_acceptable` and `_largest` have it, which cost as much as the rest when there is one record.
     if (
@@ -313,11 +357,11 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
 
 
 def _validate_batch(
-    buffer: Buffer, walk: BatchWalk, rules: AppendRules, now_ms: int, origin: AppendOrigin
-) -> ValidatedBatch:
-    span = walk.spans[0]
-    if len(walk.spans) > 1:
-        raise InvalidRecordError(f"there are {len(walk.spans)} batches where one is allowed")
+    buffer: Buffer, spans: Sequence[BatchSpan], rules: AppendRules, now_ms: int, origin: AppendOrigin
+) -> WorkSteps[ValidatedBatch]:
+    span = spans[0]
+    if len(spans) > 1:
+        raise InvalidRecordError(f"there are {len(spans)} batches where one is allowed")
     batch = RecordBatch(buffer, span.position)
     header = batch.header
     batch.verify()
@@ -326,13 +370,14 @@ def _validate_batch(
     if header.record_count > rules.records_max:
         raise _too_many(header.record_count, rules)
     source = header.compression_type
-    payload = batch.payload(rules.decompressed_bytes_max)
-    scan = scan_records(payload, header.record_count, header.base_timestamp_ms)
+    payload = yield from batch.payload_in_steps(rules.decompressed_bytes_max)
+    scan = yield from scan_in_steps(payload, header.record_count, header.base_timestamp_ms)
     is_append_time = header.timestamp_type is _LOG_APPEND_TIME
     if is_append_time:
         scan = scan._replace(max_timestamp_ms=header.max_timestamp_ms, min_timestamp_ms=header.max_timestamp_ms)
     if not _is_acceptable(scan, is_append_time, rules, now_ms):
-        _check_records(batch.records(rules.decompressed_bytes_max), is_append_time, rules, now_ms)
+        checking = _check_records(batch.records_in(payload), is_append_time, rules, now_ms)
+        yield from _off_the_loop(checking) if scan.has_many_headers else checking
     target = rules.compression
     uncompressed_bytes = BATCH_HEADER_BYTES + len(payload)
     keeps_codec = target is None or target.type is source or (not source and header.is_control)
@@ -341,9 +386,14 @@ def _validate_batch(
         return ValidatedBatch(view, header, _largest(scan), rules.timestamp_type, 0, uncompressed_bytes)
     if header.is_control:
         raise InvalidRecordError("a control batch is neither compressed nor renumbered")
-    return _rebuilt(
-        batch.records(rules.decompressed_bytes_max), target or Compression(source), rules, uncompressed_bytes, header
-    )
+    rebuilding = _rebuilt(batch.records_in(payload), target or Compression(source), rules, uncompressed_bytes, header)
+    return (yield from _off_the_loop(rebuilding) if scan.has_many_headers else rebuilding)
+
+
+def _off_the_loop(steps: WorkSteps[Result]) -> WorkSteps[Result]:
+    """For a record of very many headers, which is one piece to the interpreter."""
+    result: Result = yield partial(run_at_once, steps)
+    return result
 
 
 def _check_client_header(header: BatchHeader) -> None:
@@ -381,43 +431,64 @@ def _largest(scan: RecordScan) -> int:
     return max(NO_TIMESTAMP, scan.max_timestamp_ms)
 
 
-def _validate_messages(buffer: Buffer, spans: tuple[BatchSpan, ...], rules: AppendRules, now_ms: int) -> ValidatedBatch:
+def _validate_messages(
+    buffer: Buffer, spans: list[BatchSpan], rules: AppendRules, now_ms: int
+) -> WorkSteps[ValidatedBatch]:
     magic = spans[0].magic
     source = CompressionType.NONE
+    is_single = len(spans) == 1
     records: list[Record] = []
-    for span in spans:
+    uncompressed_bytes = 0
+    left = MESSAGES_PER_STEP
+    for span in _used_up(spans):
         if span.magic != magic:
             raise InvalidRecordError(f"a batch of magic {span.magic} follows one of magic {magic}")
         message = LegacyBatch(buffer, span.position)
         message.verify()
+        inner = [(0, message)]
         if message.compression_type is not CompressionType.NONE:
-            if len(spans) > 1:
-                raise InvalidRecordError(
-                    f"there are {len(spans)} messages; where one is compressed, it is the only one"
-                )
+            if not is_single:
+                raise InvalidRecordError("there are several messages; where one is compressed, it is the only one")
             source = message.compression_type
-            _check_inner_messages(message, rules)
-        batch_records = list(message.records(rules.decompressed_bytes_max))
+            inner = yield from _inner_messages(message, rules)
         is_append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
-        _check_records(iter(batch_records), is_append_time, rules, now_ms)
-        records += batch_records
-    uncompressed_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-    return _rebuilt(iter(records), rules.compression or Compression(source), rules, uncompressed_bytes, None)
+        start = len(records)
+        for offset, single in _used_up(inner):
+            record = message.record_of(offset, single)
+            records.append(record)
+            uncompressed_bytes += len(record.key or b"") + len(record.value or b"")
+            left -= 1
+            if not left:
+                yield None
+                left = MESSAGES_PER_STEP
+        yield from _check_records(iter(records[start:] if start else records), is_append_time, rules, now_ms)
+    target = rules.compression or Compression(source)
+    return (yield from _rebuilt(_used_up(records), target, rules, uncompressed_bytes, None))
 
 
-def _check_inner_messages(message: LegacyBatch, rules: AppendRules) -> None:
+def _used_up(items: list[Item]) -> Iterator[Item]:
+    """The items of a list that nobody else uses; a million that were freed at once would take as long as a step is."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
+def _inner_messages(message: LegacyBatch, rules: AppendRules) -> WorkSteps[list[tuple[int, LegacyBatch]]]:
     errors: list[RecordError] = []
-    messages = message.inner_messages(rules.decompressed_bytes_max, rules.records_max + 1)
+    messages = yield from message.inner_messages_in_steps(rules.decompressed_bytes_max, rules.records_max + 1)
     if len(messages) > rules.records_max:
         raise _too_many(len(messages), rules)
     for index, (_, inner) in enumerate(messages):
         if inner.magic != message.magic:
             errors.append(RecordError(index, f"the message has magic {inner.magic} and its wrapper {message.magic}"))
         inner.verify()
+        if index % MESSAGES_PER_STEP == MESSAGES_PER_STEP - 1:
+            yield None
     _raise_record_errors(errors, len(errors), has_timestamp_error=False)
+    return messages
 
 
-def _check_records(records: Iterator[Record], is_append_time: bool, rules: AppendRules, now_ms: int) -> None:
+def _check_records(records: Iterator[Record], is_append_time: bool, rules: AppendRules, now_ms: int) -> WorkSteps[None]:
     """Looks at each record and raises with the index of every one that breaks a rule."""
     errors: list[RecordError] = []
     error_count = 0
@@ -431,6 +502,8 @@ def _check_records(records: Iterator[Record], is_append_time: bool, rules: Appen
             error_count += 1
             if error_count <= RECORD_ERRORS_MAX:
                 errors.append(RecordError(index, problem))
+        if index % RECORDS_PER_STEP == RECORDS_PER_STEP - 1:
+            yield None
     _raise_record_errors(errors, error_count, has_timestamp_error)
 
 
@@ -466,8 +539,8 @@ def _rebuilt(
     rules: AppendRules,
     uncompressed_bytes: int,
     template: BatchHeader | None,
-) -> ValidatedBatch:
-    batch = rebuild_batch(records, target, template=template)
+) -> WorkSteps[ValidatedBatch]:
+    batch = yield from rebuild_in_steps(records, target, template=template)
     header = read_batch_header(batch)
     return ValidatedBatch(
         batch,

@@ -135,9 +135,15 @@ class Batch(Protocol):
 
 
 def walk_batches(
-    buffer: Buffer, start: int = 0, end: int | None = None, *, batch_bytes_max: int | None = None
+    buffer: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    batch_bytes_max: int | None = None,
+    batches_max: int | None = None,
 ) -> BatchWalk:
-    """Finds the batches between `start` and `end` by their size fields; nothing else of them is looked at.
+    """Finds the batches between `start` and `end` by their size fields; nothing else of them is looked at, and nothing
+    behind the first `batches_max`.
 
     Raises CorruptRecordError for a magic that is not known and for a size that no batch has, or that exceeds
     `batch_bytes_max`: whatever follows could not be found.
@@ -147,7 +153,7 @@ def walk_batches(
     position = start
     next_size_bytes: int | None = None
     unpack_from = _PREFIX.unpack_from
-    while end - position >= _PREFIX.size:
+    while end - position >= _PREFIX.size and len(spans) != batches_max:
         offset, size, _, magic = unpack_from(buffer, position)
         if not 0 <= magic <= MAGIC_V2:
             raise CorruptRecordError(f"batch at byte {position} has magic {magic}; 0, 1 and 2 are known")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from barnabas.api.api_versions import ApiVersionsHandler
@@ -20,11 +21,12 @@ from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.kernel.host import Host
+from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
+from barnabas.log.sure_offload import offload_surely
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.delete_records import RecordDeletions
 from barnabas.replication.fetch import Fetches
@@ -137,7 +139,8 @@ class DataBroker:
         produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
         reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
         self.fetches = Fetches(reader, fetches, calls.tick, calls.metrics, host.loop)
-        appends = RecordAppends(replicas, write_queue, produces, metrics, calls.logger)
+        offload = partial(offload_surely, host, calls.timers, OffloadKind.CPU)
+        appends = RecordAppends(replicas, write_queue, produces, metrics, offload, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
         acknowledgements = Acknowledgements(write_queue, produces)
         for handler in (

@@ -13,7 +13,8 @@ from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError, write_varint
 from barnabas.wire.record_errors import InvalidRecordError
-from barnabas.wire.record_reader import iterate_entries, iterate_records, read_varint, scan_one_record, scan_records
+from barnabas.wire.record_reader import iterate_entries, iterate_records, read_varint
+from barnabas.wire.record_scan import scan_one_record, scan_records
 from barnabas.wire.records import Record, TimestampType
 
 INT64_MAX = 2**63 - 1
@@ -199,6 +200,7 @@ def test_the_scan_agrees_with_reading_whatever_the_bytes() -> None:
                 next((record.offset - 7 for record in records if record.timestamp_ms == largest and times), -1),
                 [record.offset - 7 for record in records] == list(range(count)),
                 all(record.key is not None for record in records),
+                False,
             )
     assert min(accepted, refused) > 500
 
@@ -238,7 +240,7 @@ def test_the_scan_of_one_record_leaves_nothing_usual_to_the_long_way(
     builder = RecordBatchBuilder()
     builder.append(1_700_000_000_000, key, None if value_bytes is None else bytes(value_bytes))
     found = scan_one_record(bytearray(builder.build()), 61, 1_700_000_000_000)
-    assert found == (1_700_000_000_000, 1_700_000_000_000, 0, True, key is not None)
+    assert found == (1_700_000_000_000, 1_700_000_000_000, 0, True, key is not None, False)
 
 
 def test_a_negative_size_of_two_bytes_is_left_to_the_long_way() -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.kernel.steps import at_once
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError
-from barnabas.wire.record_reader import RecordScan, _scan_any, scan_records
 from barnabas.wire.record_runs import RUN_MIN, run_like
+from barnabas.wire.record_scan import RecordScan, _scan_any, scan_records
 from barnabas.wire.records import NO_TIMESTAMP
 
 BASE_MS = 1_700_000_000_000
@@ -44,7 +45,7 @@ def payload(kinds: list[tuple[int, int | None, int | None, int, bool]], steps: l
 def outcome(data: bytes, count: int, *, by_columns: bool) -> RecordScan | None:
     """None where the records are refused."""
     try:
-        return scan_records(data, count, BASE_MS) if by_columns else _scan_any(data, count, BASE_MS)
+        return scan_records(data, count, BASE_MS) if by_columns else at_once(_scan_any(data, count, BASE_MS))
     except InvalidRecordError:
         return None
 
@@ -77,7 +78,7 @@ def test_a_change_of_any_byte_is_noticed_as_one_by_one(value: int) -> None:
 def test_every_number_of_like_records(count: int) -> None:
     data, found = payload([(count, None, 10, 0, False)], [0])
     scan = scan_records(data, found, BASE_MS)
-    assert scan == _scan_any(data, count, BASE_MS)
+    assert scan == at_once(_scan_any(data, count, BASE_MS))
     assert (scan.has_sequential_offsets, scan.has_all_keys) == (True, False)
 
 
@@ -85,7 +86,7 @@ def test_records_without_timestamps_have_none() -> None:
     data, count = payload([(100, None, 10, 0, False)], [0])
     scan = scan_records(data, count, NO_TIMESTAMP)
     assert scan.max_timestamp_ms == NO_TIMESTAMP
-    assert scan == _scan_any(data, count, NO_TIMESTAMP)
+    assert scan == at_once(_scan_any(data, count, NO_TIMESTAMP))
 
 
 def test_like_records_are_found_in_one_go() -> None:

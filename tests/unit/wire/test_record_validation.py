@@ -372,8 +372,8 @@ def test_produce_versions_carry_what_they_may() -> None:
     check_produce_version(batch, 3)
     check_produce_version(batch_of(codec=CompressionType.ZSTD), 7)
     for data, version, reason in (
-        (b"", 3, "not 0"),
-        (batch + batch, 9, "not 2"),
+        (b"", 3, "not none"),
+        (batch + batch, 9, "not more"),
         (message, 3, "magic 2, not 1"),
     ):
         with pytest.raises(InvalidRecordError, match=reason):
