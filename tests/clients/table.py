@@ -17,6 +17,21 @@ Java stands for Apache Kafka's own clients, used by the tools that come with it:
 verifiable consumer, topic, config and group commands.
 """
 
+_TAIL = """
+## Our own client
+
+`barnabas.client` (Python, asyncio) is tested apart, by simulation and on three broker processes. What a user of Kafka's
+consumer should know ([0020](decisions/0020-client.md)):
+
+- With automatic commits, at least once: what a poll returned is committed when you poll again, or leave the
+  `async with` without an error. Leaving by an error, a cancellation included, gives the records of that poll again.
+- `close()` alone gives them again too, whoever calls it; `close(has_processed=True)` commits them.
+- `break` within the `async with` leaves in order and commits all of the last poll: stop between two polls, or
+  `await consumer.commit({partition: OffsetAndMetadata(next_offset)})` and `close()` first.
+- At most once: `auto_commit=False`, `await consumer.commit()` after each poll, and process only when it has succeeded.
+- A static member that another one has replaced is fenced for good: every poll raises FENCED_INSTANCE_ID.
+"""
+
 
 def page() -> str:
     """The page, in Markdown."""
@@ -30,7 +45,7 @@ def page() -> str:
             cells.append("yes" if reason is None else f"({reasons.setdefault(reason, len(reasons) + 1)})")
         lines.append(f"| {capability.value} | {' | '.join(cells)} |")
     lines += ["", *(f"{number}. {reason}." for reason, number in reasons.items())]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _TAIL
 
 
 if __name__ == "__main__":

@@ -52,6 +52,16 @@ def commit_what_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "__aexit__", leave)
 
 
+def commit_what_was_interrupted(patch: pytest.MonkeyPatch) -> None:
+    """Closing says that everything is processed, whoever calls it and whatever the worker was at."""
+    close = Consumer.close
+
+    async def close_in_order(self: Consumer, timeout_ms: float = 30_000, *, has_processed: bool = True) -> None:
+        await close(self, timeout_ms, has_processed=has_processed)
+
+    patch.setattr(Consumer, "close", close_in_order)
+
+
 def take_what_was_on_its_way(patch: pytest.MonkeyPatch) -> None:
     """An answer to a fetch is taken whatever has become of the position since."""
 
@@ -82,14 +92,16 @@ def commit_beside_each_other(patch: pytest.MonkeyPatch) -> None:
     """An automatic commit goes on, and is repeated, while one by hand is made."""
 
     async def commit(self: Consumer, offsets: Any, timeout_ms: float | None = None) -> None:
-        await self._commit_now(offsets, timeout_ms)
+        membership = self._membership()
+        await self._commit_in_turn(lambda: (offsets, membership), timeout_ms)
 
-    async def commit_now(self: Consumer, offsets: Any, timeout_ms: float | None = None) -> None:
-        if self._coordinator is not None and self._member is not None and offsets:
-            await self._coordinator.commit(offsets, self._member.membership, timeout_ms)
+    async def commit_in_turn(self: Consumer, what: Any, timeout_ms: float | None = None) -> None:
+        offsets, membership = what()
+        if self._coordinator is not None and offsets:
+            await self._coordinator.commit(offsets, membership, timeout_ms)
 
     patch.setattr(Consumer, "_commit", commit)
-    patch.setattr(Consumer, "_commit_now", commit_now)
+    patch.setattr(Consumer, "_commit_in_turn", commit_in_turn)
 
 
 def give_what_is_paused(patch: pytest.MonkeyPatch) -> None:
@@ -123,6 +135,7 @@ def overtake_what_is_sent_again(patch: pytest.MonkeyPatch) -> None:
 READER_MUTANTS = (
     ReaderMutant("a rebalance commits what was just given", commit_what_was_just_given),
     ReaderMutant("leaving by an error commits what failed", commit_what_failed),
+    ReaderMutant("closing commits what was interrupted", commit_what_was_interrupted),
     ReaderMutant("an answer on its way outlives a seek", take_what_was_on_its_way),
     ReaderMutant("buffered records outlive a seek", give_what_was_buffered),
     ReaderMutant("an automatic commit undoes one by hand", commit_beside_each_other),

@@ -1,19 +1,18 @@
 """Reads records: of partitions that the user assigns, or that a group gives to it.
 
 What counts as processed, and so as fit for an automatic commit: what a poll returned, once the user has come back from
-processing it, by another poll, by leaving the context without an error, or by `close`. What a poll returned and the
-user left with an error is not; nor is it when a rebalance takes the partition away, since none does between two polls.
-What the user commits by hand is what the user says it is.
+processing it, by another poll or by leaving the context without an error. What a poll returned and the user left with
+an error is not, nor what a `close` finds that does not say so; nor is it when a rebalance takes the partition away,
+since none does between two polls. What the user commits by hand is what the user says it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
@@ -97,7 +96,9 @@ class Consumer:
         self._commit_lock = asyncio.Lock()
         self._is_polling = False
         self._is_telling = False
+        self._is_closing = False
         self._closed = False
+        self._close_lock = asyncio.Lock()
         self._stop_using_all: Callable[[], None] | None = None
         self._stop_listening = client.metadata.add_listener(self._metadata_changed)
 
@@ -285,7 +286,7 @@ class Consumer:
         Commits follow each other in the order of the calls, and no automatic one undoes them.
 
         Raises CommitFailedError when the group has moved on, KafkaError (REBALANCE_IN_PROGRESS: poll, and what was
-        taken away is gone), ClientTimeoutError.
+        taken away is gone; FENCED_INSTANCE_ID: close), ClientTimeoutError.
         """
         self._check_open()
         if self._coordinator is None:
@@ -305,30 +306,27 @@ class Consumer:
             raise ClientError("committed offsets need a group: set group_id")
         return await self._coordinator.committed(tuple(partitions), timeout_ms)
 
-    def close(self, timeout_ms: float = 30_000, *, has_processed: bool | None = None) -> Coroutine[Any, Any, None]:
-        """Commits if it does so by itself, leaves the group, and ends.
+    async def close(self, timeout_ms: float = 30_000, *, has_processed: bool = False) -> None:
+        """Commits if it does so by itself, leaves the group, and ends. Any task may call it; polls end at once.
 
-        With `has_processed` what the last poll returned is committed too, otherwise only what the user came back for.
-        Where it is not given, it is False while an exception is being handled (`finally: await consumer.close()`).
+        What the last poll returned is committed only with `has_processed`: nobody else knows how far the user has come,
+        who may have been cancelled, or have left the loop in its middle. Without it, those records are given again.
         """
-        # Now, and not when the coroutine runs: in a task of its own there is no exception.
-        return self._close(
-            timeout_ms, has_processed=sys.exception() is None if has_processed is None else has_processed
-        )
+        self._is_closing = True
+        self._news.set()
+        async with self._close_lock:
+            if not self._closed:
+                await self._close(timeout_ms, has_processed=has_processed)
 
     async def _close(self, timeout_ms: float, *, has_processed: bool) -> None:
-        if self._closed:
-            return
         self._stop_listening()
         self._use_all_no_more()
         if self._member is not None:
             await self._member.stop_joining()
         await self._end_automatic_commit()
         if self.settings.auto_commit and self._coordinator is not None and timeout_ms > 0:
-            offsets = self._read_positions() if has_processed else self._processed()
-            await self._commit_quietly(offsets, timeout_ms)
+            await self._commit_quietly(self._read_positions if has_processed else self._processed, timeout_ms)
         self._closed = True
-        self._news.set()
         if self._member is not None:
             await self._member.close(timeout_ms)
         await self._finder.close()
@@ -342,7 +340,9 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(has_processed=kind is None)
+        # Who is cancelled and keeps that to himself does not leave in order either.
+        task = asyncio.current_task()
+        await self.close(has_processed=kind is None and not (task is not None and task.cancelling()))
 
     # For the member of the group (`group_member.Assignee`).
 
@@ -354,10 +354,9 @@ class Consumer:
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
         if self.settings.auto_commit:
-            processed = self._processed()
             await self._end_automatic_commit()
             await self._commit_quietly(
-                {partition: place for partition, place in processed.items() if partition in partitions},
+                lambda: {partition: place for partition, place in self._processed().items() if partition in partitions},
                 self._client.settings.request_timeout_ms,
             )
         if self._listener is not None:
@@ -403,7 +402,7 @@ class Consumer:
             self._stop_using_all = None
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closing:
             raise ClientClosedError("the consumer is closed")
 
     def _state(self, partition: TopicPartition) -> PartitionState:
@@ -466,17 +465,18 @@ class Consumer:
     async def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
     ) -> None:
-        """Invariant: commits of one consumer follow each other, so that none undoes a later one."""
-        await self._end_automatic_commit()
-        await self._commit_now(offsets, timeout_ms)
-
-    async def _commit_now(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
-    ) -> None:
-        if self._coordinator is None or not offsets:
+        """By hand: as the member that has read them."""
+        if not offsets:
             return
+        membership = self._membership()
+        await self._end_automatic_commit()
+        await self._commit_in_turn(lambda: (offsets, membership), timeout_ms)
+
+    def _membership(self) -> Membership:
+        """As whom to commit now; raises CommitFailedError where the consumer has subscribed and is no member."""
         membership = Membership()
         if self._member is not None and not self._is_assigned_by_user:
+            self._member.check_not_fenced()
             membership = self._member.membership
         if self._has_subscribed and membership.generation == NO_GENERATION:
             # Without a generation, a group that has become empty meanwhile would take it from anybody.
@@ -484,6 +484,20 @@ class Consumer:
                 f"the consumer is no member of group {self.settings.group_id} now, so what it has read may be others' "
                 "already; poll until it is"
             )
+        return membership
+
+    async def _commit_in_turn(
+        self,
+        what: Callable[[], tuple[Mapping[TopicPartition, OffsetAndMetadata], Membership]],
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits `what()`, which is asked when no other commit is under way.
+
+        Invariant: commits of one consumer follow each other, and an automatic one knows what was committed before it,
+        so that none undoes an earlier one.
+        """
+        if self._coordinator is None:
+            return
         retry = self._client.retry(f"committing offsets of group {self.settings.group_id}", timeout_ms)
         try:
             async with asyncio.timeout(retry.left_ms / 1_000):
@@ -491,16 +505,31 @@ class Consumer:
         except TimeoutError:
             raise ClientTimeoutError("an earlier commit of the same consumer has not come to its end") from None
         try:
-            await self._coordinator.commit(offsets, membership, retry.left_ms)
+            offsets, membership = what()
+            if not offsets:
+                return
+            try:
+                await self._coordinator.commit(offsets, membership, retry.left_ms)
+            except (CommitFailedError, KafkaError) as error:
+                if self._member is not None:
+                    self._member.refused(error.code, membership)
+                raise
         finally:
             self._commit_lock.release()
         if self._on_committed is not None:
             self._on_committed(offsets)
 
-    async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float) -> None:
+    async def _commit_quietly(
+        self, offsets: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]], timeout_ms: float
+    ) -> None:
         """An automatic commit: what keeps it from succeeding is logged, and the records are read again by somebody."""
+
+        def what() -> tuple[Mapping[TopicPartition, OffsetAndMetadata], Membership]:
+            found = offsets()
+            return found, self._membership() if found else Membership()
+
         try:
-            await self._commit_now(offsets, timeout_ms)
+            await self._commit_in_turn(what, timeout_ms)
         except (KafkaError, ClientError, OSError, InFlightLimitError, ProtocolError) as error:
             self._client.logger.warning("An automatic commit of group %s failed: %s", self.settings.group_id, error)
 
@@ -509,10 +538,9 @@ class Consumer:
         now = self._client.host.loop.time()
         if not self.settings.auto_commit or self._coordinator is None or now < self._auto_commit_at:
             return
-        offsets = self._processed()
-        if offsets and (self._committing is None or self._committing.done()):
+        if self._processed() and (self._committing is None or self._committing.done()):
             self._auto_commit_at = now + self.settings.auto_commit_interval_ms / 1_000
-            commit = self._commit_quietly(offsets, self._client.settings.request_timeout_ms)
+            commit = self._commit_quietly(self._processed, self._client.settings.request_timeout_ms)
             self._committing = self._client.host.loop.create_task(commit, name="consumer commits")
 
     async def _end_automatic_commit(self) -> None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from barnabas.client.records import OffsetAndMetadata, TopicPartition
+    from barnabas.wire.errors import ErrorCode
 
 
 class ClientError(Exception):
@@ -67,3 +68,8 @@ class LogTruncationError(ClientError):
 
 class CommitFailedError(ClientError):
     """The group has moved on without this member: its offsets were not stored, and others own its partitions now."""
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        """`code` is the coordinator's, None where it was not asked."""
+        super().__init__(message)
+        self.code = code

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 NO_GENERATION: Final = -1
 _GROUP: Final = 0
 _COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_MEMBERSHIP_LOST: Final = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
-)
+_MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ class GroupCoordinator:
     ) -> None:
         """Stores offsets. Raises CommitFailedError when the member is none any more, KafkaError, ClientTimeoutError.
 
-        REBALANCE_IN_PROGRESS comes as KafkaError: the member has to join again before it can commit.
+        REBALANCE_IN_PROGRESS comes as KafkaError: the member has to join again before it can commit. So does
+        FENCED_INSTANCE_ID, which is final: another member has taken the `group_instance_id`.
         """
         if not offsets:
             return
@@ -168,7 +167,8 @@ class GroupCoordinator:
             raise CommitFailedError(
                 f"group {self.group_id} does not take offsets from this member any more "
                 f"({ErrorCode.for_code(code).name}): its partitions belong to others; poll more often, or process less "
-                "between two polls"
+                "between two polls",
+                ErrorCode.for_code(code),
             )
         self.check(code, f"commit of {partition}")
 

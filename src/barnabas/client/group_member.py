@@ -148,6 +148,7 @@ class GroupMember:
         self._assigned_counts: dict[str, int] = {}
         self._group_topics: tuple[str, ...] = ()
         self._error: Exception | None = None
+        self._is_fenced = False
 
     @property
     def membership(self) -> Membership:
@@ -174,8 +175,12 @@ class GroupMember:
             await self.turn.wait()  # the poll may be over again before this is resumed
 
     def poll(self) -> None:
-        """The user is there: begins to join where that is due. Raises what keeps the member from joining for good."""
+        """The user is there: begins to join where that is due. Raises what keeps the member from joining for good; one
+        that was fenced never joins again, and every call raises that, once the user has heard what is lost.
+        """
         self._polled_at = self._client.host.loop.time()
+        if not self.owned:
+            self.check_not_fenced()
         if self._error is not None:
             error, self._error = self._error, None
             self._must_join = True
@@ -187,6 +192,26 @@ class GroupMember:
     def rejoin(self) -> None:
         """The subscription has changed."""
         self._must_join = True
+
+    def check_not_fenced(self) -> None:
+        """Raises FENCED_INSTANCE_ID for good once the coordinator has said so."""
+        if self._is_fenced:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"another member of group {self.coordinator.group_id} has taken group.instance.id "
+                f"{self._settings.group_instance_id}; close this consumer, and give each its own",
+            )
+
+    def refused(self, code: ErrorCode | None, membership: Membership) -> None:
+        """The coordinator has refused offsets of that membership, which tells what a heartbeat would tell later."""
+        if membership != self.membership or self.state is not MemberState.STABLE or self._joining is not None:
+            return
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._must_join = True
+        elif code is ErrorCode.FENCED_INSTANCE_ID or code in _MEMBERSHIP_LOST:
+            self._advance(MemberEvent.LOST)
+            with contextlib.suppress(KafkaError):
+                self._check(code, "commit")
 
     def follow_metadata(self) -> None:
         """The image of the cluster has changed: the leader assigns anew when topics have grown or are gone."""
@@ -220,6 +245,7 @@ class GroupMember:
                 try:
                     if self._was_lost:
                         await self._prepare()
+                    self.check_not_fenced()
                     await self._join_once()
                 except Exception as error:
                     if isinstance(error, KafkaError) and error.code in _JOIN_AGAIN:
@@ -356,9 +382,16 @@ class GroupMember:
             await self._assignee.assigned(added, assignment)
 
     def _check(self, code: int, what: str) -> None:
-        """Raises for the error code of an answer, after whatever it means for the membership."""
+        """Raises for the error code of an answer, after whatever it means for the membership.
+
+        Whoever is fenced has a successor of the same `group_instance_id` (KIP-345): to join again would fence that one.
+        """
         if code in _MEMBERSHIP_LOST:
             self._forget_membership(has_id=code != ErrorCode.UNKNOWN_MEMBER_ID)
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            self._forget_membership(has_id=False)
+            self._is_fenced = True
+            self.check_not_fenced()
         self.coordinator.check(code, what)
 
     def _forget_membership(self, *, has_id: bool) -> None:
@@ -400,16 +433,13 @@ class GroupMember:
             response = await self.coordinator.ask(request, self._settings.session_timeout_ms)
             if generation != self._generation:
                 return
-            if response.error_code in _MEMBERSHIP_LOST:
+            if response.error_code in _MEMBERSHIP_LOST or response.error_code == ErrorCode.FENCED_INSTANCE_ID:
                 self._advance(MemberEvent.LOST)
             self._check(response.error_code, "heartbeat")
         except KafkaError as error:
             if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
                 self._must_join = True
-            elif error.code is ErrorCode.FENCED_INSTANCE_ID:
-                self._error = error
-                self._generation = NO_GENERATION
-            elif not error.retriable and error.code not in _MEMBERSHIP_LOST:
+            elif not self._is_fenced and not error.retriable and error.code not in _MEMBERSHIP_LOST:
                 self._error = error
         except Exception as error:  # noqa: BLE001 - the session may outlast it; if not, the user is to hear why
             self._client.logger.info("A heartbeat to group %s failed: %s", self.coordinator.group_id, error)

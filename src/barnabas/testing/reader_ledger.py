@@ -2,19 +2,30 @@
 at once.
 
 A *careful* group processes before it commits: whatever is committed was processed by somebody, so that every record is
-processed at least once. A *hasty* group commits before it processes: no record is processed twice. Logs that are read
-lose nothing and skip no offset, so an offset is a record.
+processed at least once. A *hasty* group commits before it processes: no record is processed twice. Logs skip no offset
+and lose nothing, so an offset is a record, but for what the history of the run excuses, as it does for `checkers`:
+
+- What somebody or retention deletes at the beginning of a log may be passed over, and exactly that.
+- Who has lost the offsets of its group, because their topic was deleted after the commit, processes records again.
+- A partition that may have lost committed records, or a group that may have lost its offsets by that, is not judged.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from barnabas.coordination.layout.topics import OFFSETS_TOPIC
+from barnabas.coordination.layout.topics import TopicPartition as StoredPartition
+from barnabas.testing.cluster_history import Consumed, RecordId
+
+if TYPE_CHECKING:
+    from barnabas.testing.cluster_history import Forgot, History, UncleanElection
 
 FINDINGS_MAX: Final = 50
+ANY_OFFSET: Final = 1 << 62
 
 
 class Frontier:
@@ -30,29 +41,48 @@ class Frontier:
         """Adds one."""
         if offset >= self.end:
             self._beyond.add(offset)
-            while self.end in self._beyond:
-                self._beyond.discard(self.end)
-                self.end += 1
+            self._close_up()
+
+    def begin_at(self, offset: int) -> None:
+        """What lies below is not there any more."""
+        if offset > self.end:
+            self.end = offset
+            self._beyond = {each for each in self._beyond if each >= offset}
+            self._close_up()
+
+    def _close_up(self) -> None:
+        while self.end in self._beyond:
+            self._beyond.discard(self.end)
+            self.end += 1
 
 
 class GroupLedger:
     """One group, over all members that it ever had."""
 
-    def __init__(self, name: str, *, is_careful: bool, now: Callable[[], float]) -> None:
+    def __init__(self, name: str, history: History, *, is_careful: bool, now: Callable[[], float]) -> None:
         self.name = name
         self.is_careful = is_careful
         self.counts: Counter[str] = Counter()
         """How often each thing has happened that a run is to have seen."""
-        self.findings: list[str] = []
-        self._now = now
+        self.history = history
+        self.now = now
+        self._findings: list[tuple[TopicPartition, str]] = []
         self._given: dict[TopicPartition, Frontier] = {}
+        self._given_once: set[tuple[TopicPartition, int]] = set()
         self._processed: dict[TopicPartition, Frontier] = {}
-        self._times: Counter[tuple[TopicPartition, int]] = Counter()
+        self._committed_at: dict[tuple[TopicPartition, int], float] = {}
+        """For what was processed, when the one who did it had committed it, or had processed it."""
 
-    def find(self, what: str) -> None:
+    @property
+    def findings(self) -> list[str]:
+        """What went wrong and has no excuse; to be asked for when the run has ended."""
+        found = [what for partition, what in self._findings if not self._may_have_lost(partition)]
+        self.counts["not judged"] = len(self._findings) - len(found)
+        return found[:FINDINGS_MAX]
+
+    def find(self, partition: TopicPartition, what: str) -> None:
         """Something went wrong."""
-        if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(f"{self._now():.3f} s, group {self.name}: {what}")
+        self._findings.append((partition, f"{self.now():.3f} s, group {self.name}: {what}"))
 
     def may_be_committed(self, partition: TopicPartition) -> int:
         """The highest offset that may be: behind what was processed, or, by who is hasty, behind what was given."""
@@ -60,19 +90,37 @@ class GroupLedger:
         frontier = frontiers.get(partition)
         return 0 if frontier is None else frontier.end
 
-    def given(self, partition: TopicPartition, offset: int) -> None:
-        """A member was given a record."""
-        self._given.setdefault(partition, Frontier()).add(offset)
+    def begins_at(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether what lies below the offset may have been deleted; then nobody has to read it any more."""
+        if offset > self.history.deletable.get(StoredPartition(*partition), 0):
+            return False
+        for frontiers in (self._given, self._processed):
+            frontiers.setdefault(partition, Frontier()).begin_at(offset)
+        return True
 
-    def process(self, partition: TopicPartition, offset: int) -> None:
-        """A member has processed a record."""
+    def given(self, record: ConsumerRecord, member: int) -> None:
+        """A member was given a record: `checkers` hold it against the log."""
+        self._given.setdefault(record.partition, Frontier()).add(record.offset)
+        self._given_once.add((record.partition, record.offset))
+        at, identity = StoredPartition(*record.partition), RecordId.of_value(record.value)
+        self.history.consumed.append(Consumed(self.now(), member, at, record.offset, identity))
+
+    def process(self, partition: TopicPartition, offset: int, committed_at: float | None = None) -> None:
+        """A member has processed a record, which it had committed at that time."""
         self._processed.setdefault(partition, Frontier()).add(offset)
-        self._times[partition, offset] += 1
+        before = self._committed_at.get((partition, offset))
+        self._committed_at[partition, offset] = self.now() if committed_at is None else committed_at
         self.counts["processed"] += 1
-        if self._times[partition, offset] > 1:
-            self.counts["processed again"] += 1
-            if not self.is_careful:
-                self.find(f"offset {offset} of {partition} is processed twice")
+        if before is None:
+            return
+        self.counts["processed again"] += 1
+        if self.is_careful:
+            return
+        # Who is hasty had committed it before: it is given again only if that commit is gone.
+        if any(deleted_at >= before for deleted_at in self.history.offsets_deleted_at):
+            self.counts["processed again without offsets"] += 1
+        else:
+            self.find(partition, f"offset {offset} of {partition} is processed twice")
 
     def finish(self, ends: Mapping[TopicPartition, int]) -> None:
         """Everything below these ends was read by now: whether all was processed, or given."""
@@ -80,22 +128,30 @@ class GroupLedger:
             reached = self.may_be_committed(partition)
             if reached < end:
                 what = "processed by" if self.is_careful else "given to"
-                self.find(f"offset {reached} of {partition}, which ends at {end}, was never {what} anybody")
+                self.find(partition, f"offset {reached} of {partition}, which ends at {end}, was never {what} anybody")
         if not self.is_careful:
-            whole = sum(ends.values())
-            self.counts["given and never processed"] += whole - len(self._times)
+            self.counts["given and never processed"] += len(self._given_once - self._committed_at.keys())
+
+    def _may_have_lost(self, partition: TopicPartition) -> bool:
+        """Records that were committed, or offsets of the group, as `History.may_be_lost` has it, at any time."""
+        told: list[Forgot | UncleanElection] = [*self.history.forgot, *self.history.unclean]
+        partitions = {event.partition for event in told if event.partition.topic == OFFSETS_TOPIC}
+        return any(
+            self.history.may_be_lost(each, ANY_OFFSET, 0.0) for each in (*partitions, StoredPartition(*partition))
+        )
 
 
 class MemberLedger:
     """One life of one member."""
 
-    def __init__(self, group: GroupLedger, name: str) -> None:
+    def __init__(self, group: GroupLedger, number: int) -> None:
+        """`number` is no other life's."""
         self.group = group
         self.is_polling = False
         self.expected: dict[TopicPartition, int] = {}
         """The offset that has to come next of each partition; those of which nothing has come are left out."""
         self.paused: set[TopicPartition] = set()
-        self._name = name
+        self._number = number
         self._by_hand: dict[TopicPartition, int] = {}
 
     def returned(self, records: Iterable[ConsumerRecord]) -> None:
@@ -103,14 +159,21 @@ class MemberLedger:
         for record in records:
             partition, offset = record.partition, record.offset
             if partition in self.paused:
-                self._find(f"was given offset {offset} of {partition}, which is paused")
+                self._find(partition, f"was given offset {offset} of {partition}, which is paused")
             expected = self.expected.get(partition)
             if expected is not None and offset != expected:
-                self._find(f"was given offset {offset} of {partition} where {expected} comes next")
-            elif expected is None and offset > self.group.may_be_committed(partition):
-                self._find(f"begins at offset {offset} of {partition}, beyond what anybody has come to")
+                if offset > expected and self.group.begins_at(partition, offset):
+                    self.group.counts["passed over what was deleted"] += 1
+                else:
+                    self._find(partition, f"was given offset {offset} of {partition} where {expected} comes next")
+            elif (
+                expected is None
+                and offset > self.group.may_be_committed(partition)
+                and not self.group.begins_at(partition, offset)
+            ):
+                self._find(partition, f"begins at offset {offset} of {partition}, beyond what anybody has come to")
             self.expected[partition] = offset + 1
-            self.group.given(partition, offset)
+            self.group.given(record, self._number)
 
     def sought(self, partition: TopicPartition, offset: int) -> None:
         """The user has set a position, not beyond what was processed."""
@@ -128,12 +191,13 @@ class MemberLedger:
         self.group.counts["commits sent"] += 1
         for partition, offset in offsets.items():
             limit = self.group.may_be_committed(partition)
-            if offset > limit:
+            if offset > limit and not self.group.begins_at(partition, offset):
                 what = "processed" if self.group.is_careful else "given to anybody"
-                self._find(f"commits offset {offset} of {partition}, and {limit} was not {what}")
+                self._find(partition, f"commits offset {offset} of {partition}, and {limit} was not {what}")
             if offset < self._by_hand.get(partition, 0):
                 self._find(
-                    f"commits offset {offset} of {partition}, after {self._by_hand[partition]} was committed by hand"
+                    partition,
+                    f"commits offset {offset} of {partition}, after {self._by_hand[partition]} was committed by hand",
                 )
 
     # As a listener (`RebalanceListener`).
@@ -152,12 +216,12 @@ class MemberLedger:
 
     def _told(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
         self.group.counts[what] += 1
-        if not self.is_polling:
-            self._find(f"hears outside of poll that {', '.join(map(str, partitions))} are {what}")
         for partition in partitions:
+            if not self.is_polling:
+                self._find(partition, f"hears outside of poll that {partition} is {what}")
             self.expected.pop(partition, None)
             self.paused.discard(partition)
             self._by_hand.pop(partition, None)
 
-    def _find(self, what: str) -> None:
-        self.group.find(f"{self._name} {what}")
+    def _find(self, partition: TopicPartition, what: str) -> None:
+        self.group.find(partition, f"member {self._number} {what}")

@@ -1,33 +1,40 @@
-"""A simulated cluster whose users are our own client in all its ways: members that process, fail, go back, pause, leave
-by an error, are too slow, are killed, and come again; producers with idempotence and without. What was given, processed
-and committed is counted exactly (`reader_ledger`), while brokers and the network fail as in `cluster_simulation`.
+"""A simulated cluster whose users are our own client in all its ways: members that process, fail, go back, pause, give
+up polls, leave by an error, are cancelled, closed by others, too slow, killed, and come again; producers with
+idempotence and without. What was given, processed and committed is counted exactly (`reader_ledger`), while brokers and
+the network fail as in any plan of `cluster_simulation`.
 
-    report, counts = simulate_readers(seed=7)
+    report, counts = simulate_readers(seed=7, plan=reading(EXPIRY))
     assert not report.findings
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import enum
 import functools
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas.client.consumer import Consumer
-from barnabas.client.errors import ClientError
+from barnabas.client.errors import ClientClosedError, ClientError
 from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from barnabas.client.settings import ConsumerSettings, OffsetReset
-from barnabas.testing.cluster_load import Load, Users
+from barnabas.testing.cluster_load import Users
 from barnabas.testing.cluster_plans import KEEPING, Plan
 from barnabas.testing.cluster_simulation import ClusterSimulation, Report
+from barnabas.testing.faults import FaultKind
 from barnabas.testing.plain_producers import PlainProducers
 from barnabas.testing.reader_ledger import GroupLedger, MemberLedger
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetCommitRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from barnabas.client.client import Client
     from barnabas.kernel.host import Host
     from barnabas.testing.simulated_host import SimulatedMachine, SimulatedProcess
@@ -41,23 +48,27 @@ KILL_SECONDS: Final = 5.0
 """Between two kills of a member's process, on average."""
 GOING_BACK_MAX: Final = 30
 DRAINING_SECONDS_MAX: Final = 40.0
-READING: Final[Plan] = dataclasses.replace(
-    KEEPING, name="reading", faults_seconds=30.0, load=Load(partitions=3, records_pause_ms=60, producers=2)
-)
-"""Nothing of the logs may be lost, so every offset can be accounted for."""
+FAULTS_SECONDS: Final = 30.0
 COVERAGE: Final = (
     "processed",
     "processed again",
+    "processed again without offsets",
+    "passed over what was deleted",
     "given and never processed",
     "assigned",
     "revoked",
     "lost",
     "sought",
+    "sought in haste",
     "paused",
     "resumed",
     "went back to what failed",
     "left by an error",
     "left in order",
+    "left by being cancelled",
+    "cancelled, and closed then",
+    "closed by another",
+    "gave up a poll",
     "killed",
     "too slow",
     "committed by hand",
@@ -74,12 +85,32 @@ class ProcessingError(Exception):
     """What a user's own code raises."""
 
 
+class Leaving(enum.Enum):
+    """How a member ends where nothing else ends it."""
+
+    BY_ITSELF = "by itself"  # leaves the `async with`
+    CANCELLED = "cancelled"  # its task is cancelled within the `async with`, wherever it is
+    CANCELLED_AND_CLOSED = "cancelled and closed"  # the same without `async with`; who has cancelled it calls `close`
+    CLOSED = "closed"  # somebody else calls `close` while it polls or processes
+
+
+def reading(plan: Plan) -> Plan:
+    """A plan for readers: as many records as they can process."""
+    load = dataclasses.replace(plan.load, partitions=3, records_pause_ms=60, producers=2)
+    return dataclasses.replace(plan, faults_seconds=FAULTS_SECONDS, load=load)
+
+
+READING: Final = reading(KEEPING)
+
+
 class Readers(Users):
     """The users of one run: producers as ever, and members of two groups."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.groups = {name: GroupLedger(name, is_careful=name == CAREFUL, now=self.now) for name in (CAREFUL, HASTY)}
+        self.groups = {
+            name: GroupLedger(name, self.history, is_careful=name == CAREFUL, now=self.now) for name in (CAREFUL, HASTY)
+        }
         self.assignors: dict[str, Assignor] = dict.fromkeys(self.groups, RANGE)
         self._lives = 0
 
@@ -87,24 +118,59 @@ class Readers(Users):
         """One member after another, until `stop`."""
         while self.goes_on():
             async with self.client(host) as client:
-                try:
-                    await self._live(client, self.groups[group])
-                except ProcessingError:
-                    self.groups[group].counts["left by an error"] += 1
-                else:
-                    self.groups[group].counts["left in order"] += 1
+                await self._live(client, self.groups[group])
 
     async def _live(self, client: Client, group: GroupLedger) -> None:
-        self._lives += 1
         random = client.host.random
-        ends_at = self.now() + random.expovariate(1 / LIFE_SECONDS)
-        async with Consumer(client, self._settings(group, client.host)) as consumer:
-            member = MemberLedger(group, f"member {self._lives}")
-            reader = Reader(client, consumer, member)
-            _watch(consumer, member)
-            consumer.subscribe([self.load.topic], member)
-            while self.goes_on() and self.now() < ends_at:
-                await reader.turn()
+        leaving = random.choice([*Leaving, Leaving.BY_ITSELF, Leaving.BY_ITSELF])
+        life_seconds = random.expovariate(1 / LIFE_SECONDS)
+        ends_at = self.now() + life_seconds
+        consumer, reader = self._begin(client, group)
+        if leaving is Leaving.BY_ITSELF:
+            await self._end(self._read_in_context(consumer, reader, ends_at), group, "left in order")
+            return
+        is_in_context = leaving is Leaving.CANCELLED
+        work = self._read_in_context(consumer, reader) if is_in_context else self._read(reader)
+        worker = client.host.loop.create_task(work, name="worker")
+        while self.goes_on() and self.now() < ends_at and not worker.done():
+            await client.timers.sleep(random.uniform(1, 300))
+        if leaving is Leaving.CLOSED:
+            await consumer.close()
+            await self._end(worker, group, "closed by another")
+        elif is_in_context:
+            worker.cancel()
+            await self._end(worker, group, "left by being cancelled")
+        else:
+            worker.cancel()
+            await self._end(worker, group, "cancelled, and closed then")
+            await consumer.close()
+
+    async def _end(self, work: Awaitable[None], group: GroupLedger, what: str) -> None:
+        """Waits for the end of a worker, which counts as `what` unless it is an error of the worker's own."""
+        try:
+            await work
+        except ProcessingError:
+            group.counts["left by an error"] += 1
+        except asyncio.CancelledError:
+            group.counts[what] += 1
+        else:
+            group.counts[what] += 1
+
+    def _begin(self, client: Client, group: GroupLedger) -> tuple[Consumer, Reader]:
+        self._lives += 1
+        consumer = Consumer(client, self._settings(group, client.host))
+        member = MemberLedger(group, self._lives)
+        _watch(consumer, member)
+        consumer.subscribe([self.load.topic], member)
+        return consumer, Reader(client, consumer, member)
+
+    async def _read_in_context(self, consumer: Consumer, reader: Reader, ends_at: float = math.inf) -> None:
+        async with consumer:
+            await self._read(reader, ends_at)
+
+    async def _read(self, reader: Reader, ends_at: float = math.inf) -> None:
+        while self.goes_on() and self.now() < ends_at and await reader.turn():
+            pass
 
     def _settings(self, group: GroupLedger, host: Host) -> ConsumerSettings:
         random = host.random
@@ -131,11 +197,15 @@ class Readers(Users):
             for group in self.groups.values():
                 settings = dataclasses.replace(self._settings(group, host), auto_commit=False)
                 async with Consumer(client, settings) as consumer:
-                    member = MemberLedger(group, "the last member")
+                    self._lives += 1
+                    member = MemberLedger(group, self._lives)
                     reader = Reader(client, consumer, member, is_calm=True)
                     _watch(consumer, member)
                     consumer.subscribe([self.load.topic], member)
                     ends = await consumer.end_offsets(partitions)
+                    for partition, start in (await consumer.beginning_offsets(partitions)).items():
+                        if start > group.may_be_committed(partition):
+                            group.begins_at(partition, start)
                     ends_at = self.now() + DRAINING_SECONDS_MAX
                     while self.now() < ends_at and any(
                         group.may_be_committed(partition) < end for partition, end in ends.items()
@@ -154,16 +224,20 @@ class Reader:
         self._is_calm = is_calm
         self._random = client.host.random
 
-    async def turn(self) -> None:
-        """Polls once, and processes what that gives. Raises ProcessingError, as a user's own code may."""
-        random, member = self._random, self._member
+    async def turn(self) -> bool:
+        """Polls once, and processes what that gives; False when the consumer was closed. Raises ProcessingError, as a
+        user's own code may.
+        """
+        member = self._member
         member.is_polling = True
         try:
-            records = await self._consumer.poll(random.choice((0, 20, 300, 1_000)), random.choice((1, 5, 20, 500)))
+            records = await self._poll()
+        except ClientClosedError:
+            return False
         except (ClientError, KafkaError) as error:
             self._client.logger.info("A reader: %s", error)
             await self._client.timers.sleep(50)
-            return
+            return True
         finally:
             member.is_polling = False
         member.returned(records)
@@ -173,6 +247,19 @@ class Reader:
             await self._process_hastily(records)
         if not self._is_calm:
             self._change_something()
+        return True
+
+    async def _poll(self) -> list[ConsumerRecord]:
+        random = self._random
+        timeout_ms, count = random.choice((0, 20, 300, 1_000)), random.choice((1, 5, 20, 500))
+        if self._is_calm or random.random() < 0.9:
+            return await self._consumer.poll(timeout_ms, count)
+        try:
+            async with asyncio.timeout(random.uniform(0, timeout_ms / 1_000)):
+                return await self._consumer.poll(timeout_ms, count)
+        except TimeoutError:
+            self._member.group.counts["gave up a poll"] += 1
+            return []
 
     async def _process_carefully(self, records: list[ConsumerRecord]) -> None:
         """Processes, and commits by hand now and then what is processed."""
@@ -192,14 +279,20 @@ class Reader:
             await self._commit(None)
 
     async def _process_hastily(self, records: list[ConsumerRecord]) -> None:
-        """Commits, and processes what is surely committed."""
-        if not records or not await self._commit(None):
+        """Commits, and processes what is surely committed; goes back to the rest at times."""
+        if not records:
             return
+        if not await self._commit(None):
+            if self._random.random() < 0.5:
+                self._member.group.counts["sought in haste"] += 1
+                self._go_back_to([each for each in records if each.partition in self._consumer.assignment])
+            return
+        committed_at = self._member.group.now()
         for record in records:
             await self._take_time()
             if not self._is_calm and self._random.random() < 0.003:
                 raise ProcessingError
-            self._member.group.process(record.partition, record.offset)
+            self._member.group.process(record.partition, record.offset, committed_at)
 
     async def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None) -> bool:
         told = offsets
@@ -240,8 +333,12 @@ class Reader:
         if not begun:
             return
         partition = random.choice(begun)
-        if member.group.is_careful and random.random() < 0.08:
-            offset = random.randint(max(0, member.expected[partition] - GOING_BACK_MAX), member.expected[partition])
+        if random.random() < 0.08:
+            offset = member.expected[partition]
+            if member.group.is_careful:
+                offset = random.randint(max(0, offset - GOING_BACK_MAX), offset)
+            else:
+                member.group.counts["sought in haste"] += 1  # what was processed must not come again
             if random.random() < 0.3:
                 consumer.seek(partition, offset + GOING_BACK_MAX)
             consumer.seek(partition, offset)
@@ -336,7 +433,11 @@ class ReaderSimulation(ClusterSimulation):
     def _report(self) -> Report:
         report = super()._report()
         findings = [finding for ledger in self.ledgers.values() for finding in ledger.findings]
-        return dataclasses.replace(report, findings=(*report.findings, *findings, *self.plain.findings))
+        # Of the plain producers' topic nobody observes what power takes.
+        has_lost_power = report.strikes[FaultKind.POWER] or report.strikes[FaultKind.OUTAGE]
+        if self.plan.keeps_one_in_sync or not has_lost_power:
+            findings += self.plain.findings
+        return dataclasses.replace(report, findings=(*report.findings, *findings))
 
 
 def simulate_readers(seed: int, plan: Plan = READING) -> tuple[Report, Counter[str]]:

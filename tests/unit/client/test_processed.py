@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.client.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas.client.consumer import Consumer
+from barnabas.client.errors import ClientClosedError
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode
@@ -176,40 +177,88 @@ def test_leaving_without_an_error_commits_all_that_was_given() -> None:
     assert closed_after_an_error(end).commits == [30]
 
 
-def test_closing_while_an_error_is_handled_commits_nothing_of_the_last_poll() -> None:
-    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, _listener: Listener) -> None:
-        try:
-            try:
-                raise ProcessingError
-            finally:
-                await consumer.close()
-        except ProcessingError:
-            pass
+def test_leaving_after_having_swallowed_a_cancellation_commits_nothing_of_the_last_poll() -> None:
+    async def body(consumer: Consumer, broker: Broker, client: ScriptedClient, _listener: Listener) -> None:
+        async def work() -> None:
+            async with consumer:
+                try:
+                    await client.timers.sleep(10_000)
+                except asyncio.CancelledError:
+                    return
+
+        worker = client.host.loop.create_task(work())
+        await turns()
+        worker.cancel()
+        await worker
         assert broker.commits == [0]
 
     with_reader(body)
 
 
-def test_closing_in_a_task_of_its_own_while_an_error_is_handled_commits_nothing_of_the_last_poll() -> None:
-    """As `asyncio.shield`, and `asyncio.wait_for` before Python 3.12, do it."""
-
-    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, _listener: Listener) -> None:
-        try:
-            try:
-                raise ProcessingError
-            finally:
-                await asyncio.shield(consumer.close())
-        except ProcessingError:
-            pass
-        assert broker.commits == [0]
-
-    with_reader(body)
-
-
-def test_closing_otherwise_commits_all_that_was_given() -> None:
-    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, _listener: Listener) -> None:
+def test_closing_commits_only_what_the_user_had_come_back_for() -> None:
+    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, listener: Listener) -> None:
+        await listener.poll(consumer, 10, 20)
         await consumer.close()
         assert broker.commits == [10]
+
+    with_reader(body)
+
+
+def test_closing_with_has_processed_commits_all_that_was_given() -> None:
+    async def body(consumer: Consumer, broker: Broker, _client: ScriptedClient, _listener: Listener) -> None:
+        await consumer.close(has_processed=True)
+        assert broker.commits == [10]
+
+    with_reader(body)
+
+
+def test_closing_ends_a_poll_of_another_task_at_once_and_gives_it_nothing() -> None:
+    async def body(consumer: Consumer, broker: Broker, client: ScriptedClient, listener: Listener) -> None:
+        broker.held = asyncio.Event()
+        consumer.seek(PARTITION, 50)
+        polling = client.host.loop.create_task(listener.poll(consumer, 60_000, 10))
+        await turns()
+        broker.errors[OffsetCommitRequest] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        closing = client.host.loop.create_task(consumer.close(1_000, has_processed=True))
+        broker.held.set()
+        await turns()
+        with pytest.raises(ClientClosedError):
+            await polling
+        with pytest.raises(ClientClosedError):
+            await consumer.poll(0)
+        again = client.host.loop.create_task(consumer.close())
+        await turns()
+        assert not again.done(), "the first one has not come to its end"
+        await closing
+        await again
+
+    with_reader(body)
+
+
+def test_closing_does_not_undo_a_commit_that_is_under_way() -> None:
+    async def body(consumer: Consumer, broker: Broker, client: ScriptedClient, _listener: Listener) -> None:
+        broker.errors[OffsetCommitRequest] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        by_hand = client.host.loop.create_task(consumer.commit({PARTITION: OffsetAndMetadata(7)}))
+        await turns()
+        await consumer.close()
+        await by_hand
+        assert broker.commits == [7, 7, 7]
+
+    with_reader(body)
+
+
+def test_giving_partitions_up_commits_what_is_processed_when_its_turn_has_come() -> None:
+    async def body(consumer: Consumer, broker: Broker, client: ScriptedClient, listener: Listener) -> None:
+        broker.errors[HeartbeatRequest] = ErrorCode.REBALANCE_IN_PROGRESS
+        await unsettled(consumer, client)
+        broker.errors[OffsetCommitRequest] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        first = client.host.loop.create_task(consumer.commit({PARTITION: OffsetAndMetadata(10)}))
+        await turns()
+        polling = client.host.loop.create_task(listener.poll(consumer, 2_000, 10))
+        await turns()
+        second = client.host.loop.create_task(consumer.commit({PARTITION: OffsetAndMetadata(4)}))
+        await asyncio.wait([first, second, polling])
+        assert broker.commits == [10, 10, 4, 4]
 
     with_reader(body)
 
