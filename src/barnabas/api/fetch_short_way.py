@@ -63,6 +63,11 @@ class GeneralWay(Protocol):
 
     def parameters(self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int) -> FetchParameters: ...
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
+
+
+class Answers(Protocol):
+    """The answers of the general way."""
+
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected: ...
     def respond(
         self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, collected: Collected
@@ -78,6 +83,7 @@ class SharedFetches(NamedTuple):
     """What the ways of all connections share."""
 
     general: GeneralWay
+    answers: Answers
     sessions: FetchSessionCache
     fetches: Fetches
     now: Callable[[], float]
@@ -188,7 +194,7 @@ class FetchWay:
                 metrics.answered_at_once += 1
             return frame
         context = self.context(correlation_id, self._shared.now())
-        response = self._shared.general.respond(context, parameters, scope, collected)
+        response = self._shared.answers.respond(context, parameters, scope, collected)
         if isinstance(response, FetchResponse):
             return context.encode(response)
         context.park(is_queued=True).finish(response)
@@ -197,8 +203,8 @@ class FetchWay:
     # For requests that have waited.
 
     @property
-    def general(self) -> GeneralWay:
-        return self._shared.general
+    def answers(self) -> Answers:
+        return self._shared.answers
 
     def context(self, correlation_id: int, received: float) -> RequestContext:
         """That of a request, for the general way."""
@@ -206,7 +212,7 @@ class FetchWay:
 
     def collect(self, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
         """What goes into the response."""
-        return self._shared.general.collect(self._context.api_version, parameters, scope, reads)
+        return self._shared.answers.collect(self._context.api_version, parameters, scope, reads)
 
     def frame(self, correlation_id: int, scope: FetchScope, collected: Collected) -> list[Buffer] | None:
         """The response, counted but for its duration; None for one that only the general way can give."""
@@ -218,7 +224,7 @@ class FetchWay:
             if code or read.diverging is not None or read.aborted or data is None:
                 return None
             records.append(data)
-        count_given, is_from_follower = self._shared.general.count_given, self._follower_id >= 0
+        count_given, is_from_follower = self._shared.answers.count_given, self._follower_id >= 0
         for (item, _, _), data in zip(chosen, records, strict=True):
             if data:
                 count_given(item, len(data), is_from_follower=is_from_follower)
@@ -259,10 +265,10 @@ class _Waiting:
             collected = way.collect(self._parameters, scope, reads)
             frame = way.frame(self._correlation_id, scope, collected)
         except Exception as error:  # noqa: BLE001 - logged there
-            way.general.fail_later(self._responder(), error)
+            way.answers.fail_later(self._responder(), error)
             return
         if frame is None:
-            way.general.answer_later(self._responder(), self._parameters, scope, collected)
+            way.answers.answer_later(self._responder(), self._parameters, scope, collected)
             return
         way.count_waited(self._received)
         self._slot.complete(frame)

@@ -145,10 +145,8 @@ class DelayedFetch(DelayedOperation):
 
     def watch(self) -> None:
         """Begins to hear of changes; takes note of what there is already."""
-        session = self._scope.session
-        if session is not None:
-            session.parked[self] = None
-        else:
+        self._scope.park(self)
+        if self._scope.session is None:
             self._watcher = _ScopeWatcher(self)
         for item in self._scope.items():
             partition = self._fetches.reader.find_partition(item)
@@ -190,8 +188,7 @@ class DelayedFetch(DelayedOperation):
         self._on_done(self._fetches.reader.read(self._parameters, self._scope, updates_followers=False))
 
     def _watch_no_more(self) -> None:
-        if self._scope.session is not None:
-            self._scope.session.parked.pop(self, None)
+        self._scope.unpark(self)
         if self._watcher is not None:
             self._watcher.close()
 
@@ -239,15 +236,14 @@ class _LargeWait:
     def watch(self) -> Steps[None]:
         """Begins to hear of changes; takes note of what there is already."""
         session = self._scope.session
-        if session is not None:
-            session.parked[self] = None
-            if session.is_closed:  # between two steps
-                self._end()
+        self._scope.park(self)
         items = self._scope.items()
         for start in range(0, len(items), READ_PER_STEP):
             for item in items[start : start + READ_PER_STEP]:
                 partition = self._reader.find_partition(item)
                 if partition is None:
+                    if not item.was_unknown:  # it was deleted meanwhile
+                        self._end()
                     continue
                 if session is None:
                     self._watched[partition] = item
@@ -272,8 +268,7 @@ class _LargeWait:
 
     def close(self) -> None:
         """Hears of nothing any more."""
-        if self._scope.session is not None:
-            self._scope.session.parked.pop(self, None)
+        self._scope.unpark(self)
         for partition in self._watched:
             partition.watchers.pop(self, None)
 

@@ -138,6 +138,8 @@ class FetchReader:
             for item in some:
                 item.has_changed = False
             self._read(parameters, scope, some, limit, reads, updates_followers=updates_followers)
+            for item, read in reads[start:]:
+                item.was_unknown = read.is_unknown
             yield
         return reads
 

@@ -7,7 +7,7 @@ fitted. A follower of 2,000 quiet partitions costs its leader nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -68,6 +68,7 @@ class FetchPartition:
         "sent_log_start_offset",
         "topic_id",
         "topic_partition",
+        "was_unknown",
         "watched",
     )
 
@@ -96,6 +97,8 @@ class FetchPartition:
         self.sent_log_start_offset = -1
         self.watched: Partition | None = None
         """The partition that reports its changes."""
+        self.was_unknown = False
+        """Nobody knew it when it was last read in steps."""
         self.has_changed = False
         """It has reported one since this was last set to False: when it was read in steps, the outcome of which is
         settled some turns later."""
@@ -323,10 +326,10 @@ class FetchScope:
     """What one request fetches: what it names, or what its session has.
 
     At the end `select` says what goes into the response, and `error` and `session_id` what the response says of the
-    session.
+    session. `call_count` is how often its follower had been called when the request came.
     """
 
-    __slots__ = ("_cache", "_expected_epoch", "_opens", "_request", "error", "session", "session_id")
+    __slots__ = ("_cache", "_expected_epoch", "_opens", "_request", "call_count", "error", "session", "session_id")
 
     def __init__(
         self,
@@ -340,6 +343,7 @@ class FetchScope:
         self._cache = cache
         self._request = request
         self._opens = opens
+        self.call_count = cache.call_counts.get(request.follower_id, 0)
         self._expected_epoch = session.epoch if session is not None else 0
         self.session = session
         self.error = error
@@ -349,6 +353,20 @@ class FetchScope:
     def uses_topic_ids(self) -> bool:
         """Whether topics are named by their ids."""
         return self._request.uses_topic_ids
+
+    def park(self, fetch: Parked) -> None:
+        """It waits, until `unpark`; told when its session ends or its follower is called, or has been since."""
+        session, cache, follower_id = self.session, self._cache, self._request.follower_id
+        if session is not None:
+            session.parked[fetch] = None
+        elif follower_id >= 0:
+            cache.parked_without_session[fetch] = follower_id
+        if cache.call_counts.get(follower_id, 0) != self.call_count or (session is not None and session.is_closed):
+            fetch.answer_now()
+
+    def unpark(self, fetch: Parked) -> None:
+        parked = self._cache.parked_without_session if self.session is None else self.session.parked
+        parked.pop(fetch, None)
 
     def items(self) -> Sequence[FetchPartition]:
         """What is to be looked at now, in this order."""
@@ -457,6 +475,9 @@ class FetchSessionCache:
         self._entropy = entropy
         # In the order of their last use.
         self._sessions: dict[int, FetchSession] = {}
+        self.parked_without_session: dict[Parked, int] = {}
+        """The followers whose they are."""
+        self.call_counts: dict[int, int] = {}
         self.evictions = metrics.meter(MetricName(_GROUP, _TYPE, "IncrementalFetchSessionEvictionsPerSec"))
         metrics.gauge(MetricName(_GROUP, _TYPE, "NumIncrementalFetchSessions"), lambda: len(self._sessions))
         metrics.gauge(MetricName(_GROUP, _TYPE, "NumIncrementalFetchPartitionsCached"), self._count_partitions)
@@ -504,12 +525,17 @@ class FetchSessionCache:
             return None
         return self._go_on(session, request)
 
-    def call_followers(self, broker_ids: Container[int]) -> None:
-        """Has what these followers have parked answered: this broker leads partitions now that they are to fetch too,
-        which they can only say in another request."""
+    def call_followers(self, broker_ids: Collection[int]) -> None:
+        """Has what these followers have parked answered, or are about to: this broker leads partitions now that they
+        are to fetch too, which they can only say in another request."""
+        for broker_id in broker_ids:
+            self.call_counts[broker_id] = self.call_counts.get(broker_id, 0) + 1
         for session in tuple(self._sessions.values()):
             if session.follower_id in broker_ids:
                 session.answer_parked()
+        for fetch, follower_id in tuple(self.parked_without_session.items()):
+            if follower_id in broker_ids:
+                fetch.answer_now()
 
     def make(self, request: SessionRequest, items: Sequence[FetchPartition]) -> FetchSession:
         """A new session, which nobody finds before it is added."""

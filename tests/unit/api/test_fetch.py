@@ -403,5 +403,22 @@ def test_refuses_clients_that_are_too_old_for_the_topic(
         data = only(await broker.connect().call(fetch_request(version, "flights", asked()), version))
         assert data.error_code == code
         assert bool(values(data)) is (code == ErrorCode.NONE)
+        assert data.high_watermark == (1 if code == ErrorCode.NONE else -1)
+        # That goes before what else is wrong.
+        data = only(await broker.connect().call(fetch_request(version, "flights", asked(offset=7)), version))
+        assert data.error_code == (code or ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    scenario(run, tmp_path, body)
+
+
+def test_gives_old_consumers_what_comes_before_zstd(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        await broker.produce("flights", b"one")
+        await broker.produce("flights", b"two", compression=CompressionType.ZSTD)
+        caller = broker.connect()
+        assert values(only(await caller.call(fetch_request(3, "flights", asked()), 3))) == [b"one"]
+        data = only(await caller.call(fetch_request(3, "flights", asked(offset=1)), 3))
+        assert (data.error_code, data.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
 
     scenario(run, tmp_path, body)

@@ -14,9 +14,10 @@ from barnabas.log.reading import LogReader
 from barnabas.replication import fetch_reads, fetch_sessions
 from barnabas.replication.fetch_sessions import FINAL_EPOCH
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import StopReplicaRequest
 from barnabas.wire.records import Batch, batch_at, walk_batches
 from tests.unit.api.data_broker import DataBroker, batch
-from tests.unit.api.fetching import Data, Run, Session, asked, scenario, values
+from tests.unit.api.fetching import Data, Run, Session, asked, fetch_request, scenario, values
 
 PARTITIONS = 4
 TURNS = 30
@@ -218,3 +219,96 @@ def test_a_fetch_whose_session_ends_is_answered(run: Run, tmp_path: Path) -> Non
             assert not broker.sessions.sessions
 
     scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_what_fails_in_a_later_step_is_said_as_the_version_can(
+    run: Run, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before version 7 a response has no error of its own, so an empty one would say that nothing is there."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a test")
+
+    monkeypatch.setattr(fetch_reads.FetchReader, "_read", fail)
+
+    async def body(broker: DataBroker) -> None:
+        request = fetch_request(version, "flights", *(asked(number) for number in range(PARTITIONS)))
+        if version >= 7:
+            request.session_epoch = FINAL_EPOCH
+        response = await broker.connect().call(request, version)
+        failed = {data.partition_index: data.error_code for topic in response.responses for data in topic.partitions}
+        if version < 7:
+            assert failed == dict.fromkeys(range(PARTITIONS), ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("few", [1, 1024])
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_follower_that_is_called_is_answered_whatever_its_fetch_is_doing(
+    run: Run, tmp_path: Path, is_full: bool, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is to fetch more, which it can only say in another request; its first one has no session yet."""
+    monkeypatch.setattr(fetch, "FEW_PARTITIONS", few)
+
+    async def body(broker: DataBroker) -> None:
+        for number in range(PARTITIONS):
+            broker.lead("flights", number, isr=(1,), replicas=(1, 2))
+        named = [asked(number) for number in range(PARTITIONS)]
+        for turns in range(1, TURNS):  # its request is handled in the first
+            session = Session(broker.connect(), 12, replica_id=2)
+            if not is_full:
+                await session.fetch(*named)
+            session.caller.send(session.request(*named, max_wait_ms=600_000_000), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            broker.sessions.call_followers({3})
+            assert not session.caller.received(), turns
+            broker.sessions.call_followers({2})
+            for _ in range(10 * TURNS):
+                await asyncio.sleep(0)
+            (response,) = session.caller.received()
+            session.take(response)
+            session.epoch = FINAL_EPOCH
+            await session.fetch()
+        assert not broker.sessions.sessions
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_replica_that_is_deleted_between_two_steps_is_told(run: Run, tmp_path: Path) -> None:
+    """Nobody reports a change of it any more."""
+
+    async def body(broker: DataBroker) -> None:
+        for turns in range(TURNS):
+            numbers = range(turns * PARTITIONS, (turns + 1) * PARTITIONS)
+            for number in numbers:
+                broker.lead("flights", number)
+            session = Session(broker.connect(), 12)
+            session.epoch = FINAL_EPOCH
+            named = [asked(number) for number in numbers]
+            session.caller.send(session.request(*named, max_wait_ms=600_000_000), session.version)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            deleting = asyncio.ensure_future(broker.replicas.stop_replicas(deletion("flights", numbers[-1])))
+            for _ in range(10 * TURNS):
+                await asyncio.sleep(0)
+            (response,) = session.caller.received()
+            await deleting
+            assert session.take(response)[numbers[-1]].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    scenario(run, tmp_path, body)
+
+
+def deletion(topic: str, number: int) -> StopReplicaRequest:
+    """The controller has a replica deleted."""
+    state = StopReplicaRequest.StopReplicaPartitionState(partition_index=number, leader_epoch=-2, delete_partition=True)
+    return StopReplicaRequest(
+        controller_id=2,
+        controller_epoch=1,
+        broker_epoch=1,
+        topic_states=[StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=[state])],
+    )
