@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from barnabas.kernel.real_host import RealHost
     from barnabas.server.broker import Broker
 
-# Messages are many, short-lived and without cycles: the collector looks at the young objects rarely, and hardly ever at
-# all of them. It looks at 120,000 at most then, which takes some 25 ms.
-_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 # Several of the largest requests and responses that are usual.
 _KEPT_MEMORY_BYTES = 32 * 1024 * 1024
 _PROGRESS_EVERY_SECONDS = 1.0
@@ -51,10 +47,11 @@ def command(
 
     Prints one line when it is ready, and stops in order, its leaders moved away, on SIGTERM or Ctrl-C.
     """
-    # First, as importing makes much that stays.
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     import socket
 
+    from barnabas.kernel.real_collector import rest_while_importing
+
+    rest_while_importing()
     from barnabas.config.broker_config import BrokerConfigError
     from barnabas.kernel.real_host import raise_open_files_limit, run
     from barnabas.server.config import METRICS_PORT, read_server_config
@@ -108,6 +105,7 @@ async def _serve(
 
 
 async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event, as_json: bool) -> int:
+    from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import keep_freed_memory
     from barnabas.server.errors import BrokerStartError
 
@@ -117,14 +115,14 @@ async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event,
     except (BrokerStartError, OSError) as error:
         _say_error(error, as_json)
         return 1
-    # What start-up made stays.
-    gc.collect()
-    gc.freeze()
+    collector = CollectorPolicy(host.loop)
+    collector.start()
     _say_ready(broker, as_json)
     keep_freed_memory(_KEPT_MEMORY_BYTES)
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     await broker.stop()
+    collector.stop()
     if broker.failure.done():
         _say_error(broker.failure.result(), as_json)
         return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.real_host import RealHost
-
-# Znodes live long and hold no cycles: the collector hardly ever looks at all of them, and at few at a time.
-_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 
 
 @click.command(name="coordinator")
@@ -57,6 +53,7 @@ def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: ob
     Prints one line when it is ready, and stops in order on SIGTERM or Ctrl-C.
     """
     from barnabas.coordination.embedded.config import CoordinatorConfig
+    from barnabas.kernel.real_collector import rest_while_importing
     from barnabas.kernel.real_host import raise_open_files_limit, run
 
     try:
@@ -66,7 +63,7 @@ def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: ob
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    rest_while_importing()
     raise_open_files_limit()
     sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name="coordinator"))
 
@@ -93,6 +90,7 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
 
 async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Event, as_json: bool) -> int:
     from barnabas.coordination.errors import CoordinationError
+    from barnabas.kernel.real_collector import CollectorPolicy
 
     config = coordinator.config
     try:
@@ -100,9 +98,8 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
     except (CoordinationError, OSError) as error:
         _say_error(config, error, as_json)
         return 1
-    # What recovery made stays.
-    gc.collect()
-    gc.freeze()
+    collector = CollectorPolicy(coordinator.loop)
+    collector.start()
     if as_json:
         said = {"address": f"{config.host}:{coordinator.port}", "process_id": os.getpid()}
         announce(json.dumps(said, separators=(",", ":")))
@@ -110,6 +107,7 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
         announce(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
+    collector.stop()
     if coordinator.failure.done():
         _say_error(config, coordinator.failure.result(), as_json)
         return 1

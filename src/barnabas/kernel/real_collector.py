@@ -1,0 +1,83 @@
+"""The policy of Python's collector of reference cycles for a process whose loop must not stand still.
+
+A collection stops everything for as long as it looks, some 50 ns for each object and more where memory is slow. What is
+counted by references goes at once all the same; the collector only finds cycles that nobody holds. So automatic
+collections look at young objects, at so many that it takes some milliseconds. What has survived, or has come in too
+large a number (a request of 200,000 partitions, decoded while the collector was off), is set aside (`gc.freeze`) and
+not looked at again.
+
+Bounded: cycles among what was set aside are lost only until everything is looked at again, which is whenever what is
+set aside has doubled. That takes long where the state is large, and is as rare as a doubling of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any, Final
+
+THRESHOLDS: Final = (20_000, 4, 1_000)
+"""Objects more than before until the young ones are looked at; such looks until those that survived one are, too."""
+YOUNG_OBJECTS_MAX: Final = 5 * THRESHOLDS[0]
+"""More young objects than this are set aside without a look."""
+CHECK_SECONDS: Final = 30.0
+GROWTH_OBJECTS_MIN: Final = 500_000
+"""What may be set aside beyond twice what was there after the last look at all."""
+
+
+def rest_while_importing() -> None:
+    """To be called first: imports make much that stays."""
+    gc.set_threshold(*THRESHOLDS)
+
+
+class CollectorPolicy:
+    """Set aside what start-up has made, and from then on what is old or too much, from `start` to `stop`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.set_aside_times = 0
+        """Because of too many young objects, or instead of a look at all."""
+        self.full_times = 0
+        self._loop = loop
+        self._kept = 0
+        """Objects that were set aside after the last look at all."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._look_at_all()
+        gc.callbacks.append(self._called)
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check_again)
+
+    def stop(self) -> None:
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        gc.callbacks.remove(self._called)
+        gc.unfreeze()
+
+    def check(self) -> None:
+        """Looks at everything where that is due."""
+        if gc.get_freeze_count() > 2 * self._kept + GROWTH_OBJECTS_MIN:
+            self.full_times += 1
+            gc.callbacks.remove(self._called)
+            try:
+                self._look_at_all()
+            finally:
+                gc.callbacks.append(self._called)
+
+    def _check_again(self) -> None:
+        self.check()
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check_again)
+
+    def _look_at_all(self) -> None:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._kept = gc.get_freeze_count()
+
+    def _called(self, phase: str, info: dict[str, Any]) -> None:
+        """By the collector, before and after each of its runs."""
+        if phase == "start" and (info["generation"] == 2 or gc.get_count()[0] > YOUNG_OBJECTS_MAX):
+            # It then finds nothing to look at.
+            self.set_aside_times += 1
+            gc.freeze()

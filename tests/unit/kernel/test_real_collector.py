@@ -1,0 +1,145 @@
+"""Automatic collections look at few objects, whatever came and whatever is kept; and cycles do not pile up for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from barnabas.kernel import real_collector
+from barnabas.kernel.real_collector import THRESHOLDS, YOUNG_OBJECTS_MAX, CollectorPolicy
+
+Run = Callable[[Any], Any]
+
+
+class Node:
+    """May be part of a cycle."""
+
+    def __init__(self) -> None:
+        self.other: Node | None = None
+
+
+@pytest.fixture(autouse=True)
+def collector_as_before() -> Iterator[None]:
+    thresholds, was_on = gc.get_threshold(), gc.isenabled()
+    yield
+    gc.set_threshold(*thresholds)
+    (gc.enable if was_on else gc.disable)()
+    gc.unfreeze()
+    gc.collect()
+
+
+class Looks:
+    """How many objects each collection has before it."""
+
+    def __init__(self) -> None:
+        self.young: list[int] = []
+        self.generations: list[int] = []
+
+    def __call__(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self.young.append(len(gc.get_objects(generation=0)))
+            self.generations.append(info["generation"])
+
+
+def make(count: int) -> list[list[int]]:
+    return [[number] for number in range(count)]
+
+
+def test_what_came_while_the_collector_was_off_is_not_looked_at(run: Run) -> None:
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        real_collector.rest_while_importing()
+        policy.start()
+        looks = Looks()
+        gc.callbacks.append(looks)
+        try:
+            gc.disable()
+            request = make(4 * YOUNG_OBJECTS_MAX)
+            gc.enable()
+            answer = make(10)
+            assert looks.young[0] < THRESHOLDS[0]
+            assert policy.set_aside_times == 1
+            assert gc.get_freeze_count() > 4 * YOUNG_OBJECTS_MAX
+            # By references it goes at once.
+            del request, answer
+            assert gc.get_freeze_count() < 4 * YOUNG_OBJECTS_MAX
+        finally:
+            gc.callbacks.remove(looks)
+            policy.stop()
+
+    run(scenario())
+
+
+def test_what_is_old_is_not_looked_at_by_an_automatic_collection(run: Run) -> None:
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        gc.set_threshold(1_000, 2, 2)
+        policy.start()
+        old: list[int] = []
+
+        def look(phase: str, info: dict[str, Any]) -> None:
+            if phase == "start" and info["generation"] == 2:
+                old.append(len(gc.get_objects(generation=2)))
+
+        gc.callbacks.append(look)
+        try:
+            state = make(200_000)
+            assert old
+            assert max(old) == 0
+            assert policy.set_aside_times >= len(old)
+            assert len(state) == 200_000
+        finally:
+            gc.callbacks.remove(look)
+            policy.stop()
+
+    run(scenario())
+
+
+def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_collector, "GROWTH_OBJECTS_MIN", 0)
+
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        policy.start()
+        try:
+            policy.check()
+            assert policy.full_times == 0
+            gc.disable()
+            first, second = Node(), Node()
+            first.other, second.other = second, first
+            gone = weakref.ref(first)
+            gc.freeze()
+            del first, second
+            gc.collect()
+            assert gone() is not None
+            state = make(gc.get_freeze_count() + 10_000)
+            gc.freeze()
+            policy.check()
+            assert gone() is None
+            assert policy.full_times == 1
+            # Not again before it has doubled from there.
+            policy.check()
+            assert policy.full_times == 1
+            assert state
+        finally:
+            policy.stop()
+
+    run(scenario())
+
+
+def test_after_the_stop_the_collector_is_as_it_was(run: Run) -> None:
+    async def scenario() -> None:
+        callbacks = list(gc.callbacks)
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        policy.start()
+        policy.stop()
+        policy.stop()
+        assert gc.callbacks == callbacks
+        assert gc.get_freeze_count() == 0
+
+    run(scenario())
