@@ -184,14 +184,7 @@ def request_encoder(api_key: int, version: int, client_id: str | None) -> Encode
 
     def encode_request(correlation_id: int, message: Any) -> list[Buffer]:
         first = bytearray(start)
-        buffers = encode_body(message, first)
-        size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
-        try:
-            _SET_INT32(first, 0, size - headers.SIZE_BYTES)
-            _SET_INT32(first, _CORRELATION_ID_POSITION, correlation_id)
-        except struct.error as error:
-            raise _unframable(size, correlation_id) from error
-        return buffers
+        return _framed_request(encode_body(message, first), first, correlation_id)
 
     return encode_request
 
@@ -203,16 +196,20 @@ def request_step_encoder(api_key: int, version: int, client_id: str | None) -> E
 
     def encode_request(correlation_id: int, message: Any) -> Steps[list[Buffer]]:
         first = bytearray(start)
-        buffers = yield from encode_body(message, first)
-        size = sum(map(len, buffers))
-        try:
-            _SET_INT32(first, 0, size - headers.SIZE_BYTES)
-            _SET_INT32(first, _CORRELATION_ID_POSITION, correlation_id)
-        except struct.error as error:
-            raise _unframable(size, correlation_id) from error
-        return buffers
+        return _framed_request((yield from encode_body(message, first)), first, correlation_id)
 
     return encode_request
+
+
+def _framed_request(buffers: list[Buffer], first: bytearray, correlation_id: int) -> list[Buffer]:
+    """As `_framed`, of a request."""
+    size = len(first) if len(buffers) == 1 else sum(map(len, buffers))
+    try:
+        _SET_INT32(first, 0, size - headers.SIZE_BYTES)
+        _SET_INT32(first, _CORRELATION_ID_POSITION, correlation_id)
+    except struct.error as error:
+        raise _unframable(size, correlation_id) from error
+    return buffers
 
 
 def set_correlation_id(frame: list[Buffer], correlation_id: int) -> list[Buffer]:
