@@ -38,6 +38,18 @@ class Turn:
     """Within the turn."""
 
 
+def turns_in(text: str, name: str) -> list[Turn]:
+    """What the text, of the log of the server with this name, says of long turns."""
+    return [
+        Turn(
+            f"{name}: {match['duration']} ms ({match['processor']} ms of processor time): {match['rest']}",
+            min(int(match["duration"]), int(match["processor"])),
+        )
+        for line in text.splitlines()
+        if (match := _LINE.search(line)) is not None
+    ]
+
+
 def new_turns() -> list[Turn]:
     """What the servers have said since the last call."""
     found: list[Turn] = []
@@ -50,14 +62,7 @@ def new_turns() -> list[Turn]:
             continue
         whole = text[: text.rfind(b"\n") + 1]
         _followed[path] = (name, read + len(whole))
-        found += [
-            Turn(
-                f"{name}: {match['duration']} ms ({match['processor']} ms of processor time): {match['rest']}",
-                min(int(match["duration"]), int(match["processor"])),
-            )
-            for line in whole.decode("utf-8", "replace").splitlines()
-            if (match := _LINE.search(line)) is not None
-        ]
+        found += turns_in(whole.decode("utf-8", "replace"), name)
     return found
 
 

@@ -1,0 +1,1 @@
+"""Large requests to our broker and to Apache Kafka: `python -m benchmarks.large_requests`."""
