@@ -110,7 +110,7 @@ def measured(running: Cluster, name: str, *, warms_up: bool) -> Figures:
 def table(figures: dict[str, dict[str, list[Figures]]]) -> str:
     """The figures as a table in Markdown."""
     lines = [
-        "| request | elements | answered: ours / Kafka's | longest wait: ours / Kafka's | ratio | longest turn | goals |",
+        "| request | elements | answered: ours / Kafka's | longest wait: ours / Kafka's | ratio | turn | goals |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, found in figures.items():

@@ -10,9 +10,10 @@ the general way.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
+from barnabas.link.tick import BYTES_PER_REQUEST
 from barnabas.replication.fetch_reads import NO_FOLLOWER
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
 from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
@@ -95,6 +96,8 @@ class FetchWay:
     Invariant: it takes a request only while no other one of the connection waits for its answer; so neither their order
     nor their number is its concern. Nor does it take one while much waits to be sent: the general way stops then.
     """
+
+    cost_bytes: ClassVar = BYTES_PER_REQUEST
 
     __slots__ = (
         "_asked",

@@ -130,9 +130,9 @@ class FrameReceiver:
         self._filled += count
         return self._filled - self._start >= self._wanted
 
-    def offer(self, count: int, take: OfferFrame[Owner], owner: Owner) -> tuple[int, int]:
+    def offer(self, count: int, take: OfferFrame[Owner], owner: Owner, frames_max: int) -> tuple[int, int]:
         """Gives `take` the small frames at the beginning of the `count` bytes in what `target` gave last, where they
-        are, until it returns False for one, which it must not have changed.
+        are, `frames_max` at most, until it returns False for one, which it must not have changed.
 
         Returns how many it took, and how many bytes are left; those are to be told `received` next, if there are any.
         """
@@ -148,7 +148,7 @@ class FrameReceiver:
                 pool.poison(pool.spare_view[:count])
             return 1, 0
         start = taken = 0
-        while count - start > SIZE_BYTES:
+        while count - start > SIZE_BYTES and taken < frames_max:
             first = start + SIZE_BYTES
             end = first + _size_at(buffer, start)[0]
             if not first < end <= count or end - first > COPIED_BYTES_MAX or not take(owner, buffer, first, end):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
 from barnabas.link.frames import SIZE_BYTES, KeptFrame
-from barnabas.link.tick import BYTES_PER_REQUEST, BYTES_PER_TURN, DATA_BYTES_PER_TICK, ENCODED_BYTE_COST
+from barnabas.link.tick import (
+    BYTES_PER_REQUEST,
+    BYTES_PER_TURN,
+    DATA_BYTES_PER_TICK,
+    ENCODED_BYTE_COST,
+    REQUESTS_PER_TURN,
+)
 from barnabas.network.ports import RequestHandler, ShortWay
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
@@ -320,12 +326,12 @@ class ServerConnection(Connection):
                     taken, count = 1, 0
                 else:
                     # Requests that are only collected need not wait for their turn: what they bring about does.
-                    taken, count = receiver.offer(count, short_way.take, self)
+                    taken, count = receiver.offer(count, short_way.take, self, REQUESTS_PER_TURN)
             finally:
                 if comes_alone:
                     tick.finish()
             self._owner.requests_received += taken
-            tick.spent += taken * BYTES_PER_REQUEST
+            tick.spent += taken * short_way.cost_bytes
             if not count:
                 self.active_step = self._idle.step
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from barnabas.wire.primitives import Buffer
 
@@ -17,6 +17,9 @@ class ShortWay(Protocol):
     It may collect them, to handle all that come in one tick together. Each collected request is counted in
     `ServerConnection.collected` until it is given to `ServerConnection.answer_collected`.
     """
+
+    cost_bytes: ClassVar[int]
+    """What a request that it takes costs a tick beside its bytes, as `link.tick.BYTES_PER_REQUEST`."""
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         """Handles or collects the request in `buffer[start:end]`, header first; False if it is of another form, and

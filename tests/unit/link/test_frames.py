@@ -202,7 +202,7 @@ def test_frames_that_are_offered_and_those_that_are_not_taken_come_in_order(
         position += len(chunk)
         number += 1
         before = len(feeder.frames)
-        taken, rest = receiver.offer(len(chunk), take, feeder.frames)
+        taken, rest = receiver.offer(len(chunk), take, feeder.frames, 1_000)
         assert len(feeder.frames) == before + taken
         assert rest <= len(chunk)
         if rest and receiver.received(rest):
@@ -220,7 +220,7 @@ def test_offers_nothing_that_is_large_or_of_a_wrong_size() -> None:
         def take(_owner: None, _buffer: bytearray, _start: int, _end: int) -> bool:
             raise AssertionError("it was offered")
 
-        assert feeder.receiver.offer(len(stream), take, None) == (0, len(stream))
+        assert feeder.receiver.offer(len(stream), take, None, 1_000) == (0, len(stream))
         assert not feeder.receiver.offer_only(len(stream), take, None)
 
 
@@ -285,3 +285,21 @@ def test_a_frame_can_be_kept_beyond_its_delivery(size: int) -> None:
     for frame in kept * 2:
         frame.release()
     assert pool.lent == 0
+
+
+def test_offers_no_more_frames_than_asked_for() -> None:
+    """A buffer has a thousand small requests, which may take 60 us each."""
+    feeder = Feeder()
+    stream = b"".join(framed(b"x" * 10) for _ in range(100))
+    feeder.receiver.target()[: len(stream)] = stream
+    offered: list[int] = []
+
+    def take(_owner: None, _buffer: bytearray, start: int, _end: int) -> bool:
+        offered.append(start)
+        return True
+
+    assert feeder.receiver.offer(len(stream), take, None, 30) == (30, 70 * 14)
+    assert len(offered) == 30
+    assert feeder.receiver.received(70 * 14)
+    feeder.receiver.deliver(feeder.take)
+    assert len(feeder.frames) == 70
