@@ -18,13 +18,13 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Cluster, cluster
 from tests.support import wire_calls
-from tests.support.large_requests import LARGE_REQUESTS, exchange, frame_of, good_client
+from tests.support.large_requests import LARGE_REQUESTS, describe_broker, exchange, frame_of, good_client
 from tests.support.long_turns import turns_in
 from tests.support.waiting import wait_until
 
@@ -35,6 +35,11 @@ TURN_MS_MAX = 50
 ANSWER_SECONDS_MAX = 120.0
 # What takes Apache Kafka minutes: it looks at all names for each of them.
 FEWER = {"create topics": 5_000}
+_OF_BROKER = "describe configs of the broker"
+REQUESTS = {
+    **LARGE_REQUESTS,
+    _OF_BROKER: replace(LARGE_REQUESTS[_OF_BROKER], make=functools.partial(describe_broker, broker_id="0")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Figures:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_requests", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", nargs="+", choices=LARGE_REQUESTS, default=list(LARGE_REQUESTS), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=REQUESTS, default=list(REQUESTS), metavar="NAME")
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     options = parser.parse_args(arguments)
     figures: dict[str, dict[str, list[Figures]]] = {}
@@ -80,19 +85,19 @@ def clusters(directory: Path) -> Iterator[dict[str, Cluster]]:
             port = each.brokers[0].port
             wire_calls.create_topic(port, TOPIC, 1, 1)
             wait_until(functools.partial(wire_calls.leaders, port, TOPIC), f"{TOPIC} is led", 60.0)
-            exchange(port, frame_of(LARGE_REQUESTS["find coordinator"], 1, TOPIC))
+            exchange(port, frame_of(REQUESTS["find coordinator"], 1, TOPIC))
             wait_until(functools.partial(wire_calls.leaders, port, "__consumer_offsets"), "groups are led", 60.0)
         yield running
 
 
 def elements(name: str) -> int:
-    return FEWER.get(name, LARGE_REQUESTS[name].count)
+    return FEWER.get(name, REQUESTS[name].count)
 
 
 def measured(running: Cluster, name: str, *, warms_up: bool) -> Figures:
     """Sends the request once, beside a client that asks for the versions again and again."""
     (broker,) = running.brokers
-    request, count = LARGE_REQUESTS[name], elements(name)
+    request, count = REQUESTS[name], elements(name)
     if warms_up:
         exchange(broker.port, frame_of(request, max(1, count // 10), TOPIC), ANSWER_SECONDS_MAX)
     frame = frame_of(request, count, TOPIC)

@@ -187,9 +187,10 @@ def _describe_configs(count: int, _: str) -> DescribeConfigsRequest:
     )
 
 
-def _describe_broker(count: int, _: str) -> DescribeConfigsRequest:
+def describe_broker(count: int, _: str, broker_id: str = "1") -> DescribeConfigsRequest:
+    """All configs of the broker that is asked, so many times."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=4, resource_name="1", configuration_keys=None
+        resource_type=4, resource_name=broker_id, configuration_keys=None
     )
     return DescribeConfigsRequest(resources=[resource] * count, include_synonyms=True, include_documentation=True)
 
@@ -275,7 +276,7 @@ LARGE_REQUESTS: Final[Mapping[str, LargeRequest]] = {
     "describe producers": LargeRequest(ApiKey.DESCRIBE_PRODUCERS, 0, 200_000, _describe_producers),
     "describe log directories": LargeRequest(ApiKey.DESCRIBE_LOG_DIRS, 4, 500_000, _describe_log_dirs),
     "describe configs of topics": LargeRequest(ApiKey.DESCRIBE_CONFIGS, 4, 100_000, _describe_configs),
-    "describe configs of the broker": LargeRequest(ApiKey.DESCRIBE_CONFIGS, 4, 500, _describe_broker),
+    "describe configs of the broker": LargeRequest(ApiKey.DESCRIBE_CONFIGS, 4, 500, describe_broker),
     "alter configs": LargeRequest(ApiKey.ALTER_CONFIGS, 2, 100_000, _alter_configs),
     "incremental alter configs": LargeRequest(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, 100_000, _incremental),
     "configs of one topic": LargeRequest(ApiKey.ALTER_CONFIGS, 2, 100_000, _configs_of_one),
