@@ -25,7 +25,10 @@ class ReaderMutant:
 
 
 def commit_what_was_just_given(patch: pytest.MonkeyPatch) -> None:
-    """A rebalance goes on whenever a poll has begun, also beside or after it, and commits whatever was returned."""
+    """A rebalance goes on whenever a poll has begun, also beside or after it, and commits whatever was returned.
+
+    Three faults together; `tests/unit/client/test_mutants` has each of them alone.
+    """
     revoked = Consumer.revoked
 
     async def users_turn(self: GroupMember) -> None:

@@ -135,6 +135,25 @@ def test_the_listener_waits_for_a_poll_when_the_commit_has_outlasted_one() -> No
     with_reader(body)
 
 
+def test_a_turn_that_is_over_is_no_turn() -> None:
+    """A poll that finds records at once begins and ends before anybody who waits for it can go on."""
+
+    async def body(consumer: Consumer, _broker: Broker, client: ScriptedClient, listener: Listener) -> None:
+        member = consumer._member
+        assert member is not None
+        waiting = client.host.loop.create_task(member.users_turn())
+        await turns()
+        assert len(await listener.poll(consumer, 0, 10)) == 10
+        await turns()
+        assert not waiting.done()
+        await listener.poll(consumer, 0, 500)
+        assert await listener.poll(consumer, 50, 10)
+        await turns()
+        assert waiting.done()
+
+    with_reader(body)
+
+
 class ProcessingError(Exception):
     """What a user's own code raises."""
 
