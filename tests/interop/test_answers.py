@@ -22,6 +22,8 @@ from tests.support.zookeeper import ZooKeeperServer
 STEPS_PER_SEED: Final = 70
 USUAL_SEEDS: Final = 24
 STEPS_MIN: Final = 2_000
+BOUNDARY_SEEDS: Final = 8
+BOUNDARY_STEPS_MIN: Final = 800
 STEPS_OF_EACH_API_MIN: Final = 20
 FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_ANSWERS_SEEDS", f"0:{USUAL_SEEDS}").split(":"))
 OVERRIDES: Final[Mapping[str, object]] = {
@@ -71,5 +73,15 @@ def test_the_usual_seeds_ask_enough_of_every_api(brokers: Brokers) -> None:
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))
 def test_answers_are_alike(brokers: Brokers, seed: int) -> None:
-    explanation = brokers.explain(seed, STEPS_PER_SEED)
+    explanation = brokers.explain(Steps(seed, brokers.versions()).draw(STEPS_PER_SEED))
+    assert not explanation, f"seed {seed}: {explanation}"
+
+
+@pytest.mark.parametrize("seed", range(BOUNDARY_SEEDS))
+def test_answers_in_the_versions_at_which_something_begins_are_alike(brokers: Brokers, seed: int) -> None:
+    """The first and the last of each API, those before and after flexible ones begin, with unknown tagged fields."""
+    steps = Steps(seed, brokers.versions()).draw_boundaries(1)
+    assert len(steps) >= BOUNDARY_STEPS_MIN / BOUNDARY_SEEDS
+    assert sum(step.has_unknown_tag for step in steps) >= len(steps) / 5
+    explanation = brokers.explain(steps)
     assert not explanation, f"seed {seed}: {explanation}"

@@ -159,7 +159,8 @@ class MetadataHandler:
         )
         if version >= _OPERATIONS_SINCE and request.include_topic_authorized_operations:
             for position, topic in enumerate(topics):
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+                    topic.topic_authorized_operations = TOPIC_OPERATIONS
                 if position % _TOLD_PER_STEP == _TOLD_PER_STEP - 1:
                     yield
         if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_UNTIL and request.include_cluster_authorized_operations:

@@ -25,6 +25,9 @@ _CLIENT_ID: Final = "answers"
 _MAY_BE_PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _MEMBER_ID: Final = re.compile(r"(?:answers|static)?-?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _METADATA_VERSION: Final = 12
+_SIZE_BYTES: Final = 4
+_UNKNOWN_TAGS: Final = b"\x02\x64\x03abc\xc8\x01\x00"
+"""Two of them: tag 100 of three bytes, and tag 200 of none."""
 PARKED: Final = "parked"
 SILENT: Final = "no answer"
 """Some requests make Apache Kafka fail in a way that leaves them without an answer."""
@@ -40,9 +43,13 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 
-    def send(self, key: ApiKey, version: int, message: Any) -> None:
+    def send(self, key: ApiKey, version: int, message: Any, *, has_unknown_tag: bool = False) -> None:
         self._correlation_id += 1
         frame = b"".join(request_encoder(key, version, _CLIENT_ID)(self._correlation_id, message))
+        if has_unknown_tag:
+            assert frame.endswith(b"\0")  # it ends with the count of its tagged fields
+            frame = frame[_SIZE_BYTES:-1] + _UNKNOWN_TAGS
+            frame = struct.pack(">i", len(frame)) + frame
         self._socket.sendall(frame)
 
     def is_answered(self, seconds: float) -> bool:
@@ -117,7 +124,7 @@ class Run:
         message = to_message(catalogue.request(step.key), self._resolved(step.tree))
         connection = self._connection or _Connection(self.port)
         self._connection = None
-        connection.send(step.key, step.version, message)
+        connection.send(step.key, step.version, message, has_unknown_tag=step.has_unknown_tag)
         if step.key in _MAY_BE_PARKED and not connection.is_answered(self.patience_seconds):
             self._waiting.append(_Waiting(step, connection))
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from barnabas.wire import catalogue
@@ -73,9 +73,18 @@ class Step:
     key: ApiKey
     version: int
     tree: Tree
+    has_unknown_tag: bool = False
+    """At its end comes a tagged field that no version has."""
 
     def __str__(self) -> str:
-        return f"{self.number}: {self.key.api_name} v{self.version} {self.tree}"
+        tag = " with an unknown tag" if self.has_unknown_tag else ""
+        return f"{self.number}: {self.key.api_name} v{self.version} {self.tree}{tag}"
+
+    def with_unknown_tag(self) -> Step:
+        """The same, with an unknown tagged field, where it has no tagged fields of its own."""
+        request = catalogue.request(self.key)
+        has_tags = any(self.version in field.tagged_versions for field in request.fields)
+        return replace(self, has_unknown_tag=self.version in request.flexible_versions and not has_tags)
 
 
 @dataclass(slots=True)
@@ -106,6 +115,24 @@ class Steps:
             make()
         self._look()
         return self._steps
+
+    def draw_boundaries(self, count: int) -> list[Step]:
+        """`count` steps and more for each of the versions of each API at which something begins or ends: the first, the
+        last, and those before and after flexible ones begin. Those of flexible versions bring a tagged field that
+        nobody knows, where they have room for it.
+        """
+        self._prepare()
+        every = dict(self._versions)
+        for _ in range(count):
+            makers = self._makers()
+            self._random.shuffle(makers)
+            for key, _, make in makers:
+                for version in _boundaries(key, *every[key]):
+                    self._versions = {**every, key: (version, version)}
+                    make()
+        self._versions = every
+        self._look()
+        return [step.with_unknown_tag() for step in self._steps]
 
     def _makers(self) -> list[tuple[ApiKey, int, Callable[[], object]]]:
         special: dict[ApiKey, tuple[int, Callable[[], object]]] = {
@@ -409,6 +436,12 @@ class Steps:
         number = len(self._steps)
         self._steps.append(Step(number, key, version, tree))
         return number
+
+
+def _boundaries(key: ApiKey, low: int, high: int) -> list[int]:
+    flexible = catalogue.request(key).flexible_versions
+    first = next((version for version in range(low, high + 1) if version in flexible), high)
+    return sorted({low, max(low, first - 1), first, high})
 
 
 def _of_version(key: ApiKey, version: int, tree: Tree) -> Tree:

@@ -163,6 +163,10 @@ def test_metadata_says_what_a_client_may_do(run: Run, tmp_path: Path, version: i
         request.include_cluster_authorized_operations = version <= 10
         response = await broker.connect().call(request, version)
         assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
+        if version >= 12:  # nobody may do anything with an id that no topic has
+            request.topics = [MetadataRequest.MetadataRequestTopic(name=None, topic_id=bytes(range(16)))]
+            (unknown,) = (await broker.connect().call(request, version)).topics
+            assert (unknown.error_code, unknown.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, NOT_ASKED)
         expected = CLUSTER_OPERATIONS if version <= 10 else NOT_ASKED
         assert response.cluster_authorized_operations == expected
 
