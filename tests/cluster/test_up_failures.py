@@ -13,12 +13,13 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.messages import FindCoordinatorRequest
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import FindCoordinatorRequest, JoinGroupRequest, OffsetFetchRequest, SyncGroupRequest
 from tests.cluster.test_supervisor import processes_with
 from tests.cluster.test_up import TOPIC, Up, consume_by_confluent, is_running, produce
 from tests.support.failing_disks import FullDisk, NotPermittedError
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import call, metadata
+from tests.support.wire_calls import call, create_topic, metadata
 
 PATIENCE_SECONDS = 60.0
 SESSION = ("--override", "zookeeper.session.timeout.ms=4000")
@@ -228,6 +229,47 @@ def test_the_first_group_finds_its_coordinator_at_once(tmp_path: Path, brokers: 
             (topic,) = metadata(port, ["__consumer_offsets"]).topics
             assert len(topic.partitions) == 50
             assert all(len(partition.replica_nodes) == brokers for partition in topic.partitions)
+    finally:
+        assert up.stop() == 0
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_new_group_is_refused_nothing_once_up_is_ready(tmp_path: Path, brokers: int) -> None:
+    """Any error here makes clients wait and try again: each request is made once."""
+    up = Up(tmp_path / "data", brokers)
+    try:
+        found = call(up.ports[-1], ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="readers", key_type=0))
+        assert found.error_code == ErrorCode.NONE
+        assert found.port in up.ports
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = JoinGroupRequest(
+            group_id="readers",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        named = call(found.port, ApiKey.JOIN_GROUP, 5, join)
+        assert named.error_code == ErrorCode.MEMBER_ID_REQUIRED  # as always, and answered by the next one at once
+        join.member_id = named.member_id
+        joined = call(found.port, ApiKey.JOIN_GROUP, 5, join)
+        assert joined.error_code == ErrorCode.NONE
+        assert joined.leader == named.member_id
+        assigned = SyncGroupRequest.SyncGroupRequestAssignment(member_id=named.member_id, assignment=b"all")
+        sync = SyncGroupRequest(
+            group_id="readers",
+            generation_id=joined.generation_id,
+            member_id=named.member_id,
+            assignments=[assigned],
+        )
+        synced = call(found.port, ApiKey.SYNC_GROUP, 3, sync)
+        assert (synced.error_code, bytes(synced.assignment)) == (ErrorCode.NONE, b"all")
+        offsets = call(found.port, ApiKey.OFFSET_FETCH, 5, OffsetFetchRequest(group_id="readers", topics=None))
+        assert offsets.error_code == ErrorCode.NONE
+        create_topic(up.ports[0], "first", 1, brokers)
+        (topic,) = metadata(up.ports[0], ["first"]).topics
+        assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE]
     finally:
         assert up.stop() == 0
 
