@@ -247,24 +247,27 @@ class BrokerChanges:
             )
         self._logger.info("Shutting down broker %d", broker_id)
         context.begin_shutdown(broker_id)
-        hosted = [
-            partition
-            for partition in context.partitions_on_broker(broker_id)
-            if not context.is_queued_for_deletion(partition.topic)
-            and len(context.assignment(partition).replicas) > 1
-            and context.leadership(partition) is not None
-        ]
+        hosted: list[TopicPartition] = []
+        for piece in pieces(context.partitions_on_broker(broker_id)):
+            hosted += [
+                partition
+                for partition in piece
+                if not context.is_queued_for_deletion(partition.topic)
+                and len(context.assignment(partition).replicas) > 1
+                and context.leadership(partition) is not None
+            ]
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
         led = context.partitions_led_by(broker_id)
         yield from self._partitions.move(led, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN)
         is_led = frozenset(led)
         followed = [partition for partition in hosted if partition not in is_led]
         # A follower must have stopped before it leaves the ISR, or it would come back into it by fetching.
-        batch = self._batch()
-        for partition in followed:
-            batch.add_stop_replica([broker_id], partition, delete=False)
-        effects = batch.effects()
-        if effects:
-            yield effects
+        for piece in pieces(followed):
+            batch = self._batch()
+            for partition in piece:
+                batch.add_stop_replica([broker_id], partition, delete=False)
+            yield batch.effects()
             yield from give_way()
         replicas = [PartitionReplica(partition, broker_id) for partition in followed]
         yield from self._replicas.move(replicas, ReplicaState.OFFLINE)

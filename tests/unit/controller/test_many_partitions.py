@@ -96,3 +96,17 @@ def test_a_takeover_gives_way_and_tells_all_at_once_what_there_is(many: Terms) -
     }
     assert len(named) == TOPICS * PARTITIONS
     assert gave_way == [0] * (TOPICS * PARTITIONS // ITEMS_PER_PIECE)
+
+
+def test_a_broker_of_many_partitions_that_shuts_down_is_told_in_pieces_and_before_it_leaves_the_isrs(
+    many: Terms,
+) -> None:
+    shell = counted(many)
+    led = many.run(many.term.shut_down(2, many.term.context.live_or_shutting_down_brokers[2].epoch))
+    assert led == []
+    stopped = partition_counts(shell, "STOP_REPLICA")
+    assert sum(stopped) >= TOPICS * PARTITIONS * 2 // 3
+    assert max(stopped) <= ITEMS_PER_PIECE
+    assert shell.gave_way >= 4
+    states = [many.state(f"t{topic}", number) for topic in range(TOPICS) for number in range(PARTITIONS)]
+    assert all(state is not None and 2 not in state.isr and state.leader in (1, 3) for state in states)
