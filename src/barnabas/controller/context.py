@@ -282,6 +282,11 @@ class ControllerContext:
         known = self._topics.get(topic)
         return () if known is None else tuple(TopicPartition(topic, partition) for partition in known.partitions)
 
+    def partition_count(self, topic: str) -> int:
+        """Of a topic that is known; none otherwise."""
+        known = self._topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
         """Where the partition's replicas are; no replicas for a partition that is not known."""
         known = self._topics.get(partition.topic)

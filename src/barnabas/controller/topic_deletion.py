@@ -8,11 +8,11 @@ deletion is deleted last, so a controller that takes over begins again and finis
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps
+from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
@@ -20,6 +20,7 @@ from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.topic_znodes import delete_requests, delete_topic_znodes
 from barnabas.controller.watches import ControllerWatches
+from barnabas.coordination.layout.topics import TopicPartition
 
 
 class TopicDeletionManager:
@@ -125,7 +126,9 @@ class TopicDeletionManager:
         context = self._context
         retried: list[str] = []
         begun: list[str] = []
-        for topic in context.topics_queued_for_deletion:
+        for topic, gives_way in self._in_pieces(context.topics_queued_for_deletion):
+            if gives_way:
+                yield from give_way()
             if context.are_all_replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL):
                 yield from self._finish(topic)
                 continue
@@ -135,9 +138,11 @@ class TopicDeletionManager:
                 retried.append(topic)
             if not context.is_ineligible_for_deletion(topic) and not self._is_reassigned(topic):
                 begun.append(topic)
-        ineligible = [
-            replica for topic in retried for replica in context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
-        ]
+        ineligible: list[PartitionReplica] = []
+        for topic, gives_way in self._in_pieces(retried):
+            if gives_way:
+                yield from give_way()
+            ineligible += context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
         if ineligible:
             yield from self._replicas.move(ineligible, ReplicaState.OFFLINE)
         if begun:
@@ -148,26 +153,43 @@ class TopicDeletionManager:
         context = self._context
         self._logger.info("Deleting topics %s", ", ".join(topics))
         unseen = [topic for topic in topics if not context.is_deletion_started(topic)]
-        partitions = [partition for topic in unseen for partition in context.partitions_of(topic)]
-        if partitions:
-            yield from self._partitions.move(partitions, PartitionState.OFFLINE)
-            yield from self._partitions.move(partitions, PartitionState.NON_EXISTENT)
+        unseen_partitions: list[TopicPartition] = []
+        partitions: list[TopicPartition] = []
+        for topic, gives_way in self._in_pieces(topics):
+            if gives_way:
+                yield from give_way()
+            some = context.partitions_of(topic)
+            partitions += some
+            if not context.is_deletion_started(topic):
+                unseen_partitions += some
+        if unseen_partitions:
+            yield from self._partitions.move(unseen_partitions, PartitionState.OFFLINE)
+            yield from self._partitions.move(unseen_partitions, PartitionState.NON_EXISTENT)
         context.begin_deletion(unseen)
-        batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
-        batch.add_update_metadata(
-            context.live_or_shutting_down_brokers,
-            [partition for topic in topics for partition in context.partitions_of(topic)],
-        )
-        effects = batch.effects()
-        if effects:
-            yield effects
+        for piece in pieces(partitions):
+            batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+            batch.add_update_metadata(context.live_or_shutting_down_brokers, piece)
+            effects = batch.effects()
+            if effects:
+                yield effects
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
         yield from self._delete_replicas(topics)
+
+    def _in_pieces(self, topics: Iterable[str]) -> Iterator[tuple[str, bool]]:
+        """Each topic, and whether the loop is to have a turn before it, since those before had so many partitions."""
+        left = ITEMS_PER_PIECE
+        for topic in topics:
+            yield topic, left <= 0
+            left = (ITEMS_PER_PIECE if left <= 0 else left) - 1 - self._context.partition_count(topic)
 
     def _delete_replicas(self, topics: list[str]) -> Steps[None]:
         context = self._context
         alive: list[PartitionReplica] = []
         dead: list[PartitionReplica] = []
-        for topic in topics:
+        for topic, gives_way in self._in_pieces(topics):
+            if gives_way:
+                yield from give_way()
             for replica in context.replicas_of(topic):
                 if context.replica_state(replica) is ReplicaState.DELETION_SUCCESSFUL:
                     continue

@@ -110,3 +110,17 @@ def test_a_broker_of_many_partitions_that_shuts_down_is_told_in_pieces_and_befor
     assert shell.gave_way >= 4
     states = [many.state(f"t{topic}", number) for topic in range(TOPICS) for number in range(PARTITIONS)]
     assert all(state is not None and 2 not in state.isr and state.leader in (1, 3) for state in states)
+
+
+def test_very_many_topics_are_deleted_in_pieces(many: Terms) -> None:
+    shell = counted(many)
+    for topic in range(TOPICS):
+        many.delete(f"t{topic}")
+    many.events.clear()
+    many.run(many.term.deletions_changed())
+    told = partition_counts(shell, "UPDATE_METADATA")
+    assert max(told) <= ITEMS_PER_PIECE
+    assert shell.gave_way >= 4
+    many._answered = 0
+    many.settle()
+    assert all(many.state(f"t{topic}") is None for topic in range(TOPICS))
