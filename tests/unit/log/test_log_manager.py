@@ -15,6 +15,7 @@ import pytest
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_host import real_host
+from barnabas.log import log_tasks
 from barnabas.log.directory_files import LogDirectoryLockedError, read_partition_metadata
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import NoLogDirectoryError
@@ -245,6 +246,27 @@ def test_new_configs_act_at_once(with_broker: WithBroker) -> None:
         assert broker.manager.logs[FLIGHTS].segment_count == 3
         broker.manager.reconfigure("others", LogConfig())
         assert broker.manager.logs[FLIGHTS].config.segment_bytes == 100
+
+    with_broker(main)
+
+
+@pytest.mark.parametrize("task", ["flush_dirty_logs", "delete_old_segments", "remove_expired_producers"])
+def test_a_task_over_very_many_logs_gives_way(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """However little there is to do for each."""
+    monkeypatch.setattr(log_tasks, "LOOKED_AT_PER_TURN", 2)
+
+    async def main(broker: LogBroker) -> None:
+        for number in range(9):
+            broker.log(FLIGHTS._replace(partition=number))
+        run = asyncio.create_task(getattr(broker.manager._tasks, task)())
+        turns = 0
+        while not run.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await run
+        assert turns > 4
 
     with_broker(main)
 
