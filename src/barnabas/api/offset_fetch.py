@@ -98,13 +98,15 @@ class OffsetFetchHandler:
         """Raises `KafkaError` for the group. The offsets are those of one moment, unless they are very many."""
         partitions = yield from _partitions(topics)
         fetch = self._group_coordinator.fetch_offsets
-        if partitions is None or len(partitions) <= STEP_ELEMENTS:
-            return fetch(group_id, partitions, require_stable=require_stable)
+        asks_for_all = partitions is None
+        if partitions is None:
+            partitions = self._group_coordinator.committed_partitions(group_id)
         found: list[FetchedOffset] = []
-        for start in range(0, len(partitions), STEP_ELEMENTS):
+        for start in range(0, max(len(partitions), 1), STEP_ELEMENTS):
+            if start:
+                yield
             found += fetch(group_id, partitions[start : start + STEP_ELEMENTS], require_stable=require_stable)
-            yield
-        return found
+        return [offset for offset in found if offset.committed is not None or offset.error] if asks_for_all else found
 
     async def _fetch_from_zookeeper(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Partitions that do not exist, or have no offset there, are answered UNKNOWN_TOPIC_OR_PARTITION."""

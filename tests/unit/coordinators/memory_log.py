@@ -24,7 +24,7 @@ class MemoryLog:
         self.holds_back = False
         self.held: list[Callable[[ErrorCode], None]] = []
         self.refusal: ErrorCode | None = None
-        """What appends are answered with, without being made."""
+        """What appends are answered with, without being made; a lack of replicas concerns only those that wait."""
         self.reads = 0
         self.reading = asyncio.Event()
         self.reading.set()
@@ -56,7 +56,11 @@ class MemoryLog:
             on_done(base_offset, ErrorCode.NONE)
 
     def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
-        self._append(partition, leader_epoch, batch)
+        if self.refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
+            self._check(partition, leader_epoch)
+            self.write(partition, batch)
+        else:
+            self._append(partition, leader_epoch, batch)
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         self._check(partition, leader_epoch)

@@ -6,6 +6,7 @@ is committed. `deletions` has what takes groups and offsets away.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -122,7 +123,9 @@ class GroupCoordinator:
         self._groups: Groups = {}
         """The groups of all active shards."""
         self._metrics = GroupMetrics(metrics, self._each_group, self._waiting_for)
-        self._deletions = GroupDeletions(self._groups, self._hosting, settings, self._metrics, self._manager_logger)
+        self._deletions = GroupDeletions(
+            self._groups, self._hosting, settings, self._metrics, self._manager_logger, host.loop, steps
+        )
         self._runtime: ShardRuntime[Groups, GroupLoader] = ShardRuntime(
             OFFSETS_TOPIC,
             host=host,
@@ -162,6 +165,7 @@ class GroupCoordinator:
         if task is not None:
             task.cancel()
         await self._runtime.stop()
+        await self._deletions.stop()
         self._metrics.remove()
 
     def place(self, partition_count: int | None) -> None:
@@ -456,6 +460,7 @@ class GroupCoordinator:
         if not accepted:
             on_done(dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             return
+        self._deletions.before_commit(hosted, accepted)
         for partition, committed in accepted.items():
             group.offsets.stage(partition, committed)
         hosted.shard.append_batch(batch, done)
@@ -471,12 +476,23 @@ class GroupCoordinator:
         if hosted is None:
             return [FetchedOffset(partition, None) for partition in partitions or ()]
         offsets = hosted.group.offsets
-        return [
-            FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            if require_stable and offsets.is_unstable(partition)
-            else FetchedOffset(partition, offsets.get(partition))
-            for partition in (list(offsets.partitions) if partitions is None else partitions)
-        ]
+        is_deleted = functools.partial(self._deletions.is_deleted, hosted)
+        if partitions is None:
+            partitions = [partition for partition in offsets.partitions if not is_deleted(partition)]
+
+        def fetched(partition: TopicPartition) -> FetchedOffset:
+            if is_deleted(partition):
+                return FetchedOffset(partition, None)
+            if require_stable and offsets.is_unstable(partition):
+                return FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return FetchedOffset(partition, offsets.get(partition))
+
+        return [fetched(partition) for partition in partitions]
+
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Those of which the group has an offset, of deleted topics perhaps."""
+        hosted = self._find(group_id, may_be_empty=True)
+        return [] if hosted is None else list(hosted.group.offsets.partitions)
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], on_done: Callable[[Codes], None]

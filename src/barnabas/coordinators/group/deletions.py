@@ -2,12 +2,16 @@
 
 What is asked for is answered when its tombstones are committed; until then it is out of sight, and it is put back where
 they could not be appended. What expires is not waited for: it would expire again.
+
+What goes by itself may be very many offsets, and goes in steps. Each piece is looked at, taken away and written off in
+one turn, so that no commit comes between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -18,10 +22,15 @@ from barnabas.coordinators.group.offsets import StoredOffset
 from barnabas.coordinators.group.records import group_key, offset_key
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-_GROUPS_PER_TURN: Final = 200
+_ELEMENTS_PER_APPEND: Final = 16
+"""What an append costs, beside its records."""
+_TOMBSTONES_BYTES_MAX: Final = 65_536
+"""In one batch, so that it is within what a topic allows (`max.message.bytes`); one tombstone at least."""
+_RECORD_OVERHEAD_BYTES: Final = 21
+"""A tombstone has that much beside its key, at most."""
 _DELETION_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -34,6 +43,22 @@ _DELETION_ERRORS: Final = {
 }
 
 
+class _TopicDeletion:
+    """Partitions that exist no more, and the groups which have not been looked through for them."""
+
+    __slots__ = ("groups", "partitions")
+
+    def __init__(self, partitions: Iterable[TopicPartition], groups: Iterable[HostedGroup]) -> None:
+        self.partitions = frozenset(partitions)
+        self.groups: dict[HostedGroup, set[TopicPartition]] = {hosted: set() for hosted in groups}
+        """With the partitions that were committed after the deletion: of topics made anew under the old names."""
+
+    def includes(self, hosted: HostedGroup, partition: TopicPartition) -> bool:
+        """Whether what the group has of the partition is to go."""
+        committed_anew = self.groups.get(hosted)
+        return committed_anew is not None and partition in self.partitions and partition not in committed_anew
+
+
 class GroupDeletions:
     """Removes from `groups`, the groups of all active shards, and from the shards themselves."""
 
@@ -44,7 +69,12 @@ class GroupDeletions:
         settings: GroupSettings,
         metrics: GroupMetrics,
         logger: logging.Logger,
+        loop: asyncio.AbstractEventLoop,
+        steps: StepRunner,
     ) -> None:
+        self._loop = loop
+        self._steps = steps
+        self._topic_deletions: dict[_TopicDeletion, asyncio.Task[None] | None] = {}
         self._groups = groups
         self._hosting = hosting
         self._settings = settings
@@ -148,56 +178,125 @@ class GroupDeletions:
     async def expire_offsets(self) -> None:
         """Removes offsets past their retention, and then groups that have neither members nor offsets."""
         started_ms = self._hosting.now().time_ms
-        count = 0
-        for position, hosted in enumerate(list(self._groups.values())):
-            if position % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
-                await next_turn()
-            if self._groups.get(hosted.group.group_id) is not hosted:
-                continue
-            removed = hosted.group.remove_expired_offsets(self._hosting.now(), self._settings.retention_ms)
-            count += self._write_off(hosted, removed)
-        self._metrics.offset_expirations.count += count
+        count = await self._steps.run(self._expire())
         if count:
             duration_ms = self._hosting.now().time_ms - started_ms
             self._logger.info("Removed %d expired offsets in %d milliseconds", count, duration_ms)
 
-    def remove_offsets_of(self, partitions: Sequence[TopicPartition]) -> None:
-        """The partitions exist no more. Groups without members and offsets go too, as in Kafka."""
+    def _expire(self) -> Steps[int]:
         count = 0
-        deleted = frozenset(partitions)
+        left = STEP_ELEMENTS
         for hosted in list(self._groups.values()):
-            gone = [partition for partition in hosted.group.offsets.written_partitions if partition in deleted]
-            if gone or self._is_unused(hosted.group):
-                count += self._write_off(hosted, hosted.group.offsets.remove(gone))
-        if count:
-            self._logger.info("Removed %d offsets of %d deleted partitions", count, len(partitions))
+            for some in _pieces(list(hosted.group.offsets.partitions)):
+                if not self._is_here(hosted):
+                    break
+                removed = hosted.group.remove_expired_offsets(some, self._hosting.now(), self._settings.retention_ms)
+                written_off = self._write_off(hosted, removed)
+                self._metrics.offset_expirations.count += written_off
+                count += written_off
+                left -= len(some) + 1 + (_ELEMENTS_PER_APPEND if removed else 0)
+                if left <= 0:
+                    yield
+                    left = STEP_ELEMENTS
+        return count
 
-    def _write_off(self, hosted: HostedGroup, removed: Mapping[TopicPartition, StoredOffset]) -> int:
+    def remove_offsets_of(self, partitions: Sequence[TopicPartition]) -> None:
+        """The partitions exist no more. Groups without members and offsets go too, as in Kafka.
+
+        From now on `is_deleted` says so of their offsets, which go in steps, the first of them now.
+        """
+        deletion = _TopicDeletion(partitions, self._groups.values())
+        steps = self._remove_offsets(deletion)
+        self._topic_deletions[deletion] = None
+        try:
+            next(steps)
+        except StopIteration:
+            return
+        self._topic_deletions[deletion] = self._loop.create_task(self._steps.run(steps), name="remove-offsets")
+
+    def is_deleted(self, hosted: HostedGroup, partition: TopicPartition) -> bool:
+        """Whether the topic is deleted, though the offset is still there."""
+        deletions = self._topic_deletions
+        return bool(deletions) and any(deletion.includes(hosted, partition) for deletion in deletions)
+
+    def before_commit(self, hosted: HostedGroup, partitions: Iterable[TopicPartition]) -> None:
+        """The group is about to commit these. Where a topic of that name was deleted, this one was made anew: what is
+        left of the former goes now, and what comes stays. Where its tombstones cannot be written, the commit that comes
+        next in the same log cannot either, and the former goes later.
+        """
+        offsets = hosted.group.offsets
+        for deletion in self._topic_deletions:
+            again = [partition for partition in partitions if deletion.includes(hosted, partition)]
+            if again:
+                self._write_off(hosted, offsets.remove(again), may_remove_group=False)
+                deletion.groups[hosted].update(each for each in again if offsets.get(each) is None)
+
+    async def stop(self) -> None:
+        """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
+        tasks = [task for task in self._topic_deletions.values() if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _remove_offsets(self, deletion: _TopicDeletion) -> Steps[None]:
+        count = 0
+        left = STEP_ELEMENTS
+        try:
+            for hosted in list(deletion.groups):
+                offsets = hosted.group.offsets
+                few = offsets.written_partitions if len(offsets) < len(deletion.partitions) else deletion.partitions
+                for some in _pieces(list(few)):
+                    if not self._is_here(hosted):
+                        break
+                    gone = [
+                        partition
+                        for partition in some
+                        if offsets.is_written(partition) and deletion.includes(hosted, partition)
+                    ]
+                    if gone or self._is_unused(hosted.group):
+                        count += self._write_off(hosted, offsets.remove(gone))
+                        left -= _ELEMENTS_PER_APPEND
+                    left -= len(some) + 1
+                    if left <= 0:
+                        yield
+                        left = STEP_ELEMENTS
+                del deletion.groups[hosted]
+        finally:
+            del self._topic_deletions[deletion]
+        if count:
+            self._logger.info("Removed %d offsets of %d deleted partitions", count, len(deletion.partitions))
+
+    def _is_here(self, hosted: HostedGroup) -> bool:
+        return self._groups.get(hosted.group.group_id) is hosted
+
+    def _write_off(
+        self, hosted: HostedGroup, removed: Mapping[TopicPartition, StoredOffset], *, may_remove_group: bool = True
+    ) -> int:
         """Appends the tombstones of removed offsets, and of the group where nothing is left of it; returns how many
         offsets are gone.
         """
         group = hosted.group
-        is_unused = self._is_unused(group)
-        records = _tombstones(group, removed, with_group=is_unused)
-        if records:
-            try:
-                hosted.shard.append_unacknowledged(records, self._hosting.now().time_ms)
-            except KafkaError as error:
-                self._logger.warning(
-                    "Failed to append %d tombstones for offsets of group %s, which stay until the next time: %s",
-                    len(records),
-                    group.group_id,
-                    error,
-                )
-                group.offsets.put_back(removed)
-                return 0
+        is_unused = may_remove_group and self._is_unused(group)
+        written = 0
+        try:
+            for some in _batches(_tombstones(group, removed, with_group=is_unused)):
+                hosted.shard.append_unacknowledged(some, self._hosting.now().time_ms)
+                written += len(some)
+        except KafkaError as error:
+            kept = list(removed.items())[written:]
+            self._logger.warning(
+                "Failed to append tombstones for %d offsets of group %s, which stay until the next time: %s",
+                len(kept),
+                group.group_id,
+                error,
+            )
+            group.offsets.put_back(dict(kept))
+            return len(removed) - len(kept)
         if is_unused:
             self._logger.info("Group %s with generation %d is removed", group.group_id, group.generation)
             self._take_out(hosted)
         return len(removed)
 
     def _remove_if_unused(self, hosted: HostedGroup) -> None:
-        if self._groups.get(hosted.group.group_id) is hosted:
+        if self._is_here(hosted):
             self._write_off(hosted, {})
 
     def _is_unused(self, group: Group) -> bool:
@@ -227,3 +326,24 @@ def _tombstones(
     if with_group and group.generation > 0:
         records.append((group_key(group.group_id), None))
     return records
+
+
+def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Collection[TopicPartition]]:
+    """So many of them for each step; one piece at least, which may be empty."""
+    yield partitions[:STEP_ELEMENTS]
+    for start in range(STEP_ELEMENTS, len(partitions), STEP_ELEMENTS):
+        yield partitions[start : start + STEP_ELEMENTS]
+
+
+def _batches(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """Tombstones for one batch at a time."""
+    batch: list[tuple[bytes, bytes | None]] = []
+    size_bytes = 0
+    for record in records:
+        size_bytes += len(record[0]) + _RECORD_OVERHEAD_BYTES
+        if batch and size_bytes > _TOMBSTONES_BYTES_MAX:
+            yield batch
+            batch, size_bytes = [], len(record[0]) + _RECORD_OVERHEAD_BYTES
+        batch.append(record)
+    if batch:
+        yield batch

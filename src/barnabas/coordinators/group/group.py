@@ -8,6 +8,7 @@ last stored record says, and the committed offsets; everything else is rebuilt b
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -223,8 +224,10 @@ class Group:
             member.timer_deadline = deadline
             self.start_timer(TimerKind.SESSION, delay_ms, member.member_id)
 
-    def remove_expired_offsets(self, now: Now, retention_ms: int) -> dict[TopicPartition, StoredOffset]:
-        """Takes away the offsets that no one needs (KIP-211), and returns them.
+    def remove_expired_offsets(
+        self, partitions: Iterable[TopicPartition], now: Now, retention_ms: int
+    ) -> dict[TopicPartition, StoredOffset]:
+        """Takes away the offsets of these partitions that no one needs (KIP-211), and returns them.
 
         Of an Empty group: when the retention has passed since it became empty, or since the commit where its record
         does not know when. Of a stable consumer group: topics no longer subscribed, since the commit. Of a group that
@@ -238,13 +241,15 @@ class Group:
             return self.state_timestamp_ms
 
         if self.protocol_type is None:
-            return self.offsets.remove_expired(now.time_ms, retention_ms, committed_at)
+            return self.offsets.remove_expired(partitions, now.time_ms, retention_ms, committed_at)
         if self.state is GroupState.EMPTY:
             is_known = self.state_timestamp_ms != NO_STATE_TIMESTAMP
             base = emptied_at if is_known else committed_at
-            return self.offsets.remove_expired(now.time_ms, retention_ms, base)
+            return self.offsets.remove_expired(partitions, now.time_ms, retention_ms, base)
         if self.state is GroupState.STABLE and self.is_consumer_group and self.subscribed_topics is not None:
-            return self.offsets.remove_expired(now.time_ms, retention_ms, committed_at, self.subscribed_topics)
+            return self.offsets.remove_expired(
+                partitions, now.time_ms, retention_ms, committed_at, self.subscribed_topics
+            )
         return {}
 
     def _subscribed_topics(self) -> frozenset[str] | None:

@@ -60,7 +60,10 @@ class GroupOffsets:
     @property
     def written_partitions(self) -> list[TopicPartition]:
         """Those with an offset in the log: committed ones, and ones that are being appended."""
-        return list(dict.fromkeys((*self._committed, *self._pending)))
+        return [*self._committed, *(partition for partition in self._pending if partition not in self._committed)]
+
+    def is_written(self, partition: TopicPartition) -> bool:
+        return partition in self._committed or partition in self._pending
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         stored = self._committed.get(partition)
@@ -136,13 +139,15 @@ class GroupOffsets:
 
     def remove_expired(
         self,
+        partitions: Iterable[TopicPartition],
         now_ms: int,
         retention_ms: int,
         base_timestamp_ms: Callable[[CommittedOffset], int],
         subscribed_topics: Collection[str] = (),
     ) -> dict[TopicPartition, StoredOffset]:
-        """Takes away, and returns, what has expired: by its own expiration where it has one, otherwise when the
-        retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and pending offsets stay.
+        """Takes away, and returns, what of the partitions has expired: by its own expiration where it has one,
+        otherwise when the retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and pending
+        offsets stay.
         """
 
         def has_expired(committed: CommittedOffset) -> bool:
@@ -150,11 +155,15 @@ class GroupOffsets:
                 return now_ms >= committed.expire_timestamp_ms
             return now_ms - base_timestamp_ms(committed) >= retention_ms
 
-        expired = [
-            partition
-            for partition, stored in self._committed.items()
-            if partition.topic not in subscribed_topics
-            and partition not in self._pending
-            and has_expired(stored.committed)
-        ]
-        return {partition: self._committed.pop(partition) for partition in expired}
+        expired = {}
+        for partition in partitions:
+            stored = self._committed.get(partition)
+            if (
+                stored is not None
+                and partition.topic not in subscribed_topics
+                and partition not in self._pending
+                and has_expired(stored.committed)
+            ):
+                expired[partition] = stored
+                del self._committed[partition]
+        return expired
