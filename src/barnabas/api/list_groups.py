@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.kernel.steps import Steps
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import ListGroupsRequest, ListGroupsResponse
@@ -22,8 +23,10 @@ class ListGroupsHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, _context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-        error, groups = self._group_coordinator.list_groups(request.states_filter, request.types_filter)
+    def handle(self, _context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
+        error, groups = yield from self._group_coordinator.list_groups_in_steps(
+            request.states_filter, request.types_filter
+        )
         return ListGroupsResponse(error_code=error, groups=groups)
 
     def error_response(

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from barnabas.api.context import RequestContext
-from barnabas.api.named_once import NamedTopic, named_once
+from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
@@ -114,21 +114,13 @@ class OffsetCommitHandler:
 
 
 def _response(request: OffsetCommitRequest, codes: Codes) -> Steps[OffsetCommitResponse]:
-    """In the order of the request, one for each partition; what has no code does not exist."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def result(
-        topic: NamedTopic[Partition], partition: Partition
-    ) -> OffsetCommitResponse.OffsetCommitResponsePartition:
-        number = partition.partition_index
-        code = codes.get(TopicPartition(topic.name, number), unknown)
-        return OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=number, error_code=code)
-
-    named = yield from named_once(request.topics, lambda topic: topic.partitions, lambda each: each.partition_index)
-    topics = yield from each_within(
-        named,
+    topics = yield from partition_codes(
+        request.topics,
         lambda topic: topic.partitions,
-        result,
-        lambda topic, found: OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=found),
+        codes,
+        lambda number, code: OffsetCommitResponse.OffsetCommitResponsePartition(
+            partition_index=number, error_code=code
+        ),
+        lambda name, partitions: OffsetCommitResponse.OffsetCommitResponseTopic(name=name, partitions=partitions),
     )
     return OffsetCommitResponse(topics=topics)

@@ -6,13 +6,13 @@ Answered when the tombstones are committed, where Apache Kafka answers when its 
 from __future__ import annotations
 
 from barnabas.api.context import RequestContext
-from barnabas.api.named_once import NamedTopic, named_once
+from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 
 Topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
@@ -51,21 +51,13 @@ class OffsetDeleteHandler:
 
 
 def _response(request: OffsetDeleteRequest, codes: Codes) -> Steps[OffsetDeleteResponse]:
-    """In the order of the request, one for each partition; what has no code does not exist."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def result(
-        topic: NamedTopic[Partition], partition: Partition
-    ) -> OffsetDeleteResponse.OffsetDeleteResponsePartition:
-        number = partition.partition_index
-        code = codes.get(TopicPartition(topic.name, number), unknown)
-        return OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=number, error_code=code)
-
-    named = yield from named_once(request.topics, lambda topic: topic.partitions, lambda each: each.partition_index)
-    topics = yield from each_within(
-        named,
+    topics = yield from partition_codes(
+        request.topics,
         lambda topic: topic.partitions,
-        result,
-        lambda topic, found: OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=found),
+        codes,
+        lambda number, code: OffsetDeleteResponse.OffsetDeleteResponsePartition(
+            partition_index=number, error_code=code
+        ),
+        lambda name, partitions: OffsetDeleteResponse.OffsetDeleteResponseTopic(name=name, partitions=partitions),
     )
     return OffsetDeleteResponse(topics=topics)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.deletions import GroupDeletions
-from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment, TimerKind
+from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
 from barnabas.coordinators.group.joining import Join, join
@@ -55,6 +55,7 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9
 _PLACEMENTS_MAX: Final = 100_000
 PENDING_MEMBERS_MAX: Final = 10_000
 """Member ids of one group that clients were given and have not come back with; each is kept for a session time-out."""
+_LISTED_PER_STEP: Final = 2_048
 _CLASSIC_TYPE: Final = "classic"
 
 _COMMIT_ERRORS: Final = {
@@ -122,7 +123,7 @@ class GroupCoordinator:
         self._hosting = GroupHosting(host, timers, self._versions, self._manager_logger, self._on_stored)
         self._groups: Groups = {}
         """The groups of all active shards."""
-        self._metrics = GroupMetrics(metrics, self._each_group, self._waiting_for)
+        self._metrics = GroupMetrics(metrics, self._each_group, self._hosting, host.loop)
         self._deletions = GroupDeletions(
             self._groups, self._hosting, settings, self._metrics, self._manager_logger, host.loop, steps
         )
@@ -523,15 +524,26 @@ class GroupCoordinator:
         self, states: Collection[str], types: Collection[str]
     ) -> tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]:
         """The groups in one of the states and of one of the types, whatever their case; of all where there is none."""
+        return at_once(self.list_groups_in_steps(states, types))
+
+    def list_groups_in_steps(
+        self, states: Collection[str], types: Collection[str]
+    ) -> Steps[tuple[ErrorCode, list[ListGroupsResponse.ListedGroup]]]:
+        """As `list_groups`; groups that come meanwhile are not in it."""
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._runtime.is_loading else ErrorCode.NONE
         if types and _CLASSIC_TYPE not in {name.lower() for name in types}:
             return error, []
         wanted = {name.lower() for name in states}
-        return error, [
-            group.listed() for group in self._each_group() if not wanted or group.state.value.lower() in wanted
-        ]
+        listed: list[ListGroupsResponse.ListedGroup] = []
+        for position, (group_id, hosted) in enumerate(list(self._groups.items())):
+            if position % _LISTED_PER_STEP == _LISTED_PER_STEP - 1:
+                yield
+            is_here = self._groups.get(group_id) is hosted
+            if is_here and (not wanted or hosted.group.state.value.lower() in wanted):
+                listed.append(hosted.group.listed())
+        return error, listed
 
     def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         """The group with its members; one that does not exist is Dead. Errors are in the answer."""
@@ -570,12 +582,3 @@ class GroupCoordinator:
 
     def _each_group(self) -> Iterator[Group]:
         return (hosted.group for hosted in self._groups.values())
-
-    def _waiting_for(self) -> tuple[int, int]:
-        heartbeats = rebalances = 0
-        for hosted in self._groups.values():
-            for key in hosted.timers:
-                is_of_member = key.kind in (TimerKind.SESSION, TimerKind.PENDING)
-                heartbeats += is_of_member
-                rebalances += not is_of_member
-        return heartbeats, rebalances

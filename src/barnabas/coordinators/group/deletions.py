@@ -186,7 +186,7 @@ class GroupDeletions:
     def _expire(self) -> Steps[int]:
         count = 0
         left = STEP_ELEMENTS
-        for hosted in list(self._groups.values()):
+        for hosted in _let_go(self._groups.values()):
             for some in _pieces(list(hosted.group.offsets.partitions)):
                 if not self._is_here(hosted):
                     break
@@ -240,7 +240,7 @@ class GroupDeletions:
         count = 0
         left = STEP_ELEMENTS
         try:
-            for hosted in list(deletion.groups):
+            for hosted in _let_go(deletion.groups):
                 offsets = hosted.group.offsets
                 few = offsets.written_partitions if len(offsets) < len(deletion.partitions) else deletion.partitions
                 for some in _pieces(list(few)):
@@ -326,6 +326,14 @@ def _tombstones(
     if with_group and group.generation > 0:
         records.append((group_key(group.group_id), None))
     return records
+
+
+def _let_go(groups: Iterable[HostedGroup]) -> Iterator[HostedGroup]:
+    """Those that there are now. None is kept longer than it is wanted: very many, freed at once, take long."""
+    left = list(groups)
+    left.reverse()
+    while left:
+        yield left.pop()
 
 
 def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Collection[TopicPartition]]:

@@ -31,6 +31,7 @@ from barnabas.wire.primitives import EncodeError
 Groups = dict[str, "HostedGroup"]
 """The content of a shard."""
 
+_OF_MEMBERS: Final = frozenset({TimerKind.SESSION, TimerKind.PENDING})
 _STORE_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -76,6 +77,10 @@ class GroupHosting:
         self._versions = versions
         self._logger = logger
         self._on_stored = on_stored
+        self.heartbeats_awaited = 0
+        """Timers of members that run, in all groups."""
+        self.rebalances_awaited = 0
+        """Timers of groups that run."""
 
     def now(self) -> Now:
         return Now(self._loop.time(), self._clock.time_ms())
@@ -90,6 +95,7 @@ class GroupHosting:
             elif isinstance(effect, StartTimer):
                 self._stop_timer(hosted, effect.key)
                 hosted.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, hosted, effect.key)
+                self._count_timer(effect.key, 1)
             elif isinstance(effect, StopTimer):
                 self._stop_timer(hosted, effect.key)
             else:
@@ -102,17 +108,25 @@ class GroupHosting:
         self.stop_timers(hosted)
 
     def stop_timers(self, hosted: HostedGroup) -> None:
-        for timer in hosted.timers.values():
+        for key, timer in hosted.timers.items():
             timer.cancel()
+            self._count_timer(key, -1)
         hosted.timers.clear()
 
     def _stop_timer(self, hosted: HostedGroup, key: TimerKey) -> None:
         timer = hosted.timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+            self._count_timer(key, -1)
+
+    def _count_timer(self, key: TimerKey, step: int) -> None:
+        if key.kind in _OF_MEMBERS:
+            self.heartbeats_awaited += step
+        else:
+            self.rebalances_awaited += step
 
     def _rang(self, hosted: HostedGroup, key: TimerKey) -> None:
-        hosted.timers.pop(key, None)
+        self._stop_timer(hosted, key)
         if not hosted.shard.is_active:
             return  # its members are being sent to another broker, and must not be given a generation of this one
         now = self.now()

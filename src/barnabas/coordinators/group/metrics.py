@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.hosting import GroupHosting
 from barnabas.coordinators.group.states import GroupState
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
@@ -18,7 +20,8 @@ _PURGATORY: Final = "DelayedOperationPurgatory"
 
 
 class GroupMetrics:
-    """Gauges over the groups, which cost nothing until they are read, and meters.
+    """Gauges over the groups, which cost nothing until they are read, and meters. All gauges that are read in one turn
+    of the loop, as for a scrape, share one walk over the groups.
 
     The heartbeats and rebalances that are waited for are timers here; they are shown as the purgatories that Kafka has
     for them.
@@ -28,9 +31,12 @@ class GroupMetrics:
         self,
         metrics: MetricsRegistry,
         groups: Callable[[], Iterable[Group]],
-        waiting_for: Callable[[], tuple[int, int]],
+        hosting: GroupHosting,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`waiting_for` counts the members whose heartbeats, and the groups whose members, are waited for."""
+        self._groups = groups
+        self._loop = loop
+        self._counted: tuple[dict[GroupState, int], int] | None = None
         self._metrics = metrics
         self._names: list[MetricName] = []
         self.offset_commits = metrics.meter(self._name(_COORDINATOR, "offset-commit"))
@@ -42,11 +48,14 @@ class GroupMetrics:
         def gauge(name: str, read: Callable[[], float]) -> None:
             metrics.gauge(self._name(_MANAGER, name), read)
 
-        gauge("NumOffsets", lambda: sum(len(group.offsets) for group in groups()))
-        gauge("NumGroups", lambda: sum(1 for _ in groups()))
+        gauge("NumOffsets", lambda: self._count()[1])
+        gauge("NumGroups", lambda: sum(self._count()[0].values()))
         for state in GroupState:
-            gauge(f"NumGroups{state.value}", functools.partial(_count_in, state, groups))
-        for operation, read in (("Heartbeat", lambda: waiting_for()[0]), ("Rebalance", lambda: waiting_for()[1])):
+            gauge(f"NumGroups{state.value}", functools.partial(self._count_in, state))
+        for operation, read in (
+            ("Heartbeat", lambda: hosting.heartbeats_awaited),
+            ("Rebalance", lambda: hosting.rebalances_awaited),
+        ):
             for size in ("PurgatorySize", "NumDelayedOperations"):
                 name = MetricName(_PURGATORY_GROUP, _PURGATORY, size, (("delayedOperation", operation),))
                 self._names.append(name)
@@ -57,11 +66,23 @@ class GroupMetrics:
         for name in self._names:
             self._metrics.remove(name)
 
+    def _count(self) -> tuple[dict[GroupState, int], int]:
+        """The groups by state, and their offsets, as they were when this was first asked for in this turn."""
+        if self._counted is None:
+            groups = list(self._groups())
+            states = [group.state for group in groups]
+            counts = {state: states.count(state) for state in GroupState}
+            self._counted = counts, sum([len(group.offsets) for group in groups])
+            self._loop.call_soon(self._forget)
+        return self._counted
+
+    def _count_in(self, state: GroupState) -> int:
+        return self._count()[0][state]
+
+    def _forget(self) -> None:
+        self._counted = None
+
     def _name(self, kind: str, name: str) -> MetricName:
         full = MetricName(_GROUP, kind, name)
         self._names.append(full)
         return full
-
-
-def _count_in(state: GroupState, groups: Callable[[], Iterable[Group]]) -> int:
-    return sum(group.state is state for group in groups())

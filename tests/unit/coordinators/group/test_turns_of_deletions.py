@@ -4,6 +4,7 @@ which commits go on and are not lost.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -128,6 +129,7 @@ def test_no_commit_between_two_pieces_is_lost(world: GroupWorld, seed: int, expi
     chance = random.Random(seed)
     load(world, GROUPS, OFFSETS)
     gone = set(chance.sample(range(OFFSETS), OFFSETS if expires else chance.randrange(1, OFFSETS)))
+    run: asyncio.Task[None] | None = None
     if expires:
         world.loop.time_passes(WEEK_MS / 1000)
         run = world.loop.create_task(world.coordinator._deletions.expire_offsets())
@@ -147,7 +149,7 @@ def test_no_commit_between_two_pieces_is_lost(world: GroupWorld, seed: int, expi
         if not expires:
             asked = chance.randrange(GROUPS), chance.choice(sorted(gone))
             assert world.offset(group_name(asked[0]), partition_number(asked[1])) == committed.get(asked)
-    if expires:
+    if run is not None:
         world.loop.run_until_complete(run)
     else:
         world.pass_ms(10)

@@ -1,0 +1,44 @@
+"""The outcomes of a request that names partitions, one error code for each, in the order of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from barnabas.api.named_once import NamedTopic, Topic, named_once
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.kernel.steps import Steps, each_within
+from barnabas.wire.errors import ErrorCode
+
+
+class _Indexed(Protocol):
+    partition_index: int
+
+
+Partition = TypeVar("Partition", bound=_Indexed)
+PartitionAnswer = TypeVar("PartitionAnswer")
+TopicAnswer = TypeVar("TopicAnswer")
+
+
+def partition_codes(
+    topics: Iterable[Topic],
+    partitions: Callable[[Topic], Iterable[Partition]],
+    codes: Mapping[TopicPartition, ErrorCode],
+    partition_answer: Callable[[int, ErrorCode], PartitionAnswer],
+    topic_answer: Callable[[str, list[PartitionAnswer]], TopicAnswer],
+) -> Steps[list[TopicAnswer]]:
+    """The topics of a response, each partition once; what has no code does not exist."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def answer(topic: NamedTopic[Partition], partition: Partition) -> PartitionAnswer:
+        number = partition.partition_index
+        return partition_answer(number, codes.get(TopicPartition(topic.name, number), unknown))
+
+    return (
+        yield from each_within(
+            (yield from named_once(topics, partitions, lambda partition: partition.partition_index)),
+            lambda topic: topic.partitions,
+            answer,
+            lambda topic, found: topic_answer(topic.name, found),
+        )
+    )
