@@ -17,6 +17,8 @@ SEEDS_OF_OTHERS = simulation_seeds(1)
 RUNS = [(READING.name, seed) for seed in SEEDS] + [
     (name, seed) for name in PLANS for seed in SEEDS_OF_OTHERS if name != READING.name
 ]
+RUNS += [("retention", seed) for seed in (3, 4) if len(SEEDS) > 1 and seed not in SEEDS_OF_OTHERS]
+"""The last ones since readers are rarely slower than deletions."""
 REGRESSIONS = (
     ("keeping", 2),  # closing after a cancellation committed what was being processed
     ("retention", 1),  # a position behind what was deleted may be committed before anything is read from it
