@@ -66,13 +66,14 @@ class LargeRequests:
         topic, history = self._users.load.topic, self._users.history
         data: list[ProduceRequest.PartitionProduceData] = []
         records: dict[int, RecordId] = {}
-        nothing = _batch(b"")
+        now_ms = client.host.clock.time_ms()
+        nothing = _batch(b"", now_ms)
         for index in self._indexes(client):
             batch = nothing
             if index < self._users.load.partitions:
                 record = records[index] = RecordId(number, index)
                 history.sent[record] = TopicPartition(topic, index)
-                batch = _batch(record.value())
+                batch = _batch(record.value(), now_ms)
             data.append(ProduceRequest.PartitionProduceData(index=index, records=batch))
         request = ProduceRequest(
             acks=-1, timeout_ms=3_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
@@ -134,7 +135,7 @@ class LargeRequests:
         return (places.get(place, count + place) for place in range(ELEMENTS))
 
 
-def _batch(value: bytes) -> bytearray:
+def _batch(value: bytes, timestamp_ms: int) -> bytearray:
     builder = RecordBatchBuilder()
-    builder.append(0, None, value)
+    builder.append(timestamp_ms, None, value)
     return builder.build()
