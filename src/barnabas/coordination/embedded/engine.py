@@ -165,9 +165,13 @@ class Engine:
             paths = list(islice(owned, _EPHEMERALS_PER_TRANSACTION))
             tree.zxid += 1
             parts = [pack_int(len(paths))]
-            for path in paths:
-                tree.delete(path, tree.zxid)
-                parts += (_DELETE, pack_buffer(pack_string(path)))
+            try:
+                for path in paths:
+                    tree.delete(path, tree.zxid)
+                    parts += (_DELETE, pack_buffer(pack_string(path)))
+            except Exception as error:
+                self._fail_for_good(error)
+                raise
             self._log(session.id, OpCode.MULTI, b"".join(parts))
             yield PIECE_ELEMENTS
         self.close_session(session)

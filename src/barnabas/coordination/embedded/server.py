@@ -127,6 +127,8 @@ class EmbeddedCoordinator:
         # Before waiting for the disk, so that no request begins a transaction that nobody waits for.
         for connection in list(self._connections):
             connection.finish()
+        # What is left of sessions that are being closed stays in the log, as after a crash.
+        self.budget.close()
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._leave_directory()

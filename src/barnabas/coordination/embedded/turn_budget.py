@@ -39,6 +39,7 @@ class TurnBudget:
         self._waiting: deque[Callable[[], None]] = deque()
         self._alone: Callable[[], None] | None = None
         self._is_scheduled = False
+        self._is_closed = False
 
     @property
     def is_over(self) -> bool:
@@ -58,8 +59,9 @@ class TurnBudget:
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Calls `go_on` in a later turn that has room, after all that waits already."""
-        self._waiting.append(go_on)
-        self._schedule()
+        if not self._is_closed:
+            self._waiting.append(go_on)
+            self._schedule()
 
     def run(self, work: Work[Result], done: Callable[[Result], None]) -> None:
         """Does pieces of the work now, as far as the turn goes, and the rest in later ones; `done` gets its result. To
@@ -103,8 +105,13 @@ class TurnBudget:
             self.spent = 0
             self._alone()
 
+    def close(self) -> None:
+        """Nothing that waits goes on; to be called when requests are taken no more."""
+        self._is_closed = True
+        self._waiting.clear()
+
     def _schedule(self) -> None:
-        if not self._is_scheduled:
+        if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
             self._loop.call_soon(self._next_turn)
 
@@ -112,9 +119,12 @@ class TurnBudget:
         self._is_scheduled = False
         self.turns += 1
         self.spent = 0
-        if self._alone is not None:
-            self._alone()
-        while self._waiting and not self.is_over:
-            self._waiting.popleft()()
-        if self._waiting or self._alone is not None:
-            self._schedule()
+        try:
+            if self._alone is not None:
+                self._alone()
+            while self._waiting and not self.is_over:
+                self._waiting.popleft()()
+        finally:
+            # Also where one of them has met a defect.
+            if self._waiting or self._alone is not None:
+                self._schedule()

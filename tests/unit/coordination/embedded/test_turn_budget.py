@@ -17,6 +17,7 @@ from barnabas.coordination.embedded.turn_budget import ELEMENTS_PER_TURN, PIECE_
 from tests.support.raw_zookeeper import (
     Operation,
     Reply,
+    Request,
     WatchEvent,
     check,
     create,
@@ -319,5 +320,48 @@ def test_work_alone_that_fails_frees_the_way(run: Run) -> None:
         with pytest.raises(ValueError, match="a defect"):
             budget.run_alone(failing(), lambda _none: None)
         assert not budget.has_work_alone
+
+    run(scenario())
+
+
+def test_a_defect_in_one_work_does_not_keep_the_others_waiting(run: Run) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: met.append(context["exception"]))
+        met: list[BaseException] = []
+        budget = TurnBudget(loop)
+        finished = loop.create_future()
+        budget.spend(ELEMENTS_PER_TURN)
+
+        def defect() -> None:
+            raise ValueError("a defect")
+
+        budget.wait(defect)
+        budget.run(counting(9, [], "a"), finished.set_result)
+        assert await finished == "a"
+        assert [str(error) for error in met] == ["a defect"]
+
+    run(scenario())
+
+
+def test_a_stop_while_a_session_ends_leaves_the_rest_of_it_to_the_next_start(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            owner = await Caller.open(HOST, coordinator.port)
+            for start in range(0, 6_000, 300):
+                await owner.body(multi([create(f"/e{number}", b"", EPHEMERAL) for number in range(start, start + 300)]))
+            owner.send(Request(Operation.CLOSE_SESSION, b"")).add_done_callback(_look_away)
+            while not coordinator.engine.closing:
+                await asyncio.sleep(0)
+            left = coordinator.engine.tree.ephemeral_count
+            assert 0 < left < 6_000
+            await coordinator.stop()
+            assert not coordinator.failure.done()
+        async with serving(tmp_path) as coordinator:
+            assert 0 < coordinator.engine.tree.ephemeral_count <= left
+            session = coordinator.engine.sessions.get(owner.session_id)
+            assert session is not None
+            coordinator.engine.close_session(session)
+            assert coordinator.engine.tree.ephemeral_count == 0
 
     run(scenario())
