@@ -22,7 +22,9 @@ WorkSteps = Generator[ByteWork | None, Any, Result]
 """Yields None between steps, and work on bytes, whose result or error it is given then; returns the result."""
 
 AT_ONCE_BYTES_MAX: Final = 64 * 1024
-"""So much is compressed without asking for a thread, and may come of compressed data whatever its size."""
+"""So much is compressed without asking for a thread."""
+INFLATED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
+"""So much may come of compressed data whatever its size: zstd says of a small frame that it is at most half of that."""
 DECOMPRESSED_AT_ONCE_MAX: Final = 128 * 1024
 """Compressed data of more bytes is decompressed by a thread."""
 _TIMES_AT_ONCE: Final = 16
@@ -107,7 +109,7 @@ def at_once_max(data: Buffer, decompressed_bytes_max: int) -> int:
     """How many bytes may come of compressed data in one turn; 0 where not even that many as it has itself."""
     if len(data) > DECOMPRESSED_AT_ONCE_MAX:
         return 0
-    return min(decompressed_bytes_max, max(AT_ONCE_BYTES_MAX, len(data) * _TIMES_AT_ONCE))
+    return min(decompressed_bytes_max, max(INFLATED_AT_ONCE_BYTES_MAX, len(data) * _TIMES_AT_ONCE))
 
 
 def decompress_in_steps(

@@ -36,6 +36,7 @@ STEP_SIZES = (
     (legacy_records, "MESSAGES_PER_STEP"),
     (record_validation, "_WALKED_PER_STEP"),
     (byte_work, "AT_ONCE_BYTES_MAX"),
+    (byte_work, "INFLATED_AT_ONCE_BYTES_MAX"),
     (byte_work, "DECOMPRESSED_AT_ONCE_MAX"),
 )
 
@@ -226,7 +227,7 @@ def test_much_that_was_compressed_is_decompressed_by_others(
     monkeypatch.setattr(byte_work, "decompress", watched)
     with pytest.raises(TakesLongError):
         validate_records(batch, AppendRules(), NOW_MS, only_at_once=True)
-    assert all(bytes_max <= max(64 * 1024, 16 * len(batch)) for bytes_max in bounds)
+    assert all(bytes_max <= max(256 * 1024, 16 * len(batch)) for bytes_max in bounds)
     steps = validate_in_steps(batch, AppendRules(), NOW_MS)
     work = next(steps)
     assert work is not None
