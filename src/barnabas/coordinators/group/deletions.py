@@ -178,7 +178,13 @@ class GroupDeletions:
     async def expire_offsets(self) -> None:
         """Removes offsets past their retention, and then groups that have neither members nor offsets."""
         started_ms = self._hosting.now().time_ms
-        count = await self._steps.run(self._expire())
+        steps = self._expire()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            count = stop.value
+        else:
+            count = await self._steps.run(steps)
         if count:
             duration_ms = self._hosting.now().time_ms - started_ms
             self._logger.info("Removed %d expired offsets in %d milliseconds", count, duration_ms)
