@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ _OF_NO_CLUSTER = {
 def _rows() -> list[list[str]]:
     text = (RECORDS / "0017-cluster-simulation.md").read_text("utf-8")
     lines = text[text.index("| record | difference |") :].splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in takewhile(lambda line: line.startswith("|"), lines)
+    ]
 
 
 ROWS = _rows()
