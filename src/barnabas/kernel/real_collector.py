@@ -1,19 +1,21 @@
 """The policy of Python's collector of reference cycles for a process whose loop must not stand still.
 
-A collection stops everything for as long as it looks, some 50 ns for each object and more where memory is slow. What is
-counted by references goes at once all the same; the collector only finds cycles that nobody holds. So automatic
-collections look at young objects, at so many that it takes some milliseconds. What has survived, or has come in too
-large a number (a request of 200,000 partitions, decoded while the collector was off), is set aside (`gc.freeze`) and
-not looked at again.
+A collection stops everything for as long as it looks: some 50 ns for each object that was just made, up to 1 us for one
+of many that were made and changed in no order. What is counted by references goes at once all the same; the collector
+only finds cycles that nobody holds. So automatic collections look at young objects, at so many that it takes some
+milliseconds. What has survived, or has come in too large a number (a request of 200,000 partitions, decoded while the
+collector was off), is set aside (`gc.freeze`) and not looked at again.
 
-Bounded: cycles among what was set aside are lost only until everything is looked at again, which is whenever what is
-set aside has doubled. That takes long where the state is large, and is as rare as a doubling of it.
+Bounded: cycles among what was set aside are lost only until everything is looked at again, which is whenever what the
+process holds has doubled. That takes long where the state is large, and is as rare as a doubling of it. What it holds
+is told in blocks of the allocator: to count what is set aside (`gc.get_freeze_count`) is to walk through all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from typing import Any, Final
 
 THRESHOLDS: Final = (20_000, 4, 1_000)
@@ -21,8 +23,10 @@ THRESHOLDS: Final = (20_000, 4, 1_000)
 YOUNG_OBJECTS_MAX: Final = 5 * THRESHOLDS[0]
 """More young objects than this are set aside without a look."""
 CHECK_SECONDS: Final = 30.0
-GROWTH_OBJECTS_MIN: Final = 500_000
-"""What may be set aside beyond twice what was there after the last look at all."""
+GROWTH_BLOCKS_MIN: Final = 2_000_000
+"""What may be held beyond twice what was there after the last look at all. A list or a mapping is two blocks and more,
+with what it holds.
+"""
 
 
 def rest_while_importing() -> None:
@@ -39,7 +43,7 @@ class CollectorPolicy:
         self.full_times = 0
         self._loop = loop
         self._kept = 0
-        """Objects that were set aside after the last look at all."""
+        """Blocks of memory that were held after the last look at all."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -57,7 +61,7 @@ class CollectorPolicy:
 
     def check(self) -> None:
         """Looks at everything where that is due."""
-        if gc.get_freeze_count() > 2 * self._kept + GROWTH_OBJECTS_MIN:
+        if sys.getallocatedblocks() > 2 * self._kept + GROWTH_BLOCKS_MIN:
             self.full_times += 1
             gc.callbacks.remove(self._called)
             try:
@@ -73,7 +77,7 @@ class CollectorPolicy:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._kept = gc.get_freeze_count()
+        self._kept = sys.getallocatedblocks()
 
     def _called(self, phase: str, info: dict[str, Any]) -> None:
         """By the collector, before and after each of its runs."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,7 +103,7 @@ def test_what_is_old_is_not_looked_at_by_an_automatic_collection(run: Run) -> No
 
 
 def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real_collector, "GROWTH_OBJECTS_MIN", 0)
+    monkeypatch.setattr(real_collector, "GROWTH_BLOCKS_MIN", 0)
 
     async def scenario() -> None:
         policy = CollectorPolicy(asyncio.get_running_loop())
@@ -117,7 +119,7 @@ def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monk
             del first, second
             gc.collect()
             assert gone() is not None
-            state = make(gc.get_freeze_count() + 10_000)
+            state = make(sys.getallocatedblocks())
             gc.freeze()
             policy.check()
             assert gone() is None
@@ -125,6 +127,30 @@ def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monk
             # Not again before it has doubled from there.
             policy.check()
             assert policy.full_times == 1
+            assert state
+        finally:
+            policy.stop()
+
+    run(scenario())
+
+
+def test_the_check_does_not_walk_through_what_was_set_aside(run: Run) -> None:
+    def least_seconds(function: Callable[[], object]) -> float:
+        def seconds() -> float:
+            started = time.process_time()
+            function()
+            return time.process_time() - started
+
+        return min(seconds() for _ in range(5))
+
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        gc.disable()
+        state = make(1_000_000)
+        policy.start()
+        try:
+            assert least_seconds(policy.check) < least_seconds(gc.get_freeze_count) / 4
+            assert policy.full_times == 0
             assert state
         finally:
             policy.stop()
