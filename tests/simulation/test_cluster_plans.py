@@ -24,6 +24,7 @@ REGRESSIONS = (
     ("expiry", 6),  # a session that ended during a start left the broker deaf to changes of configs
     ("spoiled", 27),  # a leader that asked for an ISR while its state was spoiled waited for ever
     ("spoiled", 4),  # partitions that could not be read were forgotten, and a group's offsets with them
+    ("spoiled", 47),  # a leader that bounced before its state was mended led on in its epoch under a new controller
     ("former", 1),  # a state that was mended with a former leader epoch stayed so, and its leader was refused for ever
     ("groups", 1),  # groups hung when the topic of their offsets had been deleted
 )

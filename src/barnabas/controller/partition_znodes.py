@@ -6,7 +6,7 @@ A partition whose znode another controller has written, of a greater epoch, is l
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -116,10 +116,13 @@ def _right(
 ) -> LeaderAndIsr:
     """What is in force: `stored` itself, or what is to be in the znode instead."""
     known = context.leadership(partition)
+    lost: Collection[int] = context.lost_members.get(partition, ())
     if known is None:
         # Of the former controllers' terms this broker has at least heard.
         known = context.told_leadership(partition)
         is_believed = known is None or stored.leader_epoch >= known.leader_epoch
+        if known is not None and stored.holds_the_same(known) and stored.partition_epoch > known.partition_epoch:
+            lost = {*lost, *_may_have_bounced(context, stored.isr)}
     else:
         is_believed = (
             stored.leader_epoch > known.leader_epoch
@@ -132,13 +135,21 @@ def _right(
     right = stored
     if known is not None and not is_believed:
         right = known.elect(known.leader, known.isr).at_version(stored.partition_epoch)
-    lost = context.lost_members.get(partition)
-    if lost is not None:
-        if any(member in lost for member in right.isr):
-            right = right.without(lost)
-        else:
-            del context.lost_members[partition]
+    if any(member in lost for member in right.isr):
+        right = right.without(lost)
+    else:
+        context.lost_members.pop(partition, None)
     return right
+
+
+def _may_have_bounced(context: ControllerContext, isr: Iterable[int]) -> list[int]:
+    """Of a state that somebody has mended by writing what it held before: when the last controller wrote it, and so who
+    has started anew since, is not to be seen any more. All but the member that registered first may have; it is as in
+    sync as any other, and the others come back once they have fetched.
+    """
+    brokers = context.live_or_shutting_down_brokers
+    registered = sorted((brokers[member].epoch, member) for member in isr if member in brokers)
+    return [member for _, member in registered[1:]]
 
 
 def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) -> StateChange:

@@ -256,6 +256,31 @@ def test_a_new_controller_does_not_believe_a_state_that_is_older_than_what_it_wa
     assert max(told) == after.leader_epoch
 
 
+def test_a_leader_that_bounced_before_a_mend_and_a_takeover_does_not_lead_on() -> None:
+    terms = with_topics()
+    paths = [partition_state_path(*partition) for partition in (T0, U0)]
+    before = known(terms, "t")
+    assert (before.leader, before.isr) == (1, (1, 2, 3))
+    terms.told.update({T0: before, U0: known(terms, "u")})
+    states = [spoil(terms, path) for path in paths]
+    terms.stop_broker(1)
+    terms.start_broker(1)
+    for path, data in zip(paths, states, strict=True):
+        terms.store.put_data(path, data)  # the transaction that wrote it is later than the new registration
+    terms.elect()
+    after = known(terms, "t")
+    assert (after.leader, after.isr) == (2, (2,))
+    assert after.leader_epoch > before.leader_epoch
+
+
+def test_a_state_that_nobody_has_touched_stays_as_it_is_at_a_takeover() -> None:
+    terms = with_topics()
+    before = known(terms, "t")
+    terms.told[T0] = before
+    terms.elect()
+    assert known(terms, "t").leader_epoch == before.leader_epoch
+
+
 @pytest.mark.parametrize("failover", [False, True])
 def test_a_member_that_starts_anew_while_the_state_cannot_be_read_leaves_the_isr(failover: bool) -> None:
     terms = with_topics()
