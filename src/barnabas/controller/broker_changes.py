@@ -8,7 +8,14 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext, LiveBroker
-from barnabas.controller.effects import ITEMS_PER_PIECE, ChangeChannels, Steps, give_way, pieces
+from barnabas.controller.effects import (
+    ITEMS_PER_PIECE,
+    ChangeChannels,
+    Steps,
+    give_way,
+    pieces,
+    write_as_controller,
+)
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -17,7 +24,11 @@ from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_deletion import TopicDeletionManager
+from barnabas.coordination.errors import BadVersionError, NoNodeError
+from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordination.operations import SetData
+from barnabas.coordination.protocol import Stat
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 UNKNOWN_BROKER_EPOCH = -1
@@ -55,9 +66,9 @@ class BrokerChanges:
         registered = yield from reader.read_all()
         known = context.live_or_shutting_down_brokers
         present = {**registered.usable}
-        for broker_id, epoch in registered.unreadable.items():
+        for broker_id, stat in registered.unreadable.items():
             # It is there, in the life that is known.
-            if broker_id in known and known[broker_id].epoch == epoch:
+            if broker_id in known and known[broker_id].epoch == stat.czxid:
                 present[broker_id] = known[broker_id]
         unusable = [broker_id for broker_id in registered.unusable if broker_id not in present]
         held_back = context.held_back_brokers
@@ -94,10 +105,16 @@ class BrokerChanges:
             yield from self.start_up(bounced)
 
     def modify(self, broker_id: int, reader: BrokerReader) -> Steps[None]:
-        """A broker has written its registration anew: all are told of other endpoints or features."""
+        """A registration was written: all are told of other endpoints or features, and garbage is replaced by what the
+        broker had written.
+        """
         context = self._context
-        broker = yield from reader.read_one(broker_id)
+        registered = yield from reader.read_one(broker_id)
+        broker, unreadable = registered.usable.get(broker_id), registered.unreadable.get(broker_id)
         known = context.live_or_shutting_down_brokers.get(broker_id)
+        if known is not None and unreadable is not None and unreadable.czxid == known.epoch:
+            yield from self._mend_registration(known, unreadable)
+            return
         if broker is not None and known is None:
             # It is new, or could not be used so far.
             yield from self.process(reader)
@@ -111,6 +128,21 @@ class BrokerChanges:
             context.add_live_broker(broker)
             yield (ChangeChannels(opened=(broker,)),)
             yield from self.send_update_metadata(context.live_or_shutting_down_brokers)
+
+    def _mend_registration(self, broker: LiveBroker, spoiled: Stat) -> Steps[None]:
+        """Writes a registration as the broker had made it, where what the znode holds cannot be read.
+
+        A next controller could neither count on the broker nor tell it so: it would go on as the leader of what others
+        lead by then, and send clients that ask it first to itself. Raises `ControllerMovedError`.
+        """
+        self._logger.error(
+            "The registration of broker %d was spoiled, and is put back as the broker had made it", broker.broker_id
+        )
+        write = SetData(broker_id_path(broker.broker_id), broker.registration.encode(), spoiled.version)
+        (outcome,) = yield from write_as_controller([write], self._context.epoch_version)
+        # Whoever was faster has left a watch's event behind.
+        if isinstance(outcome, Exception) and not isinstance(outcome, BadVersionError | NoNodeError):
+            raise outcome
 
     def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> Steps[None]:
         """Tells the brokers of all live brokers, and of these partitions."""

@@ -13,16 +13,17 @@ from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import GetChildren, GetData
+from barnabas.coordination.protocol import Stat
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBrokers:
-    """Who is registered, in the order of the ids: the brokers that can be used, the epochs of those whose registration
-    cannot be read, and the ids of all that cannot be used, these among them.
+    """Who is registered, in the order of the ids: the brokers that can be used, the znodes of those whose registration
+    cannot be read (the czxid is the broker's epoch), and the ids of all that cannot be used, these among them.
     """
 
     usable: dict[int, LiveBroker] = field(default_factory=dict)
-    unreadable: dict[int, int] = field(default_factory=dict)
+    unreadable: dict[int, Stat] = field(default_factory=dict)
     unusable: list[int] = field(default_factory=list)
 
 
@@ -44,10 +45,9 @@ class BrokerReader:
         broker_ids = sorted(int(name) for name in children.names if name.isdecimal())
         return (yield from self._read(broker_ids))
 
-    def read_one(self, broker_id: int) -> Steps[LiveBroker | None]:
-        """One registration; None when it is gone or cannot be used."""
-        found = yield from self._read([broker_id])
-        return found.usable.get(broker_id)
+    def read_one(self, broker_id: int) -> Steps[RegisteredBrokers]:
+        """One registration: that broker, or nobody when it is gone."""
+        return (yield from self._read([broker_id]))
 
     def _read(self, broker_ids: list[int]) -> Steps[RegisteredBrokers]:
         reads = [GetData(broker_id_path(broker_id), self.watches.broker(broker_id)) for broker_id in broker_ids]
@@ -62,7 +62,7 @@ class BrokerReader:
                 registration = BrokerRegistration.decode(outcome.data, broker_id_path(broker_id))
             except LayoutError as error:
                 self.logger.warning("Ignoring broker %d, whose registration cannot be read: %s", broker_id, error)
-                found.unreadable[broker_id] = outcome.stat.czxid
+                found.unreadable[broker_id] = outcome.stat
                 found.unusable.append(broker_id)
                 continue
             missing = self._unsupported(registration)

@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 
 from barnabas.controller.broker_requests import FULL
+from barnabas.controller.effects import ControllerMovedError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK_PATH, FinalizedFeatures
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
@@ -331,6 +333,52 @@ def test_a_broker_whose_registration_is_spoiled_stays_while_it_lives() -> None:
     terms.store.put_data(broker_id_path(2), before)
     terms.settle()
     assert set(terms.term.context.live_brokers) == {1, 2}
+
+
+def test_the_controller_puts_a_spoiled_registration_back() -> None:
+    """Else the next controller would not know a broker that lives."""
+    terms = with_topics()
+    before = spoil(terms, broker_id_path(2))
+    sent = len(terms.shell.requests)
+    terms.settle()
+    assert terms.store.znodes[broker_id_path(2)][0] == before
+    assert len(terms.shell.requests) == sent, "nothing has changed"
+    terms.elect()
+    assert set(terms.term.context.live_brokers) == ALL
+    assert set(known(terms, "t").isr) == ALL
+
+
+def test_a_broker_that_registers_anew_is_faster_than_who_puts_its_spoiled_registration_back() -> None:
+    terms = with_topics()
+    spoil(terms, broker_id_path(2))
+    steps = terms.term.broker_modified(2)
+    read = next(steps)
+    found = tuple(terms.shell.carry_out(effect) for effect in read)
+    terms.stop_broker(2)
+    terms.start_broker(2, port=9999)
+    write = steps.send(found)
+    with pytest.raises(StopIteration):
+        steps.send(tuple(terms.shell.carry_out(effect) for effect in write))
+    terms.settle()
+    (endpoint,) = terms.term.context.live_or_shutting_down_brokers[2].registration.endpoints
+    assert endpoint.port == 9999
+
+
+def test_a_spoiled_registration_of_another_life_is_not_put_back() -> None:
+    terms = with_topics()
+    terms.stop_broker(2)
+    terms.store.put_data(broker_id_path(2), GARBAGE)
+    terms.run(terms.term.broker_modified(2))
+    assert terms.store.znodes[broker_id_path(2)][0] == GARBAGE
+
+
+def test_a_controller_that_was_replaced_puts_no_registration_back() -> None:
+    terms = with_topics()
+    spoil(terms, broker_id_path(2))
+    terms.store.put_data(CONTROLLER_EPOCH_PATH, encode_controller_epoch(terms.epoch + 1))
+    with pytest.raises(ControllerMovedError):
+        terms.settle()
+    assert terms.store.znodes[broker_id_path(2)][0] == GARBAGE
 
 
 def test_nobody_leads_uncleanly_while_a_member_has_a_registration_that_cannot_be_read() -> None:
