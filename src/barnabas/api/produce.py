@@ -134,6 +134,7 @@ class ProduceHandler:
         answer.begin({})
         answer.forget_records()
         context.connection.hold()
+        release = context.connection.claim_copy(sum(len(records) for _, records in batches))
 
         async def appended() -> Steps[ProduceResponse | None]:
             done = asyncio.Event()
@@ -148,6 +149,7 @@ class ProduceHandler:
                     on_done=answer.done,
                 )
             finally:
+                release()
                 context.connection.go_on()
             await done.wait()
             return answer.response()

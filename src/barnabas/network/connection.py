@@ -209,6 +209,13 @@ class ServerConnection(Connection):
         """Room for a request that is worked on in steps, of which so many bytes are kept; None where none is needed."""
         return None if self.is_control else self._owner.memory.of_work(frame_bytes, self.fail)
 
+    def claim_copy(self, size: int) -> Callable[[], None]:
+        """Counts so many bytes that were copied out of the frame that is being handled, until what it returns is
+        called: whether the connection is still there or not.
+        """
+        claim = self._owner.memory.of_copy(size, self.fail)
+        return lambda: _end_work(claim)
+
     def hold(self) -> None:
         """Handles no more requests until `go_on` was called as often: the present one goes on in later turns, and they
         are handled in their order.

@@ -1,9 +1,9 @@
 """What large requests and unread answers of all connections may hold in memory together.
 
-Four shares, each with its bound: frames above 64 KiB while they are received and wait; requests that are worked on in
-steps, ordinary and very large ones apart, so that these do not hold up those; and answers that clients do not read.
-Whoever finds no room in the first three waits for it, in the order of arrival; small requests, control connections and
-everything that is no request need none.
+Four shares, each with its bound: frames above 64 KiB while they are received and wait, and records that are copied out
+of frames to be checked in steps; requests that are worked on in steps, ordinary and very large ones apart, so that
+these do not hold up those; and answers that clients do not read. Whoever finds no room in the first three waits for it,
+in the order of arrival; small requests, control connections and everything that is no request need none.
 
 Nobody can hold a share for ever: while others wait, whoever has held a part of it for `STALLED_SECONDS` without getting
 on (a client that neither sends the rest of its frame nor reads its answer, a request that waits for something to
@@ -102,6 +102,7 @@ class Claim:
             self._share.resize(self, size)
 
     def work_ended(self) -> None:
+        """The broker is not at work for it any more."""
         self.is_working = False
         if self._is_over:
             self._share.leave(self)
@@ -221,6 +222,13 @@ class RequestMemory:
         self.frames.enter(claim)
         return claim
 
+    def of_copy(self, size: int, fail: Callable[[str], object]) -> Claim:
+        """For bytes that are copied out of a frame to be worked on: they are there already, so large frames wait."""
+        claim = Claim(self.frames, size, None, fail)
+        claim.is_working = True
+        self.frames.enter(claim, at_once=True)
+        return claim
+
     def of_work(self, frame_bytes: int, fail: Callable[[str], object]) -> Claim:
         """For a request that is worked on in steps; `frame_bytes` is 0 for one that is small itself."""
         size = min(frame_bytes * PER_FRAME_BYTE, LARGEST_BYTES) or NO_FRAME_BYTES
@@ -263,10 +271,12 @@ class RequestMemory:
 
     def _look(self) -> None:
         self._timer = None
-        contended = [share for share in (self.frames, self.ordinary, self.very_large) if share.waiting]
+        waited_for = [share for share in (self.frames, self.ordinary, self.very_large) if share.waiting]
         if self._is_much_unread:
-            contended.append(self.unread)
-        for share in contended:
+            waited_for.append(self.unread)
+        for share in waited_for:
+            if not share.is_open():
+                continue  # it is not its holders whom the others wait for
             stalled = [claim for claim in share.holders if claim.look()]
             for claim in stalled:
                 claim.end()
@@ -274,7 +284,7 @@ class RequestMemory:
                     f"it has held {claim.size} bytes of memory for {STALLED_SECONDS} s without getting on,"
                     " and others wait for them"
                 )
-        if contended:
+        if waited_for:
             self._watch()
         if not self._is_much_unread:
             self.very_large.go_on()

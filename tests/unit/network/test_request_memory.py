@@ -178,6 +178,43 @@ def test_very_large_requests_wait_while_too_much_is_unread(monkeypatch: pytest.M
     virtually(body)
 
 
+def test_a_parked_request_is_not_closed_for_what_others_do_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(setting: Setting) -> None:
+        monkeypatch.setattr(setting.memory.unread, "bytes_max", 100)
+        parked = setting.work(MEGABYTE)
+        left = 1000
+
+        def fewer() -> int:
+            nonlocal left
+            left -= 1
+            return left
+
+        slow = setting.memory.of_unread(110, setting.closed.append, fewer)
+        request = setting.work(MEGABYTE)
+        await setting.timers.sleep((STALLED_SECONDS + 2) * 1_000.0)
+        assert (setting.closed, parked.is_held, request.is_held) == ([], True, False)
+        slow.end()
+        await setting.timers.sleep(2_000.0)
+        assert request.is_held
+
+    virtually(body)
+
+
+def test_large_frames_wait_for_what_was_copied_out_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(setting: Setting) -> None:
+        copies = [setting.memory.of_copy(60, setting.closed.append) for _ in range(3)]
+        assert setting.memory.frames.held == 180  # they are there, whatever the bound is
+        frame = setting.frame(0, 50)
+        await setting.timers.sleep((STALLED_SECONDS + 2) * 1_000.0)
+        assert (setting.closed, frame.is_held) == ([], False)
+        for copy in copies:
+            copy.end()
+            copy.work_ended()
+        assert (setting.memory.frames.held, frame.is_held) == (50, True)
+
+    virtually(body, 100)
+
+
 def test_beyond_twice_the_bound_a_reader_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(setting: Setting) -> None:
         monkeypatch.setattr(setting.memory.unread, "bytes_max", 100)
@@ -215,6 +252,43 @@ def test_random_claims_keep_the_bound_and_all_have_their_turn(seed: int) -> None
         assert (setting.memory.frames.held, setting.memory.waiting) == (0, 0)
 
     virtually(body, 100)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_becomes_of_work_its_memory_is_given_back(seed: int) -> None:
+    """Work is admitted, begins, is answered, parks with less, and its connection ends, in any order."""
+    source = random.Random(seed)
+
+    async def body(setting: Setting) -> None:
+        share = setting.memory.very_large
+        live: list[Claim] = []
+        over: set[Claim] = set()
+        most_waiting = 0
+        for _ in range(1_000):
+            claim = source.choice(live) if live else None
+            match source.randrange(6):
+                case 0:
+                    live.append(setting.work(source.choice((1, 3, 9)) * MEGABYTE))
+                case 1 if claim is not None and claim.is_held and claim not in over:
+                    claim.is_working = True
+                case 2 if claim is not None and claim.is_working:
+                    claim.resize(source.randrange(claim.size + 1))
+                    claim.work_ended()
+                case 3 | 4 if claim is not None:
+                    claim.end()
+                    over.add(claim)
+            live = [claim for claim in live if claim.is_working or claim not in over]
+            assert share.held == sum(claim.size for claim in live if claim.is_held)
+            assert share.waiting == sum(not claim.is_held for claim in live)
+            assert share.holders or not live
+            most_waiting = max(most_waiting, share.waiting)
+        assert most_waiting
+        for claim in live:
+            claim.end()
+            claim.work_ended()
+        assert (share.held, share.waiting, len(share.holders)) == (0, 0, 0)
+
+    virtually(body)
 
 
 # With connections.
