@@ -146,8 +146,8 @@ class Dispatcher:
                 has_tags = position >= end or buffer[position] != 0
                 position += 1
             if not has_tags:
-                short_way = route.short_way(buffer, start, position, end, key_and_version)
-                if short_way is not None:
+                refused, short_way = short_way, route.short_way(buffer, start, position, end, key_and_version)
+                if short_way is not None and short_way is not refused:
                     connection.short_way = short_way
                     if short_way.take(connection, buffer, start, end):
                         return None

@@ -53,6 +53,8 @@ _COLLECTED_MAX: Final = 1024
 """Requests; so many are appended in about 10 ms."""
 _COLLECTED_RECORDS_MAX: Final = 1024
 """Of one request that is compressed."""
+_COLLECTED_LZ4_BYTES_MAX: Final = 512
+"""Of the records of one request in LZ4, which makes 255 bytes of one."""
 _NOT_ALIKE: Final = TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _FAILED: Final = "handling a produce request failed"
 
@@ -299,6 +301,8 @@ class ProduceWay:
             records_start = found
             if not _is_soon_checked(buffer, found):
                 copied_bytes_max = 0
+            elif buffer[found + ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION == CompressionType.LZ4:
+                copied_bytes_max = min(copied_bytes_max, _COLLECTED_LZ4_BYTES_MAX)
         partition = self._target.partition
         if partition.log is None or not partition.is_leader:
             return None

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.wire import crc
-from barnabas.wire.byte_work import WorkSteps, at_once_max, run_at_once, run_first_step
+from barnabas.wire.byte_work import TakesLongError, WorkSteps, at_once_max, run_at_once, run_first_step
 from barnabas.wire.compression import (
     DEFAULT_DECOMPRESSED_BYTES_MAX,
     Buffer,
@@ -57,7 +57,7 @@ from barnabas.wire.record_errors import (
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from barnabas.wire.record_scan import RecordScan, scan_in_steps, scan_one_record, scan_usual
+from barnabas.wire.record_scan import SCANNED_AT_ONCE_MAX, RecordScan, scan_in_steps, scan_one_record, scan_usual
 from barnabas.wire.records import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
@@ -213,7 +213,7 @@ def validate_records(
     """
     if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE_VERSION:
         _check_request(buffer, produce_version)
-    usual = _validate_usual(buffer, rules, now_ms)
+    usual = _validate_usual(buffer, rules, now_ms, only_at_once)
     if usual is not None:
         return usual  # one batch of magic 2, which every later version may carry
     steps = validate_in_steps(buffer, rules, now_ms, origin, produce_version)
@@ -283,12 +283,13 @@ def _check_request(buffer: Buffer, produce_version: int) -> None:
         raise
 
 
-def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> ValidatedBatch | None:
+def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int, only_at_once: bool) -> ValidatedBatch | None:
     """`validate_records` for what nearly every producer sends, without the steps that only other batches need: the
     buffer is one batch of magic 2, in the codec that the topic wants, with nothing unusual in its header.
 
     None for all else, good or bad: then `validate_records` goes the long way, which alone knows the order in which
     faults are named. Only what is wrong with the records inside is raised here, since nothing could be named before it.
+    With `only_at_once`, TakesLongError where it is clear that the long way has several steps: nothing is tried twice.
     """
     size_bytes = len(buffer)
     if size_bytes < BATCH_HEADER_BYTES:
@@ -313,6 +314,8 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
         or (target is not None and target.type != attributes & ATTRIBUTE_COMPRESSION)
     ):
         return None
+    if only_at_once and record_count > SCANNED_AT_ONCE_MAX:
+        raise TakesLongError
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     if crc.crc32c(view[CHECKSUMMED_FROM:]) != checksum:
         return None
@@ -329,6 +332,8 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int) -> Validate
             try:
                 payload = decompress(payload, CompressionType.of_attributes(attributes), decompressed_bytes_max)
             except DecompressedTooLargeError:
+                if only_at_once and decompressed_bytes_max < rules.decompressed_bytes_max:
+                    raise TakesLongError from None
                 return None
             size_bytes = BATCH_HEADER_BYTES + len(payload)
         scan = scan_usual(payload, record_count, base_timestamp_ms)

@@ -14,8 +14,10 @@ import pytest
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
+from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ListOffsetsRequest, ProduceResponse
+from barnabas.wire.record_builder import RecordBatchBuilder
 from tests.unit.api.calling import CONTROL, Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
 from tests.unit.api.test_produce import FailingFiles, follow, scenario, turns, two_partitions
@@ -397,6 +399,33 @@ def test_an_error_with_acks_0_ends_only_its_connection(run: Run, tmp_path: Path)
         assert (bad.transport.closed, good.transport.closed) == (True, False)
         assert "CORRUPT_MESSAGE" in broker.calls.lines.lines[-1]
         assert partition.log_end_offset == 3
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("codec", "size_bytes", "is_collected"),
+    [("gzip", 100, False), ("zstd", 100, False), ("lz4", 900_000, False), ("lz4", 200, True), ("snappy", 60_000, True)],
+)
+def test_what_a_few_bytes_may_become_is_bounded_where_they_are_collected(
+    run: Run, tmp_path: Path, codec: str, size_bytes: int, is_collected: bool
+) -> None:
+    """A collection has a thousand requests and is appended in one turn: of one, 100 KB may be decompressed."""
+    builder = RecordBatchBuilder(compression=Compression(CompressionType[codec.upper()]))
+    builder.append(0, None, bytes(size_bytes))
+    records = bytes(builder.build())
+    assert len(records) <= 4096
+
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller, other = broker.connect(), broker.connect()
+        for connected in (caller, other):
+            await connected.call(produce_request("flights", batch(b"first")), 9)
+        other.send(produce_request("flights", batch(b"second")), 9)  # so that the next does not come alone
+        caller.send(produce_request("flights", records), 9)
+        assert caller.connection.collected == is_collected
+        assert produced((await caller.responses(1))[0]).error_code == ErrorCode.NONE
+        assert partition.log_end_offset == 4
 
     scenario(run, tmp_path, body)
 
