@@ -18,7 +18,7 @@ from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
 from barnabas.coordinators.group.metrics import GroupMetrics
-from barnabas.coordinators.group.offsets import StoredOffset
+from barnabas.coordinators.group.offsets import RemovedOffsets
 from barnabas.coordinators.group.records import group_key, offset_key
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
@@ -46,17 +46,30 @@ _DELETION_ERRORS: Final = {
 class _TopicDeletion:
     """Partitions that exist no more, and the groups which have not been looked through for them."""
 
-    __slots__ = ("groups", "partitions")
+    __slots__ = ("committed_anew", "groups", "partitions")
 
     def __init__(self, partitions: Iterable[TopicPartition], groups: Iterable[HostedGroup]) -> None:
         self.partitions = frozenset(partitions)
-        self.groups: dict[HostedGroup, set[TopicPartition]] = {hosted: set() for hosted in groups}
-        """With the partitions that were committed after the deletion: of topics made anew under the old names."""
+        self.groups: dict[HostedGroup, None] = dict.fromkeys(groups)
+        self.committed_anew: dict[HostedGroup, set[TopicPartition]] = {}
+        """The partitions that were committed after the deletion: of topics made anew under the old names."""
 
     def includes(self, hosted: HostedGroup, partition: TopicPartition) -> bool:
         """Whether what the group has of the partition is to go."""
-        committed_anew = self.groups.get(hosted)
-        return committed_anew is not None and partition in self.partitions and partition not in committed_anew
+        return (
+            hosted in self.groups
+            and partition in self.partitions
+            and partition not in self.committed_anew.get(hosted, ())
+        )
+
+    def commits_anew(self, hosted: HostedGroup, partitions: Iterable[TopicPartition]) -> None:
+        """What comes now is of topics that were made anew."""
+        self.committed_anew.setdefault(hosted, set()).update(partitions)
+
+    def has_done(self, hosted: HostedGroup) -> None:
+        """The group was looked through."""
+        del self.groups[hosted]
+        self.committed_anew.pop(hosted, None)
 
 
 class GroupDeletions:
@@ -159,14 +172,15 @@ class GroupDeletions:
             on_done(outcomes)
             return
         removed = group.offsets.remove(deleting)
+        count = len(removed.committed)
 
         def appended(base_offset: int, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                self._logger.info("%d offsets of group %s were deleted", len(removed), group.group_id)
-                self._metrics.offset_deletions.count += len(removed)
+                self._logger.info("%d offsets of group %s were deleted", count, group.group_id)
+                self._metrics.offset_deletions.count += count
                 self._remove_if_unused(hosted)
-            elif base_offset < 0:
-                group.offsets.put_back(removed)
+            elif base_offset < 0:  # at once, or the shard has resigned, and nobody sees the group any more
+                group.offsets.put_back(removed, removed.partitions)
             code = _DELETION_ERRORS.get(error, error)
             outcomes.update(dict.fromkeys(deleting, code))
             on_done(outcomes)
@@ -197,7 +211,7 @@ class GroupDeletions:
                 if not self._is_here(hosted):
                     break
                 removed = hosted.group.remove_expired_offsets(some, self._hosting.now(), self._settings.retention_ms)
-                written_off = self._write_off(hosted, removed)
+                written_off = self._write_off(hosted, RemovedOffsets(removed, {}))
                 self._metrics.offset_expirations.count += written_off
                 count += written_off
                 left -= len(some) + 1 + (_ELEMENTS_PER_APPEND if removed else 0)
@@ -235,7 +249,7 @@ class GroupDeletions:
             again = [partition for partition in partitions if deletion.includes(hosted, partition)]
             if again:
                 self._write_off(hosted, offsets.remove(again), may_remove_group=False)
-                deletion.groups[hosted].update(each for each in again if offsets.get(each) is None)
+                deletion.commits_anew(hosted, (each for each in again if offsets.get(each) is None))
 
     async def stop(self) -> None:
         """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
@@ -264,7 +278,7 @@ class GroupDeletions:
                     if left <= 0:
                         yield
                         left = STEP_ELEMENTS
-                del deletion.groups[hosted]
+                deletion.has_done(hosted)
         finally:
             del self._topic_deletions[deletion]
         if count:
@@ -273,37 +287,38 @@ class GroupDeletions:
     def _is_here(self, hosted: HostedGroup) -> bool:
         return self._groups.get(hosted.group.group_id) is hosted
 
-    def _write_off(
-        self, hosted: HostedGroup, removed: Mapping[TopicPartition, StoredOffset], *, may_remove_group: bool = True
-    ) -> int:
+    def _write_off(self, hosted: HostedGroup, removed: RemovedOffsets, *, may_remove_group: bool = True) -> int:
         """Appends the tombstones of removed offsets, and of the group where nothing is left of it; returns how many
         offsets are gone.
+
+        Invariant: whoever loads the log finds what is seen here. So pending offsets need tombstones, too.
         """
         group = hosted.group
         is_unused = may_remove_group and self._is_unused(group)
+        partitions = removed.partitions
         written = 0
         try:
-            for some in _batches(_tombstones(group, removed, with_group=is_unused)):
+            for some in _batches(_tombstones(group, partitions, with_group=is_unused)):
                 hosted.shard.append_unacknowledged(some, self._hosting.now().time_ms)
                 written += len(some)
         except KafkaError as error:
-            kept = list(removed.items())[written:]
+            kept = partitions[written:]
             self._logger.warning(
                 "Failed to append tombstones for %d offsets of group %s, which stay until the next time: %s",
                 len(kept),
                 group.group_id,
                 error,
             )
-            group.offsets.put_back(dict(kept))
-            return len(removed) - len(kept)
+            group.offsets.put_back(removed, kept)
+            return len(removed.committed.keys() - kept)
         if is_unused:
             self._logger.info("Group %s with generation %d is removed", group.group_id, group.generation)
             self._take_out(hosted)
-        return len(removed)
+        return len(removed.committed)
 
     def _remove_if_unused(self, hosted: HostedGroup) -> None:
         if self._is_here(hosted):
-            self._write_off(hosted, {})
+            self._write_off(hosted, RemovedOffsets({}, {}))
 
     def _is_unused(self, group: Group) -> bool:
         return group.state is GroupState.EMPTY and not group.offsets.has_any

@@ -32,6 +32,18 @@ class StoredOffset(NamedTuple):
     committed: CommittedOffset
 
 
+class RemovedOffsets(NamedTuple):
+    """What was taken away: committed offsets, and others that were being appended. Both are in the log."""
+
+    committed: Mapping[TopicPartition, StoredOffset]
+    pending: Mapping[TopicPartition, list[CommittedOffset]]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those that need a tombstone."""
+        return [*self.committed, *(partition for partition in self.pending if partition not in self.committed)]
+
+
 class GroupOffsets:
     """Only `replay` and `complete_transaction`, with what is in the log, change what is committed, and only removal
     takes it away. An offset that is being appended is pending, and not to be seen.
@@ -41,7 +53,8 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, StoredOffset] = {}
-        self._pending: dict[TopicPartition, CommittedOffset] = {}
+        self._pending: dict[TopicPartition, list[CommittedOffset]] = {}
+        """Several where a commit came before the one before it was committed: each has its own outcome."""
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
 
     def __len__(self) -> int:
@@ -77,16 +90,23 @@ class GroupOffsets:
 
     def stage(self, partition: TopicPartition, committed: CommittedOffset) -> None:
         """The offset is about to be appended."""
-        self._pending[partition] = committed
-
-    def unstage(self, partition: TopicPartition, committed: CommittedOffset) -> bool:
-        """The append ended. False where nothing of the partition was pending any more: its offsets were deleted."""
         pending = self._pending.get(partition)
         if pending is None:
-            return False
-        if pending is committed:
-            del self._pending[partition]
-        return True
+            self._pending[partition] = [committed]
+        else:
+            pending.append(committed)
+
+    def unstage(self, partition: TopicPartition, committed: CommittedOffset) -> bool:
+        """The append ended. False where it was not pending any more: the partition's offsets were deleted."""
+        pending = self._pending.get(partition, ())
+        for position, each in enumerate(pending):
+            if each is committed:
+                if len(pending) == 1:
+                    del self._pending[partition]
+                else:
+                    del self._pending[partition][position]
+                return True
+        return False
 
     def replay(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset) -> None:
         """The offset is in the log; an older one in the log does not replace a newer one."""
@@ -120,22 +140,30 @@ class GroupOffsets:
         for offsets in self._transactional.values():
             yield from emptied_mapping(offsets)
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
-        """Takes the offsets away, pending ones too; returns those that were committed."""
-        removed = {}
+    def remove(self, partitions: Iterable[TopicPartition]) -> RemovedOffsets:
+        """Takes the offsets away, pending ones too."""
+        removed: dict[TopicPartition, StoredOffset] = {}
+        removed_pending: dict[TopicPartition, list[CommittedOffset]] = {}
         for partition in partitions:
-            self._pending.pop(partition, None)
+            pending = self._pending.pop(partition, None)
+            if pending is not None:
+                removed_pending[partition] = pending
             for offsets in self._transactional.values():
                 offsets.pop(partition, None)
             stored = self._committed.pop(partition, None)
             if stored is not None:
                 removed[partition] = stored
-        return removed
+        return RemovedOffsets(removed, removed_pending)
 
-    def put_back(self, removed: Mapping[TopicPartition, StoredOffset]) -> None:
-        """The tombstones of removed offsets could not be written: they are there again, unless newer ones are."""
-        for partition, stored in removed.items():
-            self._committed.setdefault(partition, stored)
+    def put_back(self, removed: RemovedOffsets, partitions: Iterable[TopicPartition]) -> None:
+        """The tombstones of removed offsets could not be written: they are there again, unless newer ones are. To be
+        called in the turn of the removal, before a pending one can have ended.
+        """
+        for partition in partitions:
+            if partition in removed.committed:
+                self._committed.setdefault(partition, removed.committed[partition])
+            if partition in removed.pending:
+                self._pending.setdefault(partition, removed.pending[partition])
 
     def remove_expired(
         self,
