@@ -354,6 +354,7 @@ class LocalLog:
         self._files.rename(self.directory, directory)
         self.directory = directory
         self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
 
     def keep_apart_from(self, ended: asyncio.Future[Any]) -> None:
         """For a log in a directory of the same name as one that was just taken away: what that one's last work off the
@@ -371,7 +372,9 @@ class LocalLog:
         return tuple(self._tasks)
 
     def go_offline(self) -> None:
-        """The log directory has failed: closes everything and writes nothing."""
+        """The log directory has failed: nothing is read or written any more, and who waits is told. `let_go` is to
+        follow.
+        """
         self.is_offline = True
         self._end(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -380,13 +383,18 @@ class LocalLog:
         for task in list(self._tasks):
             task.cancel()
         self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes the descriptors of a log that has ended."""
+        for segment in self.segments:
+            segment.let_go()
 
     def _end(self, refusal: ErrorCode) -> None:
         self.is_closed = True
         self._refusal = refusal
-        for segment in self.segments:
-            segment.let_go()
-        self.written.finish(self._refused())
+        if self.written.callbacks or self.written.covered:
+            self.written.finish(self._refused())
 
     def _check_online(self) -> None:
         if self.is_offline:

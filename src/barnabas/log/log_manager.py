@@ -16,6 +16,7 @@ from typing import Any, Final
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.ids import Uuid
+from barnabas.kernel.later_turns import LaterTurns
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
@@ -39,6 +40,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 
 _CLOSED_AT_ONCE: Final = 16
 """Syncs of several files at a time share the journal of their file system."""
+_PUT_AWAY_PER_TURN: Final = 200
 
 
 class NoLogDirectoryError(Exception):
@@ -90,6 +92,7 @@ class LogManager:
         self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
         self._log_counts: dict[LogDirectory, int] = {}
         self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
+        self._offline_logs = LaterTurns[TopicPartition, PartitionLog](host.loop, self._put_away, _PUT_AWAY_PER_TURN)
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
         self._metrics.register_directories()
@@ -266,19 +269,23 @@ class LogManager:
         ended.add_done_callback(forget)
 
     def _add(self, log: PartitionLog) -> None:
+        self._offline_logs.do_now(log.partition)  # its gauges have the same names
         self._logs[log.partition] = log
         self._logs_of_topics.setdefault(log.partition.topic, {})[log.partition.partition] = log
         self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
         self._metrics.add(log)
 
     def _remove(self, log: PartitionLog) -> None:
+        self._forget(log)
+        self._metrics.remove(log)
+
+    def _forget(self, log: PartitionLog) -> None:
         del self._logs[log.partition]
         of_topic = self._logs_of_topics[log.partition.topic]
         del of_topic[log.partition.partition]
         if not of_topic:
             del self._logs_of_topics[log.partition.topic]
         self._log_counts[log.log_directory] -= 1
-        self._metrics.remove(log)
 
     def _read_failed(self, log_path: str, error: OSError) -> None:
         """A disk that cannot be read is as broken as one that cannot be written: other replicas shall lead."""
@@ -288,12 +295,18 @@ class LogManager:
                 directory.fail(error)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
+        # All its logs are offline in one act: nobody finds one that cannot be written. What is left can wait.
         for log in [each for each in self._logs.values() if each.log_directory is directory]:
-            self._remove(log)
+            self._forget(log)
             log.go_offline()
+            self._offline_logs.add(log.partition, log)
         directory.let_go()
         # Not within the append or read that has found it out: its caller is in the middle of something.
         self._host.loop.call_soon(self._tell_offline, directory)
+
+    def _put_away(self, log: PartitionLog) -> None:
+        self._metrics.remove(log)
+        log.let_go()
 
     def _tell_offline(self, directory: LogDirectory) -> None:
         if self.on_directory_offline is not None:
@@ -394,12 +407,15 @@ class LogManager:
                 )
             except OSError as error:
                 directory.fail(error)
+        while self._offline_logs:
+            await next_turn()
         self._logger.info("Shutdown complete.")
 
     def abandon(self) -> None:
         """Closes every descriptor and writes nothing: what a crash does, for tests."""
         self._tasks.cancel()
         self._deletions.close()
+        self._offline_logs.finish()
         for log in self._logs.values():
             log.abandon()
         for directory in self.directories:

@@ -186,6 +186,7 @@ class LogStartUp:
         if directory.is_offline:
             for log in logs:
                 log.go_offline()
+                log.let_go()
             return []
         return logs
 

@@ -131,7 +131,7 @@ class ReplicaManager:
 
     def _replica_metrics(self, metrics: MetricsRegistry, host: Host) -> ReplicaMetrics:
         found = ReplicaMetrics(
-            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms
+            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms, host.loop
         )
         found.add_purgatories(self._purgatories)
         return found
@@ -558,7 +558,7 @@ class ReplicaManager:
 
     def _take_offline(self, partition: Partition) -> None:
         self._partitions.pop(partition.topic_partition, None)
-        self._metrics.remove_partition(partition)
+        self._metrics.remove_partition_later(partition)
         self.offline_partitions.add(partition.topic_partition)
         partition.close(is_offline=True)
 

@@ -7,9 +7,13 @@ import operator
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.kernel.later_turns import LaterTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.purgatory import Purgatory
     from barnabas.replication.partition import Partition
 
@@ -27,6 +31,7 @@ _PARTITION_GAUGES: Final[tuple[tuple[str, Callable[[Partition], float]], ...]] =
     ("ReplicasCount", lambda partition: partition.replication_factor if partition.is_leader else 0),
     ("LastStableOffsetLag", _last_stable_offset_lag),
 )
+_REMOVED_PER_TURN: Final = 200
 
 
 class ReplicaMetrics:
@@ -38,9 +43,13 @@ class ReplicaMetrics:
         partitions: Callable[[], Collection[Partition]],
         offline_count: Callable[[], int],
         now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._registry = registry
         self._partitions = partitions
+        self._offline: LaterTurns[TopicPartition, Partition] = LaterTurns(
+            loop, self.remove_partition, _REMOVED_PER_TURN
+        )
         self.expands = registry.meter(_name("IsrExpandsPerSec"))
         self.shrinks = registry.meter(_name("IsrShrinksPerSec"))
         self.failed_updates = registry.meter(_name("FailedIsrUpdatesPerSec"))
@@ -68,6 +77,7 @@ class ReplicaMetrics:
 
     def add_partition(self, partition: Partition) -> None:
         """Shows what `kafka.cluster:type=Partition` says of a partition."""
+        self._offline.do_now(partition.topic_partition)
         tags = _tags(partition)
         for name, read in _PARTITION_GAUGES:
             self._registry.gauge(
@@ -78,6 +88,12 @@ class ReplicaMetrics:
         tags = _tags(partition)
         for name, _ in _PARTITION_GAUGES:
             self._registry.remove(MetricName("kafka.cluster", "Partition", name, tags))
+
+    def remove_partition_later(self, partition: Partition) -> None:
+        """As `remove_partition`, for one of many that go in one turn; until then its gauges say that nobody leads it
+        here, and if it comes back they give way.
+        """
+        self._offline.add(partition.topic_partition, partition)
 
     def close(self) -> None:
         """Takes the broker's own metrics out."""

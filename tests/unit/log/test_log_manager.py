@@ -15,7 +15,7 @@ import pytest
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_host import real_host
-from barnabas.log import log_tasks
+from barnabas.log import log_manager, log_tasks
 from barnabas.log.directory_files import LogDirectoryLockedError, read_partition_metadata
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import NoLogDirectoryError
@@ -154,6 +154,91 @@ def test_a_failed_write_takes_the_directory_offline_with_its_logs(with_broker: W
         await main(Path(broker.manager.directories[0].path) / "inner")
 
     with_broker(outer)
+
+
+@pytest.fixture
+def put_away_two_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_manager, "_PUT_AWAY_PER_TURN", 2)
+
+
+def gauge_count(broker: LogBroker) -> int:
+    return sum(name.type == "Log" for name, _ in broker.metrics)
+
+
+@pytest.mark.usefixtures("put_away_two_per_turn")
+def test_a_directory_with_many_logs_fails_at_once_and_they_are_put_away_in_later_turns(
+    with_broker: WithBroker,
+) -> None:
+    async def main(broker: LogBroker) -> None:
+        for number in range(18):
+            await fill(broker, number, 1)
+        first, second = broker.manager.directories
+        gone = [log for log in broker.manager.logs.values() if log.log_directory is first]
+        broker.manager.fail_directory(first, OSError(errno.EIO, "broken"))
+        assert len(gone) == len(broker.manager.logs) == 9
+        assert all(log.log_directory is second for log in broker.manager.logs.values())
+        for log in gone:
+            assert log.is_offline
+            with pytest.raises(KafkaError) as caught:
+                log.append_as_leader(records(b"value"), 0)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        left = []
+        while gauge_count(broker) > 4 * 9:
+            left.append((gauge_count(broker) - 4 * 9) // 4)
+            assert sum(log.segments.active._descriptor is not None for log in gone) == left[-1]
+            await asyncio.sleep(0)
+        assert left == [9, 7, 5, 3, 1]
+        assert broker.offline == [first.path]
+
+    with_broker(main, directories=2)
+
+
+@pytest.mark.usefixtures("put_away_two_per_turn")
+def test_a_partition_that_comes_back_while_its_old_log_is_put_away_keeps_its_gauges(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        for number in range(12):
+            await fill(broker, number, 1)
+        first, second, third = broker.manager.directories
+        gone = {log.partition: log for log in broker.manager.logs.values() if log.log_directory is first}
+        broker.manager.fail_directory(first, OSError(errno.EIO, "broken"))
+        for partition, old in gone.items():
+            log = broker.log(partition)
+            assert log is not old
+            assert old.segments.active._descriptor is None
+        back = broker.log(next(iter(gone)))
+        name = f"kafka.log:type=Log,name=LogEndOffset,topic=flights,partition={back.partition.partition}"
+        back.append_as_leader(records(b"one"), 0)
+        back.append_as_leader(records(b"two"), 0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gauge: Any = {str(each): metric for each, metric in broker.metrics}[name]
+        assert gauge.read() == 2
+        assert gauge_count(broker) == 4 * 12
+        # Two more fail, one while the logs of the other are put away.
+        broker.manager.fail_directory(second, OSError(errno.EIO, "broken"))
+        again = {log.partition for log in broker.manager.logs.values()}
+        await asyncio.sleep(0)
+        broker.manager.fail_directory(third, OSError(errno.EIO, "broken"))
+        assert again
+        assert not broker.manager.logs
+        while gauge_count(broker):
+            await asyncio.sleep(0)
+
+    with_broker(main, directories=3)
+
+
+@pytest.mark.usefixtures("put_away_two_per_turn")
+def test_a_broker_that_stops_puts_away_all_logs_of_a_failed_directory(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        for number in range(9):
+            await fill(broker, number, 1)
+        gone = list(broker.manager.logs.values())
+        broker.manager.fail_directory(broker.manager.directories[0], OSError(errno.EIO, "broken"))
+        await broker.manager.close()
+        assert gauge_count(broker) == 0
+        assert all(log.segments.active._descriptor is None for log in gone)
+
+    with_broker(main)
 
 
 def test_a_deleted_log_is_gone_at_once_and_its_files_later(with_broker: WithBroker, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.timers import Timers
 from barnabas.link.tick import Tick
 from barnabas.log.log_config import LogConfig
+from barnabas.replication import replica_metrics
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.settings import ReplicaSettings
@@ -266,6 +267,32 @@ def test_a_failed_directory_takes_its_replicas_offline() -> None:
         assert setting.gauge("OfflineReplicaCount") == 1
         assert setting.tell(leader_and_isr(1, 1, (1,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
         assert await setting.stop(-2, delete=True) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
+
+    in_setting(test)
+
+
+def test_the_gauges_of_many_replicas_that_go_offline_are_removed_in_later_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_metrics, "_REMOVED_PER_TURN", 2)
+
+    async def test(setting: Setting) -> None:
+        def gauges() -> int:
+            return sum(name.type == "Partition" for name, _ in setting.metrics)
+
+        for number in range(7):
+            state = leader_and_isr(1, 0, (1,))
+            state.partition_index = number
+            setting.tell(state)
+        a_gauge_count, left = gauges() // 7, []
+        setting.manager.log_directory_failed(setting.log_manager.directory)  # type: ignore[arg-type]
+        assert not setting.manager.partitions
+        assert len(setting.manager.offline_partitions) == len(setting.stopped) == 7
+        assert setting.gauge("OfflineReplicaCount") == 7
+        while gauges():
+            left.append(gauges() // a_gauge_count)
+            await asyncio.sleep(0)
+        assert left == [7, 5, 3, 1]
 
     in_setting(test)
 
