@@ -6,7 +6,7 @@ A partition whose znode another controller has written, of a greater epoch, is l
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -60,12 +60,31 @@ def read_leadership(
     with which somebody has mended the znode. It is not believed: who was in sync then may have lagged since, and
     brokers refuse its epochs. What is known is put back, in a new leader epoch. `own` is what was about to be written,
     the answer to which may have been lost. Members that were lost while the znode could not be read leave the ISR.
+    What is given has been found in the znode, or has been written into it.
 
     Raises `ControllerMovedError`.
     """
-    wanted = list(partitions)
-    outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
+    remaining: Sequence[TopicPartition] = list(partitions)
+    for _ in range(ATTEMPTS_MAX):
+        remaining = yield from _read_once(context, remaining, found, written_at, own)
+        if not remaining:
+            return found
+    for partition in remaining:
+        found[partition] = StateChangeFailedError(f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes")
+        context.unreadable_partitions[partition] = None
+    return found
+
+
+def _read_once(
+    context: ControllerContext,
+    wanted: Sequence[TopicPartition],
+    found: dict[TopicPartition, LeaderAndIsr | Exception | None],
+    written_at: dict[TopicPartition, int] | None,
+    own: Mapping[TopicPartition, LeaderAndIsr],
+) -> Steps[Sequence[TopicPartition]]:
+    """Adds to `found`; returns the partitions whose znode has changed before what is right could be put back."""
+    outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
     lines: list[StateChange] = []
     for partition, outcome in zip(wanted, outcomes, strict=True):
@@ -85,15 +104,20 @@ def read_leadership(
                 context.unreadable_partitions[partition] = None
             if written_at is not None:
                 written_at[partition] = outcome.stat.mzxid
-    if put_back:
-        yield tuple(lines)
-        written = yield from write_leadership(context, put_back)
-        for partition, known in written.leadership.items():
-            found[partition] = known
-            context.set_leadership(partition, known)
-            context.put_back_partitions[partition] = None
-            context.lost_members.pop(partition, None)
-    return found
+    if not put_back:
+        return ()
+    yield tuple(lines)
+    written = yield from write_leadership(context, put_back)
+    for partition, known in written.leadership.items():
+        found[partition] = known
+        context.set_leadership(partition, known)
+        context.lost_members.pop(partition, None)
+    for partition, error in written.failed.items():
+        found[partition] = error
+        context.unreadable_partitions[partition] = None
+    # Also where the znode has changed: it may have been this very write, whose answer was lost.
+    context.put_back_partitions.update(dict.fromkeys([*written.leadership, *written.conflicts]))
+    return written.conflicts
 
 
 def _decode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,15 @@ from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ControllerMovedError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK_PATH, FinalizedFeatures
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
+from barnabas.coordination.operations import Multi, Operation
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
 from tests.unit.controller.memory_store import LISTENER
@@ -207,6 +211,46 @@ def test_a_state_that_is_mended_with_a_former_isr_of_the_same_leader_epoch_is_no
     assert any("is not in force" in line.message for line in terms.shell.lines) is False
     terms.run(terms.term.read_again())
     assert not terms.term.must_read_again
+
+
+@pytest.mark.parametrize("happened", ["the answer was lost", "it was written once more", "it cannot be written"])
+def test_what_could_not_be_put_back_is_not_told(monkeypatch: pytest.MonkeyPatch, happened: str) -> None:
+    """Else a leader epoch would be in force that is in no znode, and another controller would give it to another."""
+    terms = with_topics()
+    path = partition_state_path(*T0)
+    former = terms.store.znodes[path][0]
+    assert alter_isr(terms, [1]) == ErrorCode.NONE
+    before = known(terms, "t")
+    terms.store.put_data(path, former)
+    submit = terms.store.submit
+    done: list[str] = []
+
+    def faulty(operations: tuple[Operation[Any], ...]) -> list[Any]:
+        is_write = any(isinstance(each, Multi) and each.operations[-1].path == path for each in operations)
+        if is_write and happened == "it cannot be written":
+            return [NoAuthError(path) for _ in operations]
+        if is_write and not done:
+            done.append(happened)
+            if happened == "the answer was lost":
+                submit(operations)
+            else:
+                terms.store.put_data(path, former)
+        return submit(operations)
+
+    monkeypatch.setattr(terms.store, "submit", faulty)
+    found = terms.run(read_leadership(terms.term.context, [T0]))[T0]
+    if happened == "it cannot be written":
+        assert isinstance(found, NoAuthError)
+        assert terms.term.must_read_again
+        return
+    assert done
+    assert found == known(terms, "t")
+    assert isinstance(found, LeaderAndIsr)
+    assert found.isr == (1,)
+    assert found.leader_epoch > before.leader_epoch
+    assert terms.term.must_read_again
+    terms.run(terms.term.read_again())
+    assert alter_isr(terms, [1]) == ErrorCode.NONE
 
 
 def test_a_leader_that_writes_isrs_itself_is_believed() -> None:
