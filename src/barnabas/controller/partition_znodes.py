@@ -71,7 +71,8 @@ def read_leadership(
         if not remaining:
             return found
     for partition in remaining:
-        found[partition] = StateChangeFailedError(f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes")
+        text = f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
+        found[partition] = StateChangeFailedError(text)
         context.unreadable_partitions[partition] = None
     return found
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from barnabas.controller.context import ContextError, ControllerContext
-from barnabas.controller.effects import Steps, give_way, pieces
+from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -15,6 +15,7 @@ from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.controller.settings import TOPICS_PER_BATCH
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
 from barnabas.coordination.layout.topics import TopicPartition
 
@@ -51,12 +52,16 @@ class TopicChanges:
             reader.watches.forget_topic(topic)
             context.remove_topic(topic)
             context.unreadable_topics.pop(topic, None)
-        znodes = yield from reader.read_with_ids(new, context.epoch_version)
+        found: list[str] = []
         added: list[TopicPartition] = []
-        for topic, znode in znodes.items():
-            added += yield from self.add(topic, znode)
-        if znodes or gone:
-            self._logger.info("New topics: %s, deleted topics: %s, new partitions: %d", [*znodes], gone, len(added))
+        for start in range(0, len(new), TOPICS_PER_BATCH):
+            batch = new[start : start + TOPICS_PER_BATCH]
+            znodes = yield from reader.read_with_ids(batch, context.epoch_version)
+            found += znodes
+            for topic, znode in znodes.items():
+                added += yield from self.add(topic, znode)
+        if found or gone:
+            self._logger.info("New topics: %s, deleted topics: %s, new partitions: %d", found, gone, len(added))
         yield from self._create([partition for partition in added if partition.topic not in mended])
         yield from self._go_on([partition for partition in added if partition.topic in mended])
 
@@ -103,7 +108,7 @@ class TopicChanges:
         for piece in pieces(added):
             for partition in piece:
                 self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
-            if len(piece) < len(added):
+            if len(piece) == ITEMS_PER_PIECE:
                 yield from give_way()
         return added
 

@@ -106,8 +106,9 @@ class TopicDeletionManager:
         if not failed:
             return
         yield from self._make_ineligible(failed)
-        self._hold([replica.partition.topic for replica in failed], "replicas could not be deleted")
-        yield from self.resume()
+        topics = _topics_of(failed)
+        self._hold(topics, "replicas could not be deleted")
+        yield from self.resume(topics)
 
     def complete(self, replicas: Iterable[PartitionReplica]) -> Steps[None]:
         """Replicas that their broker has deleted."""
@@ -119,16 +120,19 @@ class TopicDeletionManager:
             and self._context.replica_state(replica) is ReplicaState.DELETION_STARTED
         ]
         yield from self._replicas.move(deleted, ReplicaState.DELETION_SUCCESSFUL)
-        yield from self.resume()
+        # One answer of hundreds, where very many topics are deleted: it says nothing of the others.
+        yield from self.resume(_topics_of(deleted))
 
-    def resume(self) -> Steps[None]:
-        """Does for every queued topic what can be done now."""
+    def resume(self, topics: Iterable[str] | None = None) -> Steps[None]:
+        """Does what can be done now, for the queued ones of these topics, or for all that are queued."""
         context = self._context
         retried: list[str] = []
         begun: list[str] = []
-        for topic, gives_way in self._in_pieces(context.topics_queued_for_deletion):
+        for topic, gives_way in self._in_pieces(context.topics_queued_for_deletion if topics is None else topics):
             if gives_way:
                 yield from give_way()
+            if not context.is_queued_for_deletion(topic):
+                continue
             if context.are_all_replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL):
                 yield from self._finish(topic)
                 continue
@@ -190,28 +194,37 @@ class TopicDeletionManager:
         for topic, gives_way in self._in_pieces(topics):
             if gives_way:
                 yield from give_way()
-            for replica in context.replicas_of(topic):
-                if context.replica_state(replica) is ReplicaState.DELETION_SUCCESSFUL:
-                    continue
-                online = context.is_replica_online(replica.broker_id, replica.partition)
-                (alive if online else dead).append(replica)
+            replicas = context.replicas_of(topic)
+            for piece in pieces(replicas):
+                for replica in piece:
+                    if context.replica_state(replica) is ReplicaState.DELETION_SUCCESSFUL:
+                        continue
+                    online = context.is_replica_online(replica.broker_id, replica.partition)
+                    (alive if online else dead).append(replica)
+                if len(piece) == ITEMS_PER_PIECE:
+                    yield from give_way()
         yield from self._make_ineligible(dead)
         # Followers stop before leaders are gone, and only then anything is deleted.
         yield from self._replicas.move(alive, ReplicaState.OFFLINE)
         yield from self._replicas.move(alive, ReplicaState.DELETION_STARTED)
-        self._hold([replica.partition.topic for replica in dead], "replicas are offline")
+        self._hold(_topics_of(dead), "replicas are offline")
 
     def _make_ineligible(self, replicas: list[PartitionReplica]) -> Steps[None]:
         """Moves replicas to DELETION_INELIGIBLE, those that lead or follow by way of OFFLINE."""
-        context = self._context
-        states = {replica: context.replica_state(replica) for replica in replicas}
-        running = [replica for replica, state in states.items() if state in {ReplicaState.NEW, ReplicaState.ONLINE}]
+        running = yield from self._those_in(replicas, ReplicaState.NEW, ReplicaState.ONLINE)
         if running:
             yield from self._replicas.move(running, ReplicaState.OFFLINE)
-        moved = {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED}
-        stopped = [replica for replica in states if context.replica_state(replica) in moved]
+        stopped = yield from self._those_in(replicas, ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
         if stopped:
             yield from self._replicas.move(stopped, ReplicaState.DELETION_INELIGIBLE)
+
+    def _those_in(self, replicas: list[PartitionReplica], *states: ReplicaState) -> Steps[list[PartitionReplica]]:
+        found: list[PartitionReplica] = []
+        for piece in pieces(replicas):
+            found += [replica for replica in piece if self._context.replica_state(replica) in states]
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        return found
 
     def _finish(self, topic: str) -> Steps[None]:
         """All replicas are deleted: what is left is to be forgotten."""
@@ -239,3 +252,7 @@ class TopicDeletionManager:
         """A reassignment under way, of a cluster that another kind of broker has controlled, must end first."""
         assignments = (self._context.assignment(partition) for partition in self._context.partitions_of(topic))
         return any(assignment.adding_replicas or assignment.removing_replicas for assignment in assignments)
+
+
+def _topics_of(replicas: Iterable[PartitionReplica]) -> list[str]:
+    return list(dict.fromkeys(replica.partition.topic for replica in replicas))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from barnabas.controller.broker_requests import FULL
-from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay
-from barnabas.controller.settings import PARTITIONS_PER_BATCH
+from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadChildren, ReadZnodes, ZnodeOperations
+from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.wire.messages import UpdateMetadataRequest
+from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse, UpdateMetadataRequest
 from tests.unit.controller.term_harness import CrashingShell, Terms
 
 TOPICS = 3
@@ -124,3 +124,89 @@ def test_very_many_topics_are_deleted_in_pieces(many: Terms) -> None:
     many._answered = 0
     many.settle()
     assert all(many.state(f"t{topic}") is None for topic in range(TOPICS))
+
+
+class _Calls:
+    """How often something of the context is asked for, at most, between two turns of the loop."""
+
+    def __init__(self, terms: Terms, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        self.all = 0
+        self._now = 0
+        asked = getattr(terms.term.context, name)
+        carry_out = terms.shell.carry_out
+
+        def counting(*arguments: Any) -> Any:
+            self.all += 1
+            self._now += 1
+            self.most = max(self.most, self._now)
+            return asked(*arguments)
+
+        def carrying_out(effect: Effect) -> Any:
+            if isinstance(effect, GiveWay | ZnodeOperations | ReadZnodes | ReadChildren):
+                self._now = 0
+            return carry_out(effect)
+
+        monkeypatch.setattr(terms.term.context, name, counting)
+        monkeypatch.setattr(terms.shell, "carry_out", carrying_out)
+
+
+def test_a_deletion_waits_in_pieces_for_very_many_replicas_that_are_gone(
+    many: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many.stop_broker(3)
+    many.settle()
+    for topic in range(TOPICS):
+        many.delete(f"t{topic}")
+    many.events.clear()
+    calls = _Calls(many, "replica_state", monkeypatch)
+    many.run(many.term.deletions_changed())
+    assert calls.all > TOPICS * PARTITIONS
+    assert calls.most <= PARTITIONS_PER_BATCH * 3
+    context = many.term.context
+    assert all(context.is_ineligible_for_deletion(f"t{topic}") for topic in range(TOPICS))
+    many.start_broker(3)
+    many._answered = 0
+    many.settle()
+    assert all(many.state(f"t{topic}") is None for topic in range(TOPICS))
+
+
+def test_an_answer_to_a_deletion_is_about_its_topics_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the answers of all brokers to a deletion of very many topics take the square of their number."""
+    terms = Terms(1, 2)
+    terms.elect()
+    names = [f"t{number}" for number in range(30)]
+    for name in names:
+        terms.create(name, (1, 2))
+    terms.settle()
+    for name in names:
+        terms.delete(name)
+    terms.events.clear()
+    terms.run(terms.term.deletions_changed())
+    calls = _Calls(terms, "are_all_replicas_in", monkeypatch)
+    for broker_id in (1, 2):
+        for name in names[:3]:
+            state = StopReplicaRequest.StopReplicaPartitionState(partition_index=0, delete_partition=True)
+            request = StopReplicaRequest(
+                broker_epoch=terms.term.context.live_or_shutting_down_brokers[broker_id].epoch,
+                topic_states=[StopReplicaRequest.StopReplicaTopicState(topic_name=name, partition_states=[state])],
+            )
+            error = StopReplicaResponse.StopReplicaPartitionError(topic_name=name, partition_index=0)
+            terms.run(terms.term.replicas_deleted(broker_id, request, StopReplicaResponse(partition_errors=[error])))
+    assert calls.all == 6
+    assert set(terms.term.context.topics_queued_for_deletion) == set(names[3:])
+    terms.settle()
+    assert terms.term.context.topics_queued_for_deletion == ()
+
+
+def test_very_many_new_topics_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms(1)
+    terms.elect()
+    count = 3 * TOPICS_PER_BATCH + 1
+    for number in range(count):
+        terms.create(f"t{number}", (1,))
+    terms.events.clear()
+    calls = _Calls(terms, "add_topic", monkeypatch)
+    terms.run(terms.term.topics_changed())
+    assert (calls.all, calls.most) == (count, TOPICS_PER_BATCH)
+    assert all(terms.state(f"t{number}") is not None for number in range(count))
