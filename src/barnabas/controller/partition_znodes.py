@@ -104,7 +104,8 @@ def _read_once(
             else:
                 context.unreadable_partitions[partition] = None
             if written_at is not None:
-                written_at[partition] = outcome.stat.mzxid
+                # Not of what was put back: who started anew before that is still to be found.
+                written_at.setdefault(partition, outcome.stat.mzxid)
     if not put_back:
         return ()
     yield tuple(lines)
