@@ -25,6 +25,8 @@ class MemoryLog:
         self.held: list[Callable[[ErrorCode], None]] = []
         self.refusal: ErrorCode | None = None
         """What appends are answered with, without being made; a lack of replicas concerns only those that wait."""
+        self.batch_bytes_max: int | None = None
+        """Larger batches are refused as MESSAGE_TOO_LARGE."""
         self.reads = 0
         self.reading = asyncio.Event()
         self.reading.set()
@@ -104,6 +106,8 @@ class MemoryLog:
         self._check(partition, leader_epoch)
         if self.refusal is not None:
             raise KafkaError(self.refusal)
+        if self.batch_bytes_max is not None and len(batch) > self.batch_bytes_max:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return self.write(partition, batch)
 
     def _check(self, partition: TopicPartition, leader_epoch: int) -> None:

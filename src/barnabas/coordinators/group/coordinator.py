@@ -573,6 +573,8 @@ class GroupCoordinator:
 
     def _create(self, group_id: str) -> HostedGroup:
         shard = self._runtime.shard(self.partition_for(group_id))
+        if self._deletions.is_being_deleted(group_id):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as Kafka's groups that are Dead and not gone yet
         hosted = HostedGroup(Group(group_id, self._settings, self._logger, self._hosting.now()), shard)
         shard.content[group_id] = self._groups[group_id] = hosted
         return hosted

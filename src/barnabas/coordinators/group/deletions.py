@@ -1,17 +1,18 @@
 """Taking groups and offsets away: by request, with their topics, and when they expire.
 
-What is asked for is answered when its tombstones are committed; until then it is out of sight, and it is put back where
-they could not be appended. What expires is not waited for: it would expire again.
+What is asked for is answered when its tombstones are committed; until then it is out of sight, and it is there again
+where they could not be appended. What expires is not waited for: it would expire again.
 
-What goes by itself may be very many offsets, and goes in steps. Each piece is looked at, taken away and written off in
-one turn, so that no commit comes between.
+It may be very many offsets, and they go in steps. Each piece is looked at, taken away and written off in one turn, so
+that no commit comes between.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from barnabas.coordination.layout.topics import TopicPartition
@@ -31,6 +32,8 @@ _TOMBSTONES_BYTES_MAX: Final = 65_536
 """In one batch, so that it is within what a topic allows (`max.message.bytes`); one tombstone at least."""
 _RECORD_OVERHEAD_BYTES: Final = 21
 """A tombstone has that much beside its key, at most."""
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""A batch, for the topic or for its segments."""
 _DELETION_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -72,6 +75,39 @@ class _TopicDeletion:
         self.committed_anew.pop(hosted, None)
 
 
+class _Appends:
+    """What a request began; `on_done` is called when the last of it ends, and the request itself with it."""
+
+    __slots__ = ("_on_done", "_under_way")
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self._on_done = on_done
+        self._under_way = 1
+
+    def begin(self) -> None:
+        self._under_way += 1
+
+    def end(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._on_done()
+
+
+class _Pace:
+    """Ends a step when so much was done in it."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = STEP_ELEMENTS
+
+    def count(self, elements: int) -> Steps[None]:
+        self._left -= elements
+        if self._left <= 0:
+            self._left = STEP_ELEMENTS
+            yield
+
+
 class GroupDeletions:
     """Removes from `groups`, the groups of all active shards, and from the shards themselves."""
 
@@ -88,6 +124,10 @@ class GroupDeletions:
         self._loop = loop
         self._steps = steps
         self._topic_deletions: dict[_TopicDeletion, asyncio.Task[None] | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Of requests that take more than a step."""
+        self._deleting: Groups = {}
+        """Groups that are out of sight, and of which not all tombstones are appended."""
         self._groups = groups
         self._hosting = hosting
         self._settings = settings
@@ -101,49 +141,70 @@ class GroupDeletions:
         found: Mapping[str, HostedGroup | ErrorCode],
         on_done: Callable[[dict[str, ErrorCode]], None],
     ) -> None:
-        """Deletes those that are empty; `found` has what is to be answered for others. In the order of `found`."""
-        outcomes: dict[str, ErrorCode] = dict.fromkeys(found, ErrorCode.NONE)
-        deleting: dict[str, HostedGroup] = {}
+        """Deletes those that are empty; `found` has what is to be answered for others. In the order of `found`.
+
+        Each group is out of sight from its turn on, the first ones now, and nobody makes one of its name before all its
+        tombstones are appended (`is_being_deleted`): theirs would come behind its commits.
+        """
+        self._run(self._delete_groups(dict(found), on_done), "delete-groups")
+
+    def is_being_deleted(self, group_id: str) -> bool:
+        """Whether tombstones of a group of that name are still to come."""
+        hosted = self._deleting.get(group_id)
+        return hosted is not None and hosted.shard.is_active
+
+    def _delete_groups(
+        self, found: dict[str, HostedGroup | ErrorCode], on_done: Callable[[dict[str, ErrorCode]], None]
+    ) -> Steps[None]:
+        outcomes = dict.fromkeys(found, ErrorCode.NONE)
+        appends = _Appends(lambda: on_done(outcomes))
+        pace = _Pace()
         for group_id, hosted in found.items():
+            yield from pace.count(1)
             if isinstance(hosted, ErrorCode):
                 outcomes[group_id] = hosted
+            elif not self._is_here(hosted):
+                is_active = hosted.shard.is_active
+                outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND if is_active else ErrorCode.NOT_COORDINATOR
             elif hosted.group.state is not GroupState.EMPTY:
                 outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
             else:
-                deleting[group_id] = hosted
-        unknown = len(deleting)
-        if not unknown:
-            on_done(outcomes)
-            return
+                yield from self._delete_group(hosted, outcomes, appends, pace)
+        appends.end()
 
-        def deleted(group_id: str, error: ErrorCode) -> None:
-            nonlocal unknown
-            outcomes[group_id] = error
-            unknown -= 1
-            if not unknown:
-                on_done(outcomes)
-
-        for hosted in deleting.values():
-            self._delete_group(hosted, deleted)
-
-    def _delete_group(self, hosted: HostedGroup, on_done: Callable[[str, ErrorCode], None]) -> None:
+    def _delete_group(
+        self, hosted: HostedGroup, outcomes: dict[str, ErrorCode], appends: _Appends, pace: _Pace
+    ) -> Steps[None]:
+        """The group's own tombstone is the last one: where one before it cannot be appended, the group is there again,
+        with the offsets that are left.
+        """
         group = hosted.group
+        group_id = group.group_id
         partitions = group.offsets.written_partitions
         self._take_out(hosted)
+        self._deleting[group_id] = hosted
 
-        def appended(base_offset: int, error: ErrorCode) -> None:
+        def appended(some: Sequence[TopicPartition], error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                self._logger.info("Group %s and %d offsets of it were deleted", group.group_id, len(partitions))
-                self._metrics.offset_deletions.count += len(partitions)
-            elif base_offset < 0 and group.group_id not in self._groups:
-                self._put_back(hosted)
-            on_done(group.group_id, _DELETION_ERRORS.get(error, error))
+                self._metrics.offset_deletions.count += len(some)
+            else:
+                outcomes[group_id] = _DELETION_ERRORS.get(error, error)
 
-        records = _tombstones(group, partitions, with_group=True)
-        if records:
-            hosted.shard.append(records, self._hosting.now().time_ms, appended)
-        else:
-            on_done(group.group_id, ErrorCode.NONE)
+        try:
+            left = len(partitions)
+            for some in _pieces(partitions):
+                left -= len(some)
+                refusal = self._append_tombstones(hosted, some, appends, appended, with_group=not left)[1]
+                if refusal is not ErrorCode.NONE:
+                    outcomes[group_id] = _DELETION_ERRORS.get(refusal, refusal)
+                    self._put_back(hosted)
+                    return
+                if some:
+                    yield from pace.count(len(some) + _ELEMENTS_PER_APPEND)
+        finally:
+            if self._deleting.get(group_id) is hosted:
+                del self._deleting[group_id]
+        self._logger.info("Group %s and %d offsets of it were deleted", group_id, len(partitions))
 
     def delete_offsets(
         self,
@@ -152,40 +213,119 @@ class GroupDeletions:
         on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Deletes the offsets that nobody consumes; raises KafkaError NON_EMPTY_GROUP for members that may be anything
-        but consumers.
+        but consumers. Each offset goes at its turn, the first ones now.
         """
         group = hosted.group
         if group.state is not GroupState.EMPTY and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        outcomes = {
-            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            if group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic)
-            else ErrorCode.NONE
-            for partition in partitions
-        }
-        deleting = [partition for partition, error in outcomes.items() if error is ErrorCode.NONE]
-        written = set(group.offsets.written_partitions)
-        records = _tombstones(group, [partition for partition in deleting if partition in written], with_group=False)
-        if not records:
-            if deleting:
+        self._run(self._delete_offsets(hosted, partitions, on_done), "delete-offsets")
+
+    def _delete_offsets(
+        self,
+        hosted: HostedGroup,
+        partitions: Sequence[TopicPartition],
+        on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> Steps[None]:
+        group = hosted.group
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        may_be_unused = False
+        has_failed = False
+        deleted = 0
+
+        def done() -> None:
+            if deleted:
+                self._logger.info("%d offsets of group %s were deleted", deleted, group.group_id)
+            if may_be_unused and not has_failed:
                 self._remove_if_unused(hosted)  # such as one that only has a leftover name, as in Kafka
             on_done(outcomes)
-            return
-        removed = group.offsets.remove(deleting)
-        count = len(removed.committed)
 
-        def appended(base_offset: int, error: ErrorCode) -> None:
+        def appended(some: Sequence[TopicPartition], error: ErrorCode) -> None:
+            nonlocal deleted, has_failed
             if error is ErrorCode.NONE:
-                self._logger.info("%d offsets of group %s were deleted", count, group.group_id)
-                self._metrics.offset_deletions.count += count
-                self._remove_if_unused(hosted)
-            elif base_offset < 0:  # at once, or the shard has resigned, and nobody sees the group any more
-                group.offsets.put_back(removed, removed.partitions)
-            code = _DELETION_ERRORS.get(error, error)
-            outcomes.update(dict.fromkeys(deleting, code))
-            on_done(outcomes)
+                deleted += len(some)
+                self._metrics.offset_deletions.count += len(some)
+            else:
+                has_failed = True
+                outcomes.update(dict.fromkeys(some, _DELETION_ERRORS.get(error, error)))
 
-        hosted.shard.append(records, self._hosting.now().time_ms, appended)
+        appends = _Appends(done)
+        pace = _Pace()
+        for some in _pieces(partitions):
+            deleting = []
+            for partition in some:
+                if not hosted.shard.is_active:
+                    outcomes[partition] = ErrorCode.NOT_COORDINATOR
+                elif group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic):
+                    outcomes[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                else:
+                    outcomes[partition] = ErrorCode.NONE
+                    may_be_unused = True
+                    if group.offsets.is_written(partition) and self._is_here(hosted):
+                        deleting.append(partition)
+            written, refusal = self._append_tombstones(hosted, deleting, appends, appended)
+            if refusal is not ErrorCode.NONE:
+                appended(deleting[written:], refusal)
+            yield from pace.count(len(some) + (_ELEMENTS_PER_APPEND if deleting else 0))
+        appends.end()
+
+    def _append_tombstones(
+        self,
+        hosted: HostedGroup,
+        partitions: Sequence[TopicPartition],
+        appends: _Appends,
+        on_appended: Callable[[Sequence[TopicPartition], ErrorCode], None],
+        *,
+        with_group: bool = False,
+    ) -> tuple[int, ErrorCode]:
+        """Appends the tombstones, and takes away the offsets of which that was not refused; returns how many tombstones
+        these are, and the refusal that ended it or NONE. `on_appended` takes the outcome of each batch when known.
+
+        An offset is taken away in the turn in which its tombstone comes into the log, and not before: one that is being
+        appended (pending) must not be forgotten by a deletion that is refused.
+        """
+        group = hosted.group
+        position = 0
+
+        def append(records: list[tuple[bytes, bytes | None]]) -> None:
+            nonlocal position
+            some = partitions[position : position + len(records)]
+            refusal = ErrorCode.NONE
+            is_refused_now = True
+
+            def done(base_offset: int, error: ErrorCode) -> None:
+                nonlocal refusal
+                if base_offset < 0 and is_refused_now:
+                    refusal = error
+                    return
+                on_appended(some, error)  # where it is refused later the shard has resigned, and nobody sees the group
+                appends.end()
+
+            appends.begin()
+            hosted.shard.append(records, self._hosting.now().time_ms, done)
+            is_refused_now = False
+            if refusal is not ErrorCode.NONE:
+                appends.end()
+                raise KafkaError(refusal)
+            group.offsets.remove(some)
+            position += len(records)
+
+        written, error = _append_in_batches(_tombstones(group, partitions, with_group=with_group), append)
+        return written, ErrorCode.NONE if error is None else error.code
+
+    def _run(self, steps: Steps[None], name: str) -> None:
+        """Does the first step now, and others in later turns."""
+        try:
+            next(steps)
+        except StopIteration:
+            return
+        task = self._loop.create_task(self._steps.run(steps), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("Deleting groups or offsets failed", exc_info=error)
 
     # By themselves.
 
@@ -253,7 +393,7 @@ class GroupDeletions:
 
     async def stop(self) -> None:
         """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
-        tasks = [task for task in self._topic_deletions.values() if task is not None]
+        tasks = [task for task in self._topic_deletions.values() if task is not None] + list(self._tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _remove_offsets(self, deletion: _TopicDeletion) -> Steps[None]:
@@ -296,12 +436,11 @@ class GroupDeletions:
         group = hosted.group
         is_unused = may_remove_group and self._is_unused(group)
         partitions = removed.partitions
-        written = 0
-        try:
-            for some in _batches(_tombstones(group, partitions, with_group=is_unused)):
-                hosted.shard.append_unacknowledged(some, self._hosting.now().time_ms)
-                written += len(some)
-        except KafkaError as error:
+        written, error = _append_in_batches(
+            _tombstones(group, partitions, with_group=is_unused),
+            lambda records: hosted.shard.append_unacknowledged(records, self._hosting.now().time_ms),
+        )
+        if error is not None:
             kept = partitions[written:]
             self._logger.warning(
                 "Failed to append tombstones for %d offsets of group %s, which stay until the next time: %s",
@@ -357,22 +496,36 @@ def _let_go(groups: Iterable[HostedGroup]) -> Iterator[HostedGroup]:
         yield left.pop()
 
 
-def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Collection[TopicPartition]]:
+def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
     """So many of them for each step; one piece at least, which may be empty."""
     yield partitions[:STEP_ELEMENTS]
     for start in range(STEP_ELEMENTS, len(partitions), STEP_ELEMENTS):
         yield partitions[start : start + STEP_ELEMENTS]
 
 
-def _batches(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
-    """Tombstones for one batch at a time."""
-    batch: list[tuple[bytes, bytes | None]] = []
-    size_bytes = 0
-    for record in records:
-        size_bytes += len(record[0]) + _RECORD_OVERHEAD_BYTES
-        if batch and size_bytes > _TOMBSTONES_BYTES_MAX:
-            yield batch
-            batch, size_bytes = [], len(record[0]) + _RECORD_OVERHEAD_BYTES
-        batch.append(record)
-    if batch:
-        yield batch
+def _append_in_batches(
+    records: Sequence[tuple[bytes, bytes | None]], append: Callable[[list[tuple[bytes, bytes | None]]], None]
+) -> tuple[int, KafkaError | None]:
+    """Appends tombstones in batches that are small, and smaller where the topic does not take that; returns how many
+    were appended, and the refusal that ended it.
+    """
+    bytes_max = _TOMBSTONES_BYTES_MAX
+    written = 0
+    while written < len(records):
+        batch: list[tuple[bytes, bytes | None]] = []
+        size_bytes = 0
+        for record in islice(records, written, None):
+            record_bytes = len(record[0]) + _RECORD_OVERHEAD_BYTES
+            if batch and size_bytes + record_bytes > bytes_max:
+                break
+            batch.append(record)
+            size_bytes += record_bytes
+        try:
+            append(batch)
+        except KafkaError as error:
+            if error.code not in _TOO_LARGE or len(batch) == 1:
+                return written, error
+            bytes_max = size_bytes // 2
+        else:
+            written += len(batch)
+    return written, None
