@@ -24,6 +24,7 @@ from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import next_turn
 from barnabas.link.tick import Tick
+from barnabas.log.appending import storage_error
 from barnabas.log.deletions import Deletions
 from barnabas.log.loaded_log import create_log
 from barnabas.log.log_config import LogConfig, LogSettings
@@ -41,6 +42,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 _CLOSED_AT_ONCE: Final = 16
 """Syncs of several files at a time share the journal of their file system."""
 _PUT_AWAY_PER_TURN: Final = 200
+_DELETED_PER_TURN: Final = 100
 
 
 class NoLogDirectoryError(Exception):
@@ -221,11 +223,17 @@ class LogManager:
         await self.delete_logs((partition,))
 
     async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
-        """As `delete_log`, of several; the renames are durable when this returns."""
+        """As `delete_log`, of several that are there now, some in a turn; the renames are durable when this returns.
+
+        Where a directory fails, those in the others are deleted all the same before that is raised.
+        """
         changed: dict[LogDirectory, None] = {}
-        for partition in partitions:
-            log = self._logs.get(partition)
-            if log is None:
+        logs = [log for log in map(self._logs.get, partitions) if log is not None]
+        for number, log in enumerate(logs):
+            if number and not number % _DELETED_PER_TURN:
+                await next_turn()
+            partition = log.partition
+            if self._logs.get(partition) is not log:  # deleted by another meanwhile, or its directory has failed
                 continue
             self._remove(log)
             unique_id = self._host.entropy(16).hex()
@@ -236,7 +244,9 @@ class LogManager:
                 log.detach(path)
             except OSError as error:
                 log.log_directory.fail(error)
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+                log.go_offline()  # it is not among those that the directory has now
+                self._offline_logs.add(partition, log)
+                continue
             self._logger.info(
                 "Log for partition %s is renamed to %s and is scheduled for deletion",
                 partition_directory_name(partition),
@@ -251,7 +261,9 @@ class LogManager:
                 )
             except OSError as error:
                 directory.fail(error)
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        failed = next((log.log_directory for log in logs if log.log_directory.is_offline), None)
+        if failed is not None:
+            raise storage_error(failed.path, failed.error)
 
     def _watch_leaving(self, log: PartitionLog) -> None:
         """Work off the loop knows the directory by the name that it had; a new log there has to beware of it."""

@@ -266,6 +266,80 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(with_broker: WithBrok
     with_broker(main, after, config=LogConfig(file_delete_delay_ms=0))
 
 
+def test_deleting_very_many_logs_gives_way(with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_manager, "_DELETED_PER_TURN", 2)
+
+    async def main(broker: LogBroker) -> None:
+        manager = broker.manager
+        partitions = [FLIGHTS._replace(partition=number) for number in range(9)]
+        for partition in partitions:
+            broker.log(partition)
+        deletion = asyncio.create_task(manager.delete_logs(partitions))
+        await asyncio.sleep(0)
+        left = [len(manager.logs)]
+        # Another deletes one meanwhile, and it comes back: that is not what was to be deleted.
+        await manager.delete_log(partitions[-1])
+        again = broker.log(partitions[-1])
+        await deletion
+        assert left == [7]
+        assert dict(manager.logs) == {partitions[-1]: again}
+        assert not again.is_closed
+
+        for partition in partitions:
+            broker.log(partition)
+        deletion = asyncio.create_task(manager.delete_logs(partitions))
+        left = []
+        while manager.logs:
+            await asyncio.sleep(0)
+            left.append(len(manager.logs))
+        assert left == [7, 5, 3, 1, 0]
+        await deletion
+
+    with_broker(main)
+
+
+@pytest.mark.parametrize("fails_between", [True, False], ids=["between two pieces", "at a rename"])
+def test_a_directory_that_fails_while_logs_are_deleted_keeps_no_log_of_another(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails_between: bool
+) -> None:
+    monkeypatch.setattr(log_manager, "_DELETED_PER_TURN", 2)
+    synced: list[str] = []
+    fsync_directory = RealFiles.fsync_directory
+
+    def noting_fsync(files: RealFiles, path: str) -> None:
+        synced.append(path)
+        fsync_directory(files, path)
+
+    def failing_rename(_files: RealFiles, old: str, new: str) -> None:
+        if not fails_between and "logs-0" in old and new.endswith("-delete"):
+            raise OSError(errno.EIO, "broken", old)
+        os.rename(old, new)
+
+    monkeypatch.setattr(RealFiles, "fsync_directory", noting_fsync)
+    monkeypatch.setattr(RealFiles, "rename", failing_rename)
+
+    async def main(broker: LogBroker) -> None:
+        manager = broker.manager
+        partitions = [FLIGHTS._replace(partition=number) for number in range(8)]
+        logs = [broker.log(partition) for partition in partitions]
+        deletion = asyncio.create_task(manager.delete_logs(partitions))
+        await asyncio.sleep(0)
+        synced.clear()
+        if fails_between:
+            manager.directories[0].fail(OSError(errno.EIO, "broken"))
+        with pytest.raises(KafkaError) as caught:
+            await deletion
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not manager.logs
+        assert all(log.is_closed for log in logs)
+        assert [log.is_offline for log in logs].count(True) == (3 if fails_between else 4)
+        assert str(tmp_path / "logs-1") in synced
+        while gauge_count(broker):
+            await asyncio.sleep(0)
+
+    with_broker(main, directories=2)
+
+
 def test_a_deletion_goes_on_after_a_restart(with_broker: WithBroker, tmp_path: Path) -> None:
     async def main(broker: LogBroker) -> None:
         await fill(broker)
