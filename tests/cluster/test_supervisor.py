@@ -201,6 +201,31 @@ def test_what_a_process_says_is_bounded_while_it_runs(tmp_path: Path, monkeypatc
     run(scenario)
 
 
+def test_what_a_process_says_is_bounded_while_others_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery of logs may take hours."""
+    monkeypatch.setattr(supervisor, "OUTPUT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(supervisor, "OUTPUT_CHECK_SECONDS", 0.01)
+    start_broker = Supervisor._start_broker
+    output = tmp_path / "coordinator" / "output.log"
+
+    async def slow(cluster: Supervisor, broker_id: int) -> None:
+        with output.open("ab", buffering=0) as said:
+            said.write(b"line of the coordinator\n" * 1_000)
+        async with asyncio.timeout(10):
+            while output.stat().st_size > 10_000:
+                await asyncio.sleep(0.01)
+        await start_broker(cluster, broker_id)
+
+    monkeypatch.setattr(Supervisor, "_start_broker", slow)
+
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster, asyncio.timeout(30):
+            assert sorted(cluster.processes) == ["broker-1", "coordinator"]
+
+    run(scenario)
+
+
 def test_a_signal_during_the_start_ends_everything_that_was_started(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", 3, wait=False)
     first = tmp_path / "data" / "broker-1" / "server.properties"

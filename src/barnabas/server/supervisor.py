@@ -189,13 +189,14 @@ class Supervisor:
         """
         try:
             await self._lock_directory()
+            # Before all of them serve: logs may take hours to recover.
+            self._bounding = self._host.loop.create_task(self._bound_outputs(), name="bound outputs")
             await self._start_coordinator()
             async with asyncio.TaskGroup() as starting:
                 for broker_id in self._brokers:
                     starting.create_task(self._start_broker(broker_id))
             async with asyncio.timeout(USABLE_SECONDS_MAX):
                 await self._until_usable()
-            self._bounding = self._host.loop.create_task(self._bound_outputs(), name="bound outputs")
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):

@@ -30,7 +30,8 @@ class TopicDeleter:
     async def request(self, topics: Sequence[str], ids: Mapping[str, Uuid] = NO_IDS) -> dict[str, KafkaError | None]:
         """Asks for the deletion of each topic; returns by name what forbids it, or None. A topic of which the deletion
         is under way counts as asked for. Of `ids` only the topic that has the id now is deleted: a namesake may have
-        been made since the name was looked up.
+        been made since the name was looked up. (One that is made between the two transactions here is not seen: a
+        request names a topic, and a version of the znode does not tell two topics apart.)
         """
         outcomes: dict[str, KafkaError | None] = {}
         existing: list[str] = []
