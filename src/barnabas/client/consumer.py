@@ -311,6 +311,7 @@ class Consumer:
 
         What the last poll returned is committed only with `has_processed`: nobody else knows how far the user has come,
         who may have been cancelled, or have left the loop in its middle. Without it, those records are given again.
+        Where it was cancelled, another call ends what it has left.
         """
         self._is_closing = True
         self._news.set()
@@ -326,13 +327,13 @@ class Consumer:
         await self._end_automatic_commit()
         if self.settings.auto_commit and self._coordinator is not None and timeout_ms > 0:
             await self._commit_quietly(self._read_positions if has_processed else self._processed, timeout_ms)
-        self._closed = True
         if self._member is not None:
             await self._member.close(timeout_ms)
         await self._finder.close()
         await self._fetcher.close()
         for lane in (self._fetch_lane, self._join_lane, self._lane):
             await self._client.connections.close_lane(lane)
+        self._closed = True
 
     async def __aenter__(self) -> Self:
         return self

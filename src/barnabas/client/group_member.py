@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.assignors import MemberSubscription
+from barnabas.client.errors import ClientError
 from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, Membership
 from barnabas.client.retrying import is_retriable
 from barnabas.client.subscription_bytes import (
@@ -24,7 +25,7 @@ from barnabas.client.subscription_bytes import (
     write_subscription,
 )
 from barnabas.kernel.transitions import TransitionTable
-from barnabas.link.errors import RequestTimeoutError
+from barnabas.link.errors import InFlightLimitError, RequestTimeoutError
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     HeartbeatRequest,
@@ -32,6 +33,7 @@ from barnabas.wire.messages import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from barnabas.wire.primitives import ProtocolError
 
 if TYPE_CHECKING:
     from barnabas.client.assignors import Assignor
@@ -119,7 +121,7 @@ class GroupMember:
         on_news: Callable[[], object],
     ) -> None:
         """Joining waits for other members: it has the `lane` for itself, so that nothing waits behind it. `on_news()`
-        is called when records may be given again that were kept back.
+        is called when `poll` has something to do, and when records may be given again that were kept back.
         """
         self.coordinator = coordinator
         self.state = MemberState.UNJOINED
@@ -212,6 +214,7 @@ class GroupMember:
             self._advance(MemberEvent.LOST)
             with contextlib.suppress(KafkaError):
                 self._check(code, "commit")
+        self._on_news()
 
     def follow_metadata(self) -> None:
         """The image of the cluster has changed: the leader assigns anew when topics have grown or are gone."""
@@ -220,7 +223,11 @@ class GroupMember:
             self._must_join = True
 
     async def close(self, timeout_ms: float) -> None:
-        """Leaves the group; a static member stays in it until its session expires. The assignee hears nothing."""
+        """Leaves the group; a static member stays in it until its session expires. The assignee hears nothing. What was
+        cancelled can be called again.
+        """
+        if self.state is MemberState.LEFT:
+            return
         await self.stop_joining()
         if self._beating is not None:
             self._beating.cancel()
@@ -412,6 +419,8 @@ class GroupMember:
         try:
             while self._generation != NO_GENERATION:
                 await self._client.timers.sleep(self._settings.heartbeat_interval_ms)
+                if self.turn.is_set():
+                    self._polled_at = self._client.host.loop.time()
                 silent_ms = (self._client.host.loop.time() - self._polled_at) * 1_000
                 if silent_ms > self._settings.poll_interval_ms_max:
                     await self._stop_membership(silent_ms)
@@ -445,6 +454,8 @@ class GroupMember:
             self._client.logger.info("A heartbeat to group %s failed: %s", self.coordinator.group_id, error)
             if not is_retriable(error):
                 self._error = error
+        if self._must_join or self._error is not None:
+            self._on_news()  # a poll that finds no records would not hear of it before its end
 
     async def _stop_membership(self, silent_ms: float) -> None:
         """The user has not polled for too long: others shall read meanwhile."""
@@ -471,7 +482,7 @@ class GroupMember:
             await self.coordinator.ask(
                 LeaveGroupRequest(group_id=self.coordinator.group_id, members=[member]), timeout_ms
             )
-        except (KafkaError, ConnectionError, RequestTimeoutError) as error:
+        except (KafkaError, ClientError, OSError, RequestTimeoutError, InFlightLimitError, ProtocolError) as error:
             self._client.logger.info("Leaving group %s failed: %s", self.coordinator.group_id, error)
 
     def _advance(self, event: MemberEvent) -> None:

@@ -76,9 +76,14 @@ class Metadata:
         self._tell_waiting(ClientClosedError("the client is closed"))
 
     def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Calls `listener()` after each refresh; returns what ends that."""
+        """Calls `listener()` after each refresh; returns what ends that, once or more often."""
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return stop
 
     def use(self, *topics: str) -> None:
         """These topics are to be known for a while; asks for what is not."""
