@@ -242,7 +242,11 @@ class ClusterFaults:
         if not former:
             return None
         path = self._random.choice(list(former))
-        return self._operator.spoil_znode(path, former[path])
+        state = former[path]
+        # Who has not heard of the state in force cannot tell, and says so: then the operator is a careful one.
+        return self._operator.spoil_znode(
+            path, lambda: state if self._observer.is_known_to_all(path, len(self._brokers)) else None
+        )
 
     # What an administrator does.
 

@@ -268,6 +268,18 @@ class Observer:
                 UncleanElection(self._now(), elected, key[0], key[1], partition.log.log_end_offset, registered)
             )
 
+    def is_known_to_all(self, path: str, broker_count: int) -> bool:
+        """Whether all brokers run, and have heard of the leader epoch in which a state is in force."""
+        partition, in_force = self._paths[path], self._in_force.get(path)
+        if in_force is None or len(self.running) < broker_count:
+            return False
+        for each in self.running.values():
+            topic = each.broker.rooms.metadata_cache.image.topics.get(partition.topic)
+            told = None if topic is None else topic.partitions.get(partition.partition)
+            if told is None or told.leader_epoch < in_force[0].leader_epoch:
+                return False
+        return True
+
     def _writing(self, tree: ZnodeTree, path: str, data: bytes | None, *_arguments: Any) -> None:
         """The state of a partition changes; of those that a coordinator reads again when it starts, nothing is new."""
         partition = self._paths.get(path)

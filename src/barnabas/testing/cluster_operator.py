@@ -31,6 +31,10 @@ _logger: Final = logging.getLogger("barnabas.simulated.operator")
 Answer = TypeVar("Answer")
 
 
+def _no_other() -> None:
+    """What was there is put back."""
+
+
 class Operator:
     """`is_busy` until everything that was asked for has been done or given up."""
 
@@ -57,8 +61,8 @@ class Operator:
 
         self.start(lambda host: self._with_store(host, delete))
 
-    def spoil_znode(self, path: str, former: bytes | None = None) -> Callable[[], None]:
-        """Writes garbage into a znode; returns what puts back what was there, or `former` if that is given, unless
+    def spoil_znode(self, path: str, former: Callable[[], bytes | None] = _no_other) -> Callable[[], None]:
+        """Writes garbage into a znode; returns what puts back what was there, or what `former` gives then, unless
         somebody has written it since.
 
         Both come in this order, however long the first one takes.
@@ -76,7 +80,8 @@ class Operator:
             with contextlib.suppress(NoNodeError, BadVersionError):
                 found = await store.get_data(path)
                 if found.data == GARBAGE and before:
-                    await store.set_data(path, before[0] if former is None else former, found.stat.version)
+                    other = former()
+                    await store.set_data(path, before[0] if other is None else other, found.stat.version)
 
         spoiling = self.start(lambda host: self._with_store(host, spoil))
 

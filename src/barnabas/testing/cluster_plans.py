@@ -170,6 +170,7 @@ FORMER: Final = Plan(
 )
 """Somebody spoils the states of partitions and mends them with copies of a former leader epoch, while ISRs and
 controllers change, out to have somebody lead who has lagged since (0012): what the controllers know stays in force.
+While a broker has not heard of the state in force, which it could not put back as a controller, the mend is a true one.
 """
 GROUPS: Final = Plan(
     "groups",
