@@ -29,7 +29,12 @@ def first_join_fault(query: exp.Expr, sources: Collection[str]) -> JoinFault | N
     """The first join of the text at fault; `sources` are the views of topics, in lower case."""
     from sqlglot.optimizer.scope import traverse_scope
 
-    faults = [fault for scope in traverse_scope(query) for fault in _faults(scope.expression, sources)]
+    faults = [
+        fault
+        for scope in traverse_scope(query)
+        # What a query names by WITH hides the topic of that name.
+        for fault in _faults(scope.expression, frozenset(sources) - {name.lower() for name in scope.cte_sources})
+    ]
     return min(faults, key=lambda fault: fault.offset, default=None)
 
 

@@ -65,3 +65,10 @@ def test_the_file_is_refused_at_the_line_of_the_join(tmp_path: Path) -> None:
     line = path.read_text()[: path.read_text().index("NATURAL")].count("\n") + 1
     with pytest.raises(PipelineError, match=rf":{line}: .*both: NATURAL JOIN of two topics compares _key"):
         read_pipeline(path)
+
+
+def test_a_name_given_by_with_is_no_topic() -> None:
+    hidden = "WITH b AS (SELECT id FROM c) SELECT * FROM a NATURAL JOIN b"
+    refuse_joins_of_topics(hidden, ("a", "b", "c"))
+    with pytest.raises(SqlError, match="NATURAL JOIN"):
+        refuse_joins_of_topics("WITH b AS (SELECT id FROM c) SELECT * FROM a NATURAL JOIN c", ("a", "b", "c"))
