@@ -14,7 +14,8 @@ from barnabas.api.context import RequestContext
 from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
+from barnabas.coordinators.group.commits import Codes
+from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset, utf16_length
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.kernel.host import Clock

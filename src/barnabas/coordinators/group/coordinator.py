@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group import membership
+from barnabas.coordinators.group.background import BackgroundSteps
+from barnabas.coordinators.group.commits import Codes, PreparedCommit, append_commit
 from barnabas.coordinators.group.deletions import GroupDeletions
 from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
 from barnabas.coordinators.group.group import Group
@@ -58,31 +60,6 @@ PENDING_MEMBERS_MAX: Final = 10_000
 _LISTED_PER_STEP: Final = 2_048
 _CLASSIC_TYPE: Final = "classic"
 
-_COMMIT_ERRORS: Final = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-"""What a client is told when its offsets could not be appended; other errors as they are."""
-
-Codes = dict[TopicPartition, ErrorCode]
-
-
-class PreparedCommit(NamedTuple):
-    """Offsets that are to be committed: all, those of which the metadata is not too long, and the batch of these."""
-
-    offsets: Mapping[TopicPartition, CommittedOffset]
-    accepted: Mapping[TopicPartition, CommittedOffset]
-    batch: bytearray
-
 
 class FetchedOffset(NamedTuple):
     """The answer for one partition; `committed` is None where there is no offset, or an error."""
@@ -124,8 +101,16 @@ class GroupCoordinator:
         self._groups: Groups = {}
         """The groups of all active shards."""
         self._metrics = GroupMetrics(metrics, self._each_group, self._hosting, host.loop)
+        self._background = BackgroundSteps(host.loop, steps, self._manager_logger)
         self._deletions = GroupDeletions(
-            self._groups, self._hosting, settings, self._metrics, self._manager_logger, host.loop, steps
+            self._groups,
+            self._hosting,
+            settings,
+            self._metrics,
+            self._manager_logger,
+            host.loop,
+            steps,
+            self._background,
         )
         self._runtime: ShardRuntime[Groups, GroupLoader] = ShardRuntime(
             OFFSETS_TOPIC,
@@ -167,6 +152,7 @@ class GroupCoordinator:
             task.cancel()
         await self._runtime.stop()
         await self._deletions.stop()
+        await self._background.stop()
         self._metrics.remove()
 
     def place(self, partition_count: int | None) -> None:
@@ -431,7 +417,6 @@ class GroupCoordinator:
         on_done: Callable[[Codes], None],
     ) -> None:
         """As `commit_offsets`; whether the member may commit is decided now."""
-        offsets, accepted, batch = prepared
         hosted = self._find(group_id, may_be_empty=True)
         if hosted is None:
             if generation >= 0:
@@ -447,24 +432,11 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
 
-        def done(base_offset: int, error: ErrorCode) -> None:
-            is_committed = error is ErrorCode.NONE
-            code = _COMMIT_ERRORS.get(error, error)
-            for partition, committed in accepted.items():
-                if group.offsets.unstage(partition, committed) and is_committed:
-                    group.offsets.replay(partition, base_offset, committed)
-            if is_committed:
-                self._metrics.offset_commits.count += len(accepted)
-            too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            on_done({partition: code if partition in accepted else too_large for partition in offsets})
-
-        if not accepted:
-            on_done(dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+        if not prepared.accepted:
+            on_done(dict.fromkeys(prepared.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             return
-        self._deletions.before_commit(hosted, accepted)
-        for partition, committed in accepted.items():
-            group.offsets.stage(partition, committed)
-        hosted.shard.append_batch(batch, done)
+        self._deletions.before_commit(hosted, prepared.accepted)
+        append_commit(hosted, prepared, self._background, self._metrics, on_done)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
 from barnabas.coordinators.group.metrics import GroupMetrics
@@ -120,12 +121,12 @@ class GroupDeletions:
         logger: logging.Logger,
         loop: asyncio.AbstractEventLoop,
         steps: StepRunner,
+        background: BackgroundSteps,
     ) -> None:
         self._loop = loop
         self._steps = steps
         self._topic_deletions: dict[_TopicDeletion, asyncio.Task[None] | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Of requests that take more than a step."""
+        self._background = background
         self._deleting: Groups = {}
         """Groups that are out of sight, and of which not all tombstones are appended."""
         self._groups = groups
@@ -146,7 +147,7 @@ class GroupDeletions:
         Each group is out of sight from its turn on, the first ones now, and nobody makes one of its name before all its
         tombstones are appended (`is_being_deleted`): theirs would come behind its commits.
         """
-        self._run(self._delete_groups(dict(found), on_done), "delete-groups")
+        self._background.run(self._delete_groups(dict(found), on_done), "delete-groups")
 
     def is_being_deleted(self, group_id: str) -> bool:
         """Whether tombstones of a group of that name are still to come."""
@@ -218,7 +219,7 @@ class GroupDeletions:
         group = hosted.group
         if group.state is not GroupState.EMPTY and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        self._run(self._delete_offsets(hosted, partitions, on_done), "delete-offsets")
+        self._background.run(self._delete_offsets(hosted, partitions, on_done), "delete-offsets")
 
     def _delete_offsets(
         self,
@@ -312,21 +313,6 @@ class GroupDeletions:
         written, error = _append_in_batches(_tombstones(group, partitions, with_group=with_group), append)
         return written, ErrorCode.NONE if error is None else error.code
 
-    def _run(self, steps: Steps[None], name: str) -> None:
-        """Does the first step now, and others in later turns."""
-        try:
-            next(steps)
-        except StopIteration:
-            return
-        task = self._loop.create_task(self._steps.run(steps), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ran)
-
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._logger.error("Deleting groups or offsets failed", exc_info=error)
-
     # By themselves.
 
     async def expire_offsets(self) -> None:
@@ -393,7 +379,7 @@ class GroupDeletions:
 
     async def stop(self) -> None:
         """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
-        tasks = [task for task in self._topic_deletions.values() if task is not None] + list(self._tasks)
+        tasks = [task for task in self._topic_deletions.values() if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _remove_offsets(self, deletion: _TopicDeletion) -> Steps[None]:

@@ -8,7 +8,8 @@ import logging
 from typing import Any, cast
 
 from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
-from barnabas.coordinators.group.coordinator import Codes, GroupCoordinator
+from barnabas.coordinators.group.commits import Codes
+from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.coordinators.group.coordinator import Codes
+from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.records import GroupKey, OffsetKey, read_key, read_offset_value
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError

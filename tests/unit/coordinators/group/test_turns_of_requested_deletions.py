@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.coordinators.group import deletions
-from barnabas.coordinators.group.coordinator import Codes
+from barnabas.coordinators.group import commits, deletions
+from barnabas.coordinators.group.commits import Codes
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
 from tests.unit.coordinators.group.turn_counting import (
@@ -196,13 +196,16 @@ def test_offsets_of_a_topic_that_is_subscribed_to_meanwhile_stay(world: GroupWor
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_state_is_that_of_the_log_whatever_comes_between(world: GroupWorld, seed: int) -> None:
+def test_the_state_is_that_of_the_log_whatever_comes_between(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Deletions, commits, refusals, replicas that lag and a change of coordinators, in any turn. When all is quiet,
     what is seen is what a replay of the log sees; nothing of before a deletion that was answered with NONE is seen
     again, and no commit is lost that came after all deletions were answered.
     """
     chance = random.Random(seed)
     load(world, GROUPS, OFFSETS)
+    monkeypatch.setattr(commits, "_APPLIED_PER_STEP", 100)
     epoch = 1
     asked: list[tuple[int, str, list[TopicPartition] | None, list[Any]]] = []
     for count in range(2, chance.randrange(4, 40)):
@@ -217,7 +220,7 @@ def test_the_state_is_that_of_the_log_whatever_comes_between(world: GroupWorld, 
         action = chance.choice(("commit", "commit", "commit", "group", "offsets", "resign"))
         if action == "commit":
             with contextlib.suppress(KafkaError):  # the group is being deleted
-                world.commit(group_id, dict.fromkeys(some[:5], count))
+                world.commit(group_id, dict.fromkeys(some, count))
         elif action == "group":
             asked.append((count, group_id, None, delete_groups(world, group_id)))
         elif action == "offsets":

@@ -1,0 +1,96 @@
+"""Offsets on their way into the log: appended in one batch, so that all or none are committed, and then seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.coordinators.group.background import BackgroundSteps
+from barnabas.coordinators.group.hosting import HostedGroup
+from barnabas.coordinators.group.metrics import GroupMetrics
+from barnabas.coordinators.group.records import CommittedOffset
+from barnabas.kernel.steps import Steps
+from barnabas.wire.errors import ErrorCode
+
+_APPLIED_PER_STEP: Final = 1024
+"""An offset costs about 1 us."""
+_COMMIT_ERRORS: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What a client is told when its offsets could not be appended; other errors as they are."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class PreparedCommit(NamedTuple):
+    """Offsets that are to be committed: all, those of which the metadata is not too long, and the batch of these."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    accepted: Mapping[TopicPartition, CommittedOffset]
+    batch: bytearray
+
+
+def append_commit(
+    hosted: HostedGroup,
+    prepared: PreparedCommit,
+    background: BackgroundSteps,
+    metrics: GroupMetrics,
+    on_done: Callable[[Codes], None],
+) -> None:
+    """Appends the batch. `on_done` takes the outcome for each partition when it is known, and all can be seen.
+
+    An offset is pending from the turn in which it comes into the log to the one in which it is seen, which come a piece
+    at a time. Whatever is written about its partition meanwhile is behind it in the log: a deletion takes the pending
+    offset away, and a later commit is not replaced by it. What is refused is never pending.
+    """
+    offsets, accepted, batch = prepared
+    group_offsets = hosted.group.offsets
+    is_staged = False
+    outcome: tuple[int, ErrorCode] | None = None
+
+    def end(base_offset: int, error: ErrorCode) -> Steps[None]:
+        is_committed = error is ErrorCode.NONE
+        code = _COMMIT_ERRORS.get(error, error)
+        codes: Codes = {}
+        left = _APPLIED_PER_STEP
+        for partition in offsets:
+            committed = accepted.get(partition)
+            if committed is None:
+                codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                codes[partition] = code
+                if is_staged and group_offsets.unstage(partition, committed) and is_committed:
+                    group_offsets.replay(partition, base_offset, committed)
+            left -= 1
+            if not left:
+                yield
+                left = _APPLIED_PER_STEP
+        if is_committed:
+            metrics.offset_commits.count += len(accepted)
+        on_done(codes)
+
+    def done(base_offset: int, error: ErrorCode) -> None:
+        nonlocal outcome
+        if is_staged:
+            background.run(end(base_offset, error), "commit-offsets")
+        else:
+            outcome = base_offset, error
+
+    hosted.shard.append_batch(batch, done)
+    if outcome is None or outcome[1] is ErrorCode.NONE:
+        for partition, committed in accepted.items():
+            group_offsets.stage(partition, committed)
+        is_staged = True
+    if outcome is not None:
+        background.run(end(*outcome), "commit-offsets")
