@@ -97,11 +97,13 @@ class GroupCoordinator:
         self._manager_logger = logs.logger("kafka.coordinator.group.GroupMetadataManager")
         self._versions = settings.value_versions
         self._allows_static_members = settings.allows_static_members
-        self._hosting = GroupHosting(host, timers, self._versions, self._manager_logger, self._on_stored)
+        self._background = BackgroundSteps(host.loop, steps, self._manager_logger)
+        self._hosting = GroupHosting(
+            host, timers, self._versions, self._manager_logger, self._on_stored, self._background
+        )
         self._groups: Groups = {}
         """The groups of all active shards."""
         self._metrics = GroupMetrics(metrics, self._each_group, self._hosting, host.loop)
-        self._background = BackgroundSteps(host.loop, steps, self._manager_logger)
         self._deletions = GroupDeletions(
             self._groups,
             self._hosting,

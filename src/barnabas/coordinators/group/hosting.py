@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas.coordinators.group import membership, rebalance, syncing
+from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effects import (
     Now,
     Respond,
@@ -24,6 +25,7 @@ from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.records import ValueVersions, group_key, group_value
 from barnabas.coordinators.shard import Shard
 from barnabas.kernel.host import Host
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.kernel.timers import Timer, Timers
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import EncodeError
@@ -69,6 +71,7 @@ class GroupHosting:
         versions: ValueVersions,
         logger: logging.Logger,
         on_stored: Callable[[Stored], None],
+        background: BackgroundSteps,
     ) -> None:
         """`on_stored` is told of every record of a group that is committed."""
         self._loop = host.loop
@@ -77,6 +80,7 @@ class GroupHosting:
         self._versions = versions
         self._logger = logger
         self._on_stored = on_stored
+        self._background = background
         self.heartbeats_awaited = 0
         """Timers of members that run, in all groups."""
         self.rebalances_awaited = 0
@@ -86,12 +90,20 @@ class GroupHosting:
         return Now(self._loop.time(), self._clock.time_ms())
 
     def perform(self, hosted: HostedGroup) -> None:
-        """Does what the last input of the group asks for."""
+        """Does what the last input of the group asks for. Very many answers leave a piece at a time, as they were made:
+        to a member that gets one of a generation which is over it is as if the network had taken long.
+        """
         if not hosted.group.effects:
             return
-        for effect in hosted.group.take_effects():
+        effects = hosted.group.take_effects()
+        answers: list[Respond] = []
+        has_many = len(effects) > STEP_ELEMENTS
+        for effect in effects:
             if isinstance(effect, Respond):
-                effect.reply(effect.response)
+                if has_many:
+                    answers.append(effect)
+                else:
+                    effect.reply(effect.response)
             elif isinstance(effect, StartTimer):
                 self._stop_timer(hosted, effect.key)
                 hosted.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, hosted, effect.key)
@@ -100,6 +112,8 @@ class GroupHosting:
                 self._stop_timer(hosted, effect.key)
             else:
                 self._store(hosted, effect)
+        if answers:
+            self._background.run(_answered(answers), "answer-members")
 
     def unload(self, hosted: HostedGroup) -> None:
         """The group goes: answers what is parked, stops its timers."""
@@ -158,3 +172,14 @@ class GroupHosting:
             self._logger.info("The record of group %s was not committed: %s", hosted.group.group_id, error.name)
         syncing.stored(hosted.group, self.now(), stored, _STORE_ERRORS.get(error, error))
         self.perform(hosted)
+
+
+def _answered(answers: list[Respond]) -> Steps[None]:
+    """Calls every reply, the first one first; what is answered is given back."""
+    answers.reverse()
+    while answers:
+        for _ in range(min(len(answers), STEP_ELEMENTS)):
+            answer = answers.pop()
+            answer.reply(answer.response)
+        if answers:
+            yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
 from barnabas.coordinators.group.effects import Reply
@@ -23,7 +23,8 @@ class Members:
         """Member ids that were given out (KIP-394) and whose clients have not come back with them."""
         self.pending_sync: dict[str, None] = {}
         """Members of this generation that have not asked for their assignment."""
-        self._by_id: dict[str, Member] = {}
+        self._by_id: OrderedDict[str, Member] = OrderedDict()
+        """A plain dict looks for its first key past all that were taken out before, again for each leader that goes."""
         self._static_ids: dict[str, str] = {}
         self._protocol_counts: Counter[str] = Counter()
         self._awaiting_join = 0
