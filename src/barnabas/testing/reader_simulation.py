@@ -195,7 +195,10 @@ class Readers(Users):
         async with self.client(host) as client:
             partitions = [TopicPartition(self.load.topic, number) for number in range(self.load.partitions)]
             for group in self.groups.values():
-                settings = dataclasses.replace(self._settings(group, host), auto_commit=False)
+                # Large fetches, so that all that is left is read in the time that there is.
+                settings = dataclasses.replace(
+                    self._settings(group, host), auto_commit=False, partition_bytes_max=100_000
+                )
                 async with Consumer(client, settings) as consumer:
                     self._lives += 1
                     member = MemberLedger(group, self._lives)
