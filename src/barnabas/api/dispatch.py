@@ -276,7 +276,10 @@ class Dispatcher:
         return response
 
     def run(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
-        self._start(self._finish(responder, outcome), _shown(responder.context))
+        task = self._start(self._finish(responder, outcome), _shown(responder.context))
+        if isinstance(outcome, Coroutine):
+            # Nothing of a task runs that is cancelled before its first turn, so nobody would have waited for it.
+            task.add_done_callback(lambda _: outcome.close())
 
     def _start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine, name=name)

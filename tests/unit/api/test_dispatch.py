@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -339,6 +340,17 @@ def test_closing_cancels_what_still_runs(run: Run) -> None:
         assert calls.queue.queued == calls.dispatcher.running == 0
 
     scenario(run, body)
+
+
+def test_closing_ends_what_has_not_begun(run: Run, recwarn: pytest.WarningsRecorder) -> None:
+    async def body(calls: Calls, _heartbeats: Heartbeats) -> None:
+        calls.connect().send(heartbeat("waits for ever"), 0)
+        await calls.dispatcher.close()  # in the turn of the request
+        assert calls.dispatcher.running == 0
+
+    scenario(run, body)
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []
 
 
 class Groups:
