@@ -460,7 +460,7 @@ class Connection(asyncio.Protocol):
             self._budget.wait(self.resume)
 
     def _answer_alone(self, xid: int, answer: tuple[int, bytes]) -> None:
-        # Events are of this very transaction: who writes hears of it before the reply.
+        # Events are of what was done: who has asked for it hears of it before the reply.
         self._out += self._later
         self._later = []
         self._answer(xid, self._engine.tree.zxid, *answer)
@@ -468,11 +468,15 @@ class Connection(asyncio.Protocol):
     def _other_request(self, xid: int, op_code: int, reader: Reader) -> None:
         engine = self._engine
         if op_code == _CLOSE_SESSION:
-            self._is_busy = True
-            if self.session is None:
-                self._session_closed(xid)
-            else:
+            if self.session is not None and engine.takes_long_to_close(self.session):
+                self._is_busy = True
                 engine.end_session(self.session, lambda: self._session_closed(xid))
+                return
+            # Events of the session's own znodes are among what it is told before it ends.
+            if self.session is not None:
+                engine.close_session(self.session)
+            self._reply(xid, engine.tree.zxid, 0)
+            self.finish()
         elif op_code == _AUTH:
             self._authenticate(xid, reader)
         elif op_code == _SASL:
@@ -483,7 +487,7 @@ class Connection(asyncio.Protocol):
             self.finish()
 
     def _session_closed(self, xid: int) -> None:
-        self._answer(xid, self._engine.tree.zxid, 0, b"")
+        self._answer_alone(xid, (0, b""))  # clients read nothing behind this reply
         self.finish()
 
     def _authenticate(self, xid: int, reader: Reader) -> None:

@@ -146,9 +146,13 @@ class Engine:
         """It takes no notice of events from now on."""
         self._budget.run(self.watches.remove_watcher(attachment), lambda _none: None)
 
+    def takes_long_to_close(self, session: Session[Attachment]) -> bool:
+        """Whether its ephemeral znodes are more than one transaction deletes."""
+        return len(self.tree.ephemerals.get(session.id, ())) > _EPHEMERALS_PER_TRANSACTION
+
     def end_session(self, session: Session[Attachment], done: Callable[[], None]) -> None:
         """`close_session` in as many turns as it takes; `done` is called at the end. The session is over at once."""
-        if len(self.tree.ephemerals.get(session.id, ())) <= _EPHEMERALS_PER_TRANSACTION:
+        if not self.takes_long_to_close(session):
             self.close_session(session)
             done()
             return

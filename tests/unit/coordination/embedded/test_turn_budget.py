@@ -246,6 +246,25 @@ def test_a_session_with_many_ephemeral_znodes_ends_in_pieces_and_durably(run: Ru
     run(scenario())
 
 
+@pytest.mark.parametrize("count", [1, _EPHEMERALS_PER_TRANSACTION + 1])
+def test_who_ends_its_session_hears_of_its_own_znodes_before_the_reply(run: Run, tmp_path: Path, count: int) -> None:
+    """Clients read nothing behind it."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            caller = await Caller.open(HOST, coordinator.port)
+            await caller.body(multi([create(f"/{number}", b"", EPHEMERAL) for number in range(count)]))
+            await caller.body(read(Operation.EXISTS, "/0", watch=True))
+            caller.take()
+            await caller.end()
+            event, reply = caller.take()
+            assert isinstance(event, WatchEvent)
+            assert event.path == "/0"
+            assert isinstance(reply, Reply)
+
+    run(scenario())
+
+
 def test_events_for_many_watchers_leave_in_several_turns_and_in_order(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
