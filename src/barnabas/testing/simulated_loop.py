@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import math
 import sys
 import traceback
@@ -545,6 +546,11 @@ def _refuse(**options: Any) -> None:
 
 
 def _close_quietly(coroutine: Coroutine[Any, Any, Any]) -> None:
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        # What it was to wait for has not begun either, and is no fault of a process that was killed.
+        for given in list(inspect.getcoroutinelocals(coroutine).values()):
+            if inspect.iscoroutine(given):
+                _close_quietly(given)
     # Dead code's last words: it awaits in a finally, is running right now, or reaches for what is cut off.
     with contextlib.suppress(BaseException):
         coroutine.close()

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -162,6 +162,30 @@ def test_sets_of_tasks_are_walked_in_order_of_creation() -> None:
 
     with Simulation(1) as simulation:
         assert simulation.run_on(simulation.machine("a"), main) == list(range(50))
+
+
+def test_what_had_not_begun_in_a_dropped_loop_ends_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    async def inner() -> None: ...
+
+    async def outer(given: Coroutine[Any, Any, None]) -> None:
+        await given
+
+    begun: list[asyncio.Task[None]] = []
+
+    async def main(host: Host) -> None:
+        def crash() -> None:
+            begun.append(host.loop.create_task(outer(inner())))
+            machine.crash()
+
+        host.loop.call_later(0.1, crash)
+        await asyncio.sleep(1)
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("a")
+        machine.start(main)
+        simulation.run_for(1)
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []
 
 
 def test_a_dropped_loop_runs_nothing_and_its_coroutines_end_without_a_warning() -> None:
