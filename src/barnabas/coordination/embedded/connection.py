@@ -460,8 +460,7 @@ class Connection(asyncio.Protocol):
             self._budget.wait(self.resume)
 
     def _answer_alone(self, xid: int, answer: tuple[int, bytes]) -> None:
-        # Events are of what was done: who has asked for it hears of it before the reply.
-        self._out += self._later
+        self._out += self._later  # events of what was done come before the reply
         self._later = []
         self._answer(xid, self._engine.tree.zxid, *answer)
 
@@ -472,11 +471,9 @@ class Connection(asyncio.Protocol):
                 self._is_busy = True
                 engine.end_session(self.session, lambda: self._session_closed(xid))
                 return
-            # Events of the session's own znodes are among what it is told before it ends.
             if self.session is not None:
-                engine.close_session(self.session)
-            self._reply(xid, engine.tree.zxid, 0)
-            self.finish()
+                engine.close_session(self.session)  # it is told of its own znodes before the reply
+            self._session_closed(xid)
         elif op_code == _AUTH:
             self._authenticate(xid, reader)
         elif op_code == _SASL:
