@@ -210,7 +210,7 @@ def longest_turns(metrics_port: int) -> dict[str, tuple[float, float]]:
 
 @pytest.mark.alone
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_frames_of_every_kind_hold_nobody_up(broker: BrokerProcess, metrics_port: int, seed: int) -> None:
     topic = f"good-{uuid.uuid4()}"
     create_topic(broker.port, topic, 1, 1)

@@ -329,6 +329,10 @@ class ErrorCode(enum.IntEnum):
 _BY_CODE: Final[dict[int, ErrorCode]] = {int(member): member for member in ErrorCode}
 
 
+# A text of the protocol has 32,767 bytes at most, and a character up to four.
+DETAIL_LENGTH_MAX = 8_000
+
+
 class KafkaError(Exception):
     """An error that the protocol has a code for.
 
@@ -336,13 +340,16 @@ class KafkaError(Exception):
     for bytes that cannot be understood (that is the codec's ProtocolError) nor for mistakes of our own.
 
     `code` is the table's entry. `wire_code` is the number itself, which differs from `code` only when the table lacks
-    it. `detail` says what the table cannot know (which topic, which limit), or is None.
+    it. `detail` says what the table cannot know (which topic, which limit), or is None. It may quote what was sent, so
+    it is cut off after `DETAIL_LENGTH_MAX` characters: what is longer fits into no response.
     """
 
     def __init__(self, code: int, detail: str | None = None) -> None:
         """Takes a member of `ErrorCode` or a number from the wire; ValueError for NONE, which is no error."""
         if code == 0:
             raise ValueError("code 0 (NONE) is no error and cannot be raised")
+        if detail is not None and len(detail) > DETAIL_LENGTH_MAX:
+            detail = detail[: DETAIL_LENGTH_MAX - 3] + "..."
         super().__init__(code, detail)
         self.code = ErrorCode.for_code(code)
         self.wire_code = int(code)

@@ -10,7 +10,9 @@ import confluent_kafka
 import kio.schema.errors
 import pytest
 
-from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
+from barnabas.wire.codec import encode
+from barnabas.wire.errors import DETAIL_LENGTH_MAX, ErrorCode, KafkaError, raise_for_code
+from barnabas.wire.messages import DescribeConfigsResponse
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas by a deprecated function
@@ -129,3 +131,20 @@ def test_raise_for_code_raises_for_errors_only() -> None:
     with pytest.raises(KafkaError, match="REBALANCE_IN_PROGRESS") as caught:
         raise_for_code(27, "group g")
     assert caught.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("character", ["x", "\U0001d11e"])
+def test_a_detail_that_quotes_much_still_fits_into_a_response(character: str) -> None:
+    error = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "no topic is called " + character * 40_000)
+    assert error.detail is not None
+    assert len(error.detail) == DETAIL_LENGTH_MAX
+    assert error.detail.endswith(character + "...")
+    response = DescribeConfigsResponse.DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=2,
+        resource_name="x",
+        configs=[],
+    )
+    # The oldest version has two bytes for the length.
+    encode(DescribeConfigsResponse(throttle_time_ms=0, results=[response]), 0)

@@ -25,7 +25,12 @@ from barnabas.api.administration.topic_creation import (
 )
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.controller.topic_assignment import BrokerRack, assign_replicas_in_steps, check_assignable
+from barnabas.controller.topic_assignment import (
+    BrokerRack,
+    assign_replicas_in_steps,
+    check_assignable,
+    check_topic_name,
+)
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import PARTITIONS_PER_STEP, ReplicaAssignment, TopicAssignment, topic_path
@@ -89,6 +94,10 @@ class PartitionCreator:
 
     async def _create(self, more: MorePartitions, *, validate_only: bool) -> int:
         """Raises `KafkaError` and `CoordinationError`."""
+        try:
+            check_topic_name(more.topic)  # what is not one may not be the name of a znode either
+        except KafkaError as error:
+            raise _not_there(more.topic) from error
         path = topic_path(more.topic)
         outcome: object = None
         written: Mapping[int, ReplicaAssignment] | None = None
@@ -96,7 +105,7 @@ class PartitionCreator:
             *controller, found = await self._store.submit([*READ_CONTROLLER, GetData(path)])
             check = controller_check(controller, broker_id=self._broker_id)
             if isinstance(found, NoNodeError):
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{more.topic}' does not exist.")
+                raise _not_there(more.topic)
             data, stat = answer_of(found)
             existing = await self._steps.run(_decode(data, path))
             if existing.partitions == written:
@@ -163,6 +172,10 @@ class PartitionCreator:
             if not position % PARTITIONS_PER_STEP:
                 yield
         return planned
+
+
+def _not_there(topic: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 
 
 def _decode(data: bytes | None, path: str) -> Steps[TopicAssignment]:

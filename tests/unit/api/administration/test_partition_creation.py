@@ -54,6 +54,11 @@ def test_replicas_can_be_given() -> None:
 
 REFUSALS = [
     (MorePartitions("nobody", 3), "UNKNOWN_TOPIC_OR_PARTITION"),
+    # What no znode, or another one than a topic's, can have as its path.
+    (MorePartitions("\x7f", 3), "UNKNOWN_TOPIC_OR_PARTITION"),
+    (MorePartitions("", 3), "UNKNOWN_TOPIC_OR_PARTITION"),
+    (MorePartitions("../ids", 3), "UNKNOWN_TOPIC_OR_PARTITION"),
+    (MorePartitions("t/partitions", 3), "UNKNOWN_TOPIC_OR_PARTITION"),
     (MorePartitions("t", 1), "INVALID_PARTITIONS"),
     (MorePartitions("t", 2), "INVALID_PARTITIONS"),
     (MorePartitions("t", -1), "INVALID_PARTITIONS"),
