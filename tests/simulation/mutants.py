@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.controller import effects, partition_znodes
-from barnabas.controller.alter_partition import IsrChanges, Proposal
+from barnabas.controller.alter_partition import AlterPartitionProcessor, Proposal
 from barnabas.controller.context import ControllerContext
 from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
 from barnabas.coordination.operations import Check, SetData
@@ -18,7 +18,7 @@ from barnabas.coordination.protocol import ANY_VERSION
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication import replica_manager
 from barnabas.replication.acknowledgements import Acknowledgements, Answer
-from barnabas.replication.leader_and_isr import Judgement, ToldPartition, Verdict
+from barnabas.replication.leader_and_isr import Judgement, RequestedPartition, Verdict
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.stop_replica import StoppedPartition
@@ -53,9 +53,9 @@ def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
 
 def change_isr_without_version(patch: pytest.MonkeyPatch) -> None:
     """The controller takes whatever ISR a broker proposes, in whatever epochs, for what the present leader wants."""
-    decide = IsrChanges._decide
+    decide = AlterPartitionProcessor._decide
 
-    def decide_blindly(self: IsrChanges, partition: Any, proposal: Proposal, version: int) -> Any:
+    def decide_blindly(self: AlterPartitionProcessor, partition: Any, proposal: Proposal, version: int) -> Any:
         known = self._context.leadership(partition)
         if known is not None and known.leader >= 0:
             isr = {known.leader: -1, **proposal.isr}
@@ -68,7 +68,7 @@ def change_isr_without_version(patch: pytest.MonkeyPatch) -> None:
             )
         return decide(self, partition, proposal, version)
 
-    patch.setattr(IsrChanges, "_decide", decide_blindly)
+    patch.setattr(AlterPartitionProcessor, "_decide", decide_blindly)
 
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
     def readable(self: Partition, _current_leader_epoch: int = NO_LEADER_EPOCH, *, leader_only: bool) -> PartitionLog:
         return readable_log(self, NO_LEADER_EPOCH, leader_only=leader_only)
 
-    def judge(told: ToldPartition, broker_id: int, **_known: Any) -> Judgement:
+    def judge(told: RequestedPartition, broker_id: int, **_known: Any) -> Judgement:
         return Judgement(Verdict.LEAD if told.state.leader == broker_id else Verdict.FOLLOW)
 
     def lead(self: Partition, *arguments: Any) -> bool:
@@ -117,10 +117,10 @@ def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fence_no_controllers(patch: pytest.MonkeyPatch) -> None:
-    decide = IsrChanges._decide
+    decide = AlterPartitionProcessor._decide
     decode = partition_znodes._decode
 
-    def decide_in_any_epoch(self: IsrChanges, partition: Any, proposal: Proposal, version: int) -> Any:
+    def decide_in_any_epoch(self: AlterPartitionProcessor, partition: Any, proposal: Proposal, version: int) -> Any:
         known = self._context.leadership(partition)
         if known is not None:
             proposal = dataclasses.replace(
@@ -131,7 +131,7 @@ def _fence_no_controllers(patch: pytest.MonkeyPatch) -> None:
     def decode_of_any_controller(_context: Any, *znode: Any) -> Any:
         return decode(ControllerContext(epoch=2**31 - 1), *znode)
 
-    patch.setattr(IsrChanges, "_decide", decide_in_any_epoch)
+    patch.setattr(AlterPartitionProcessor, "_decide", decide_in_any_epoch)
     patch.setattr(partition_znodes, "_decode", decode_of_any_controller)
     patch.setattr(partition_znodes, "SetData", lambda path, data, _version: SetData(path, data))
     patch.setattr(effects, "Check", lambda path, _version: Check(path, ANY_VERSION))

@@ -55,7 +55,7 @@ class Cluster(BrokerMachines):
 
     def forms(self, *broker_ids: int) -> bool:
         """Whether each of these brokers knows just these, and the same controller among them."""
-        images = [self.brokers[each].rooms.metadata_cache.image for each in broker_ids if each in self.brokers]
+        images = [self.brokers[each].components.metadata_cache.image for each in broker_ids if each in self.brokers]
         return (
             len(images) == len(broker_ids)
             and all(set(image.brokers) == set(broker_ids) for image in images)
@@ -64,7 +64,7 @@ class Cluster(BrokerMachines):
         )
 
     def controllers(self) -> list[int]:
-        return [broker_id for broker_id, broker in self.brokers.items() if broker.rooms.controller.is_active]
+        return [broker_id for broker_id, broker in self.brokers.items() if broker.components.controller.is_active]
 
 
 class Requests:
@@ -185,7 +185,7 @@ def test_three_brokers_form_a_cluster_and_replicate(seed: int) -> None:
         assert len(cluster.controllers()) == 1
         simulation.run_on(simulation.machine("client"), use)
         for broker in cluster.brokers.values():
-            for partition in broker.rooms.replica_manager.partitions.values():
+            for partition in broker.components.replica_manager.partitions.values():
                 assert partition.log is not None
                 assert partition.log.log_end_offset == 5
 

@@ -34,14 +34,14 @@ def test_waits_until_all_brokers_know_each_other_and_has_the_offsets_topic_made(
         asked = ClusterProbe(host, ADDRESSES)
         await asked.until_formed()
         for broker in brokers.values():
-            assert set(broker.rooms.metadata_cache.image.brokers) == {1, 2}
-            assert OFFSETS_TOPIC not in broker.rooms.metadata_cache.image.topics
+            assert set(broker.components.metadata_cache.image.brokers) == {1, 2}
+            assert OFFSETS_TOPIC not in broker.components.metadata_cache.image.topics
         return await asked.until_groups_can_form(10)
 
     with Simulation(1) as simulation:
         start(simulation, brokers)
         assert simulation.run_on(simulation.machine("client"), probe)
-        image = brokers[1].rooms.metadata_cache.image
+        image = brokers[1].components.metadata_cache.image
         assert len(image.topics[OFFSETS_TOPIC].partitions) == PARTITIONS
 
 
@@ -57,12 +57,12 @@ def test_gives_up_in_time_where_the_groups_partition_has_no_leader() -> None:
         start(simulation, brokers)
         client = simulation.machine("client")
         assert simulation.run_on(client, make)
-        leader = brokers[1].rooms.coordinators.groups.partition_for("barnabas-up")
-        topic = brokers[1].rooms.metadata_cache.image.topics[OFFSETS_TOPIC]
+        leader = brokers[1].components.coordinators.groups.partition_for("barnabas-up")
+        topic = brokers[1].components.metadata_cache.image.topics[OFFSETS_TOPIC]
         lost = topic.partitions[leader].leader
         other = 3 - lost
         simulation.machine(f"broker{lost}").crash()
-        image = brokers[other].rooms.metadata_cache
+        image = brokers[other].components.metadata_cache
         simulation.run_until(lambda: set(image.image.brokers) == {other}, 30)
 
         async def ask(host: Host) -> tuple[bool, float]:

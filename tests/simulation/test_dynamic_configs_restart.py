@@ -35,7 +35,7 @@ def of_log(name: str) -> Look:
     """A config of a log that was there before the restart."""
 
     def look(broker: Broker) -> Any:
-        log = broker.rooms.storage.log_manager.get_log(TopicPartition(TOPIC, 0))
+        log = broker.components.storage.log_manager.get_log(TopicPartition(TOPIC, 0))
         assert log is not None
         return getattr(log.config, name)
 
@@ -43,11 +43,11 @@ def of_log(name: str) -> Look:
 
 
 def fetchers(broker: Broker) -> int:
-    return len(broker.rooms.replica_manager.fetchers.fetchers)
+    return len(broker.components.replica_manager.fetchers.fetchers)
 
 
 def producer_expiration_ms(broker: Broker) -> int:
-    log = broker.rooms.storage.log_manager.get_log(TopicPartition(TOPIC, 0))
+    log = broker.components.storage.log_manager.get_log(TopicPartition(TOPIC, 0))
     assert log is not None
     return log.producers.expiration_ms
 
@@ -123,7 +123,7 @@ def running(simulation: Simulation, brokers: dict[int, Broker]) -> None:
 
 
 def knows_both(brokers: dict[int, Broker], broker_id: int) -> bool:
-    return broker_id in brokers and set(brokers[broker_id].rooms.metadata_cache.image.brokers) == {1, 2}
+    return broker_id in brokers and set(brokers[broker_id].components.metadata_cache.image.brokers) == {1, 2}
 
 
 async def make_topic(host: Host) -> None:
@@ -168,7 +168,7 @@ def restarted(simulation: Simulation, place: str, configs: dict[str, str]) -> Br
     machine.crash()
     machine.restart()
     simulation.run_until(lambda: knows_both(brokers, 2), 60)
-    simulation.run_until(lambda: len(brokers[2].rooms.replica_manager.partitions) == PARTITIONS, 60)
+    simulation.run_until(lambda: len(brokers[2].components.replica_manager.partitions) == PARTITIONS, 60)
     return brokers[2]
 
 
@@ -189,7 +189,7 @@ def test_listeners_set_dynamically_are_bound_and_advertised_after_a_restart() ->
 
     with Simulation(1) as simulation:
         broker = restarted(simulation, "one broker", LISTENERS)
-        told = broker.rooms.metadata_cache.image.brokers[2].endpoints
+        told = broker.components.metadata_cache.image.brokers[2].endpoints
         assert {name: f"{each.host}:{each.port}" for name, each in told.items()} == {
             "PLAINTEXT": f"broker2:{PORT}",
             "INSIDE": "elsewhere:1",
@@ -241,10 +241,10 @@ def test_a_controller_that_comes_back_elects_uncleanly_when_that_is_set_dynamica
     brokers: dict[int, Broker] = {}
 
     def leader() -> int:
-        return brokers[2].rooms.metadata_cache.image.topics[TOPIC].partitions[0].leader
+        return brokers[2].components.metadata_cache.image.topics[TOPIC].partitions[0].leader
 
     def isr() -> tuple[int, ...]:
-        return brokers[1].rooms.metadata_cache.image.topics[TOPIC].partitions[0].isr
+        return brokers[1].components.metadata_cache.image.topics[TOPIC].partitions[0].isr
 
     with Simulation(1) as simulation:
         running(simulation, brokers)
@@ -256,7 +256,7 @@ def test_a_controller_that_comes_back_elects_uncleanly_when_that_is_set_dynamica
         simulation.run_until(lambda: isr() == (1,), 30)
         simulation.machine("broker1").crash()
         simulation.machine("broker2").restart()
-        simulation.run_until(lambda: 2 in brokers and TOPIC in brokers[2].rooms.metadata_cache.image.topics, 60)
+        simulation.run_until(lambda: 2 in brokers and TOPIC in brokers[2].components.metadata_cache.image.topics, 60)
         if value == "true":
             simulation.run_until(lambda: leader() == 2, 60)
         else:
@@ -275,7 +275,7 @@ def test_a_follower_spreads_over_more_and_fewer_fetchers_while_it_follows(seed: 
             written.append(await requests.produce(number % PARTITIONS, b"%d" % number))
 
     def log_end(broker_id: int, number: int) -> int:
-        log = brokers[broker_id].rooms.storage.log_manager.get_log(TopicPartition(TOPIC, number))
+        log = brokers[broker_id].components.storage.log_manager.get_log(TopicPartition(TOPIC, number))
         assert log is not None
         return log.log_end_offset
 

@@ -229,27 +229,27 @@ class Observer:
             await self._client.close()
 
     async def _registered(self) -> None:
-        session, rooms = self._broker._session, self._broker.rooms
+        session, components = self._broker._session, self._broker.components
         await self._until(lambda: self._is_gone(broker_id_path(OTHER)))
         for path in (broker_id_path(BROKER), CONTROLLER_PATH):
             await self._until(lambda path=path: self._is_owned(path))  # type: ignore[misc]
         stat = await self._client.exists(broker_id_path(BROKER))
         assert stat is not None
-        assert (stat.czxid, stat.ephemeral_owner) == (rooms.registration.broker_epoch, session.session_id)
-        await self._until(lambda: rooms.controller.is_active)
+        assert (stat.czxid, stat.ephemeral_owner) == (components.registration.broker_epoch, session.session_id)
+        await self._until(lambda: components.controller.is_active)
 
     async def _is_owned(self, path: str) -> bool:
         stat = await self._client.exists(path)
         return stat is not None and stat.ephemeral_owner == self._broker._session.session_id
 
     async def _topic_configs(self) -> None:
-        topics = self._broker.rooms.storage.topic_configs
+        topics = self._broker.components.storage.topic_configs
         for value in (5, 6):
             await self._configure("topics/configured", {"retention.ms": str(value)})
             await self._until(lambda value=value: topics.values("configured")["retention.ms"] == value)  # type: ignore[misc]
 
     async def _broker_configs(self) -> None:
-        configs = self._broker.rooms.storage.broker_configs
+        configs = self._broker.components.storage.broker_configs
         await self._configure("brokers/<default>", {"log.segment.bytes": "54321"})
         await self._until(lambda: configs.values["log.segment.bytes"] == 54_321)
 
@@ -265,7 +265,7 @@ class Observer:
             await self._put(FEATURE_PATH, FinalizedFeatures(FeatureStatus.ENABLED, {}).encode())
             stat = await self._client.exists(FEATURE_PATH)
             assert stat is not None
-            await self._until(lambda version=stat.version: self._broker.rooms.features.epoch == version)  # type: ignore[misc]
+            await self._until(lambda version=stat.version: self._broker.components.features.epoch == version)  # type: ignore[misc]
 
     async def _topics(self, name: str = "made") -> None:
         partitions = {"0": [BROKER]}
@@ -282,7 +282,7 @@ class Observer:
         await self._topics("made-again")
 
     async def _brokers(self) -> None:
-        image = self._broker.rooms.metadata_cache
+        image = self._broker.components.metadata_cache
         for port in (1, 2):
             endpoints = (BrokerEndpoint("PLAINTEXT", "nowhere", port, "PLAINTEXT"),)
             registration = BrokerRegistration(endpoints, 0)
@@ -305,7 +305,7 @@ class Observer:
             await self._until(lambda path=path: self._is_empty(path))  # type: ignore[misc]
 
     async def _election(self) -> None:
-        controller = self._broker.rooms.controller
+        controller = self._broker.components.controller
         epoch = controller.epoch
         await self._client.delete(CONTROLLER_PATH)
         await self._until(lambda: controller.epoch > epoch)

@@ -106,12 +106,12 @@ class Cluster(BrokerMachines):
         self.simulation.network.partition([f"broker{broker_id}"], others)
 
     def controller(self) -> int | None:
-        active = [broker_id for broker_id, broker in self.brokers.items() if broker.rooms.controller.is_active]
+        active = [broker_id for broker_id, broker in self.brokers.items() if broker.components.controller.is_active]
         return active[0] if len(active) == 1 else None
 
     def is_known(self, broker_id: int) -> bool:
         """Whether that broker knows all topics whole."""
-        topics = self.brokers[broker_id].rooms.metadata_cache.image.topics
+        topics = self.brokers[broker_id].components.metadata_cache.image.topics
         return all(
             topic in topics and len(topics[topic].partitions) == (1 if topic == OFFSETS_TOPIC else PARTITIONS)
             for topic in TOPICS
@@ -119,7 +119,7 @@ class Cluster(BrokerMachines):
 
     def is_whole(self) -> bool:
         """All run, and know all partitions, each led and with all replicas in sync."""
-        images = [broker.rooms.metadata_cache.image for broker in self.brokers.values()]
+        images = [broker.components.metadata_cache.image for broker in self.brokers.values()]
         return (
             set(self.brokers) == set(BROKERS)
             and self.controller() is not None
@@ -254,7 +254,7 @@ def test_a_leader_changes_its_isr_again_after_its_state_was_spoiled_and_mended(n
         simulation.run_until(cluster.is_whole, 30)
         controller = cluster.controller()
         assert controller is not None
-        partition = cluster.brokers[controller].rooms.metadata_cache.image.topics[SPOILED].partitions[1]
+        partition = cluster.brokers[controller].components.metadata_cache.image.topics[SPOILED].partitions[1]
         follower = next(broker_id for broker_id in BROKERS if broker_id not in {controller, partition.leader})
         path = partition_state_path(SPOILED, 1)
         before = cluster.write(path, b"{garbage")
@@ -270,7 +270,7 @@ def test_a_leader_changes_its_isr_again_after_its_state_was_spoiled_and_mended(n
         cluster.use(produce_one)
 
         def isr() -> set[int]:
-            image = cluster.brokers[controller].rooms.metadata_cache.image
+            image = cluster.brokers[controller].components.metadata_cache.image
             return set(image.topics[SPOILED].partitions[1].isr)
 
         simulation.run_until(lambda: follower not in isr(), MENDED_SECONDS)

@@ -61,7 +61,7 @@ class Cluster(BrokerMachines):
 
     def forms(self, *broker_ids: int) -> bool:
         """Each of these brokers runs, and knows just these."""
-        images = [self.brokers[each].rooms.metadata_cache.image for each in broker_ids if each in self.brokers]
+        images = [self.brokers[each].components.metadata_cache.image for each in broker_ids if each in self.brokers]
         return len(images) == len(broker_ids) and all(set(image.brokers) == set(broker_ids) for image in images)
 
     def leaders(self) -> dict[TopicPartition, int]:
@@ -70,19 +70,20 @@ class Cluster(BrokerMachines):
             partition: broker_id
             for broker_id, broker in self.brokers.items()
             for partition in PARTITIONS
-            if (replica := broker.rooms.replica_manager.find_partition(partition)) is not None and replica.is_leader
+            if (replica := broker.components.replica_manager.find_partition(partition)) is not None
+            and replica.is_leader
         }
 
     def isrs(self, broker_id: int) -> list[tuple[int, ...]]:
         """As that broker knows them."""
-        topic = self.brokers[broker_id].rooms.metadata_cache.image.topics.get(TOPIC)
+        topic = self.brokers[broker_id].components.metadata_cache.image.topics.get(TOPIC)
         return [] if topic is None else [partition.isr for partition in topic.partitions.values()]
 
     def log_ends(self) -> dict[TopicPartition, int]:
         """The ends of the leaders' logs."""
         ends = {}
         for partition, leader in self.leaders().items():
-            replica = self.brokers[leader].rooms.replica_manager.find_partition(partition)
+            replica = self.brokers[leader].components.replica_manager.find_partition(partition)
             assert replica is not None
             assert replica.log is not None
             ends[partition] = replica.log.log_end_offset
@@ -175,7 +176,8 @@ def test_what_the_isr_has_acknowledged_outlives_an_outage_in_which_every_session
         # Broker 3 is alive, and cannot come into sync.
         network.partition(["broker3"], ["broker1", "broker2"])
         cluster.machines[3].restart()
-        simulation.run_until(lambda: set(cluster.brokers[1].rooms.metadata_cache.image.brokers) == set(BROKERS), 30)
+        known = cluster.brokers[1].components.metadata_cache
+        simulation.run_until(lambda: set(known.image.brokers) == set(BROKERS), 30)
         for broker_id in BROKERS:
             network.partition(["coordinator"], [f"broker{broker_id}"])
         simulation.run_for(3 * SESSION_TIMEOUT_SECONDS)

@@ -13,7 +13,7 @@ from typing import Final
 from barnabas import __version__
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
-from barnabas.controller.recent_moves import TimedMove
+from barnabas.controller.recent_transitions import TimedTransition
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import DescribeControllerRequest, DescribeControllerResponse
@@ -62,7 +62,7 @@ class DescribeControllerHandler:
         return DescribeControllerResponse(error_code=error.code, error_message=error.message)
 
 
-def _move(timed: TimedMove) -> DescribeControllerResponse.Move:
+def _move(timed: TimedTransition) -> DescribeControllerResponse.Move:
     move, known = timed.move, timed.move.leadership
     found = DescribeControllerResponse.Move(
         time_ms=timed.time_ms,

@@ -6,7 +6,7 @@ in Kafka; only ApiVersions has an answer for it, so that a newer client can ask 
 
 No request holds the loop: large ones are decoded in steps, handlers with many elements handle them in steps, and large
 responses are encoded in steps (`kernel.steps`). The first step of each is done at once, so that whatever needs no other
-goes the short way; otherwise the rest is done in later turns, in which the connection's next request waits.
+goes the fast path; otherwise the rest is done in later turns, in which the connection's next request waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import GeneratorType
 from typing import Any, Final, TypeVar
 
 from barnabas.api.context import RequestContext, Responder
-from barnabas.api.registry import Handler, Registry, ShortWayHandler
+from barnabas.api.registry import FastPathHandler, Handler, Registry
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
 from barnabas.api.response_errors import errors_in_steps, errors_of
 from barnabas.kernel.host import Host
@@ -55,12 +55,12 @@ class _Route:
         "api_version",
         "decode",
         "encode",
+        "fast_path",
         "handler",
         "header_version",
         "is_from_controller",
         "metrics",
         "requests",
-        "short_way",
     )
 
     def __init__(self, handler: Handler, api_version: int, metrics: RequestMetrics) -> None:
@@ -74,7 +74,7 @@ class _Route:
         self.is_from_controller = key in _CONTROLLER_APIS
         self.metrics = metrics
         self.requests = metrics.meter(api_version)
-        self.short_way = handler.short_way if isinstance(handler, ShortWayHandler) else None
+        self.fast_path = handler.fast_path if isinstance(handler, FastPathHandler) else None
 
 
 class Dispatcher:
@@ -127,29 +127,29 @@ class Dispatcher:
     ) -> list[Buffer] | None:
         if end - start < _HEADER_BYTES:
             raise ProtocolError(f"a request of {end - start} bytes, which has no room for a header")
-        short_way = connection.short_way
-        if short_way is not None:
-            if short_way.take(connection, buffer, start, end):
+        fast_path = connection.fast_path
+        if fast_path is not None:
+            if fast_path.take(connection, buffer, start, end):
                 return None
             if connection.collected:
-                short_way.finish()
+                fast_path.finish()
         key_and_version, correlation_id, length = _HEADER.unpack_from(buffer, start)
         route = self._routes.get(key_and_version)
         if route is None:
             route = self._new_route(key_and_version)
             if route is None:
                 return self._unsupported_api_versions(correlation_id)
-        if route.short_way is not None:
+        if route.fast_path is not None:
             position = start + _HEADER_BYTES + max(0, length)
             has_tags = False
             if route.header_version == _FLEXIBLE_HEADER:
                 has_tags = position >= end or buffer[position] != 0
                 position += 1
             if not has_tags:
-                refused, short_way = short_way, route.short_way(buffer, start, position, end, key_and_version)
-                if short_way is not None and short_way is not refused:
-                    connection.short_way = short_way
-                    if short_way.take(connection, buffer, start, end):
+                refused, fast_path = fast_path, route.fast_path(buffer, start, position, end, key_and_version)
+                if fast_path is not None and fast_path is not refused:
+                    connection.fast_path = fast_path
+                    if fast_path.take(connection, buffer, start, end):
                         return None
         return self._decode_and_handle(connection, route, buffer, start, end)
 
@@ -301,7 +301,7 @@ class Dispatcher:
         handler = self._registry.handlers.get(api_key)
         if handler is not None and handler.versions[0] <= api_version <= handler.versions[1]:
             metrics = self._metrics.of(handler.api_key.api_name)
-            if isinstance(handler, ShortWayHandler):
+            if isinstance(handler, FastPathHandler):
                 handler.count_by(metrics)
             route = self._routes[key_and_version] = _Route(handler, api_version, metrics)
             return route

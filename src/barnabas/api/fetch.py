@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.fetch_answers import FetchAnswers
+from barnabas.api.fetch_fast_path import Asked, FetchWay, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
-from barnabas.api.fetch_short_way import Asked, FetchWay, SharedFetches
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
-from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch import DelayedFetches
 from barnabas.replication.fetch_reads import NO_FOLLOWER, READ_PER_STEP, FetchParameters
 from barnabas.replication.fetch_sessions import (
     FEW_PARTITIONS,
@@ -31,8 +31,8 @@ from barnabas.replication.fetch_sessions import (
     SessionKey,
     SessionRequest,
 )
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.ports import MetadataSource, Replicas
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import dissolve
@@ -63,7 +63,7 @@ class FetchHandler:
     def __init__(
         self,
         host: Host,
-        fetches: Fetches,
+        fetches: DelayedFetches,
         sessions: FetchSessionCache,
         reader: LogReader,
         replicas: Replicas,
@@ -175,14 +175,14 @@ class FetchHandler:
     def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
         """Later requests of the connection need not come here, as long as they are as usual."""
         connection = context.connection
-        known = connection.short_way
+        known = connection.fast_path
         state = request.replica_state
         follower = None if follower_id < 0 or state is None else (state.replica_id, state.replica_epoch)
         if known is not None and not (isinstance(known, FetchWay) and known.is_of_former_life(follower)):
             return  # its requests are of other forms, or it produces, and gains more from the way for that
         form = form_of(context.api_version, context.client_id, follower)
         if form is not None:
-            connection.short_way = FetchWay(self._shared, context, form, follower)
+            connection.fast_path = FetchWay(self._shared, context, form, follower)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
         response = FetchResponse(error_code=error.code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
-from barnabas.api.fetch_short_way import Chosen, Collected
+from barnabas.api.fetch_fast_path import Chosen, Collected
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, emptied
 from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, PartitionRead, Reads, drop_unreadable

@@ -138,7 +138,7 @@ class IdForm:
         if key_and_version != self._key_and_version or prefix != self._prefix or not 0 < topics <= _ONE_BYTE_MAX:
             return None
         if isolation not in ISOLATION_LEVELS:
-            return None  # the general way says so
+            return None  # the general path says so
         named: list[NamedPartition] = []
         try:
             for _ in range(topics - 1):

@@ -101,5 +101,5 @@ class _Answer:
         self._base_offset = base_offset
         self._on_done = on_done
 
-    def give(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode) -> None:
         self._on_done(self._base_offset, code)

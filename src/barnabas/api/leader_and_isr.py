@@ -14,7 +14,7 @@ from typing import Any, Final
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, TopicConfigLoader, check_broker_epoch
 from barnabas.kernel.steps import Steps
-from barnabas.replication.leader_and_isr import in_pieces, joined, response, told_partitions
+from barnabas.replication.leader_and_isr import in_pieces, joined, requested_partitions, response
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ class LeaderAndIsrHandler:
     def error_response(
         self, context: RequestContext, request: LeaderAndIsrRequest, error: KafkaError
     ) -> LeaderAndIsrResponse:
-        return response(told_partitions(request), {}, context.api_version, ErrorCode.for_code(error.code))
+        return response(requested_partitions(request), {}, context.api_version, ErrorCode.for_code(error.code))
 
     async def _handle_after_reading(
         self, topics: list[str], context: RequestContext, request: LeaderAndIsrRequest
@@ -71,7 +71,7 @@ class LeaderAndIsrHandler:
         """Topics that are new, which may have had a namesake, and topics that nothing is known of."""
         new: dict[str, None] = {}
         named: dict[str, None] = {}
-        for told in told_partitions(request):
+        for told in requested_partitions(request):
             (new if told.state.is_new else named)[told.topic_partition.topic] = None
         new.update(dict.fromkeys(self._configs.unknown(named)))
         return list(new)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.named_once import named_once
+from barnabas.api.produce_fast_path import AppendTarget, Collection, ProduceWay
 from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
-from barnabas.api.produce_short_way import AppendTarget, Collection, ProduceWay
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordination.layout.topics import TopicPartition
@@ -56,7 +56,7 @@ _Later = Awaitable[Steps["ProduceResponse | None"]]
 
 
 class ProduceHandler:
-    """Requests of one batch for one partition take a short way, all others the general one."""
+    """Requests of one batch for one partition take a fast path, all others the general one."""
 
     api_key = ApiKey.PRODUCE
     versions = (0, 11)
@@ -83,7 +83,7 @@ class ProduceHandler:
         self._collection = Collection(write_queue)
         self._request_metrics: RequestMetrics | None = None
 
-    # The general way.
+    # The general path.
 
     def handle(
         self, context: RequestContext, request: ProduceRequest
@@ -246,12 +246,12 @@ class ProduceHandler:
             if leader.node is not None
         ]
 
-    # The short way.
+    # The fast path.
 
     def count_by(self, metrics: RequestMetrics) -> None:
         self._request_metrics = metrics
 
-    def short_way(
+    def fast_path(
         self,
         buffer: bytearray | memoryview,
         start: int,
@@ -279,7 +279,7 @@ class ProduceHandler:
         return way
 
     def _target(self, partition: Partition, api_version: int) -> AppendTarget | None:
-        """The partition, if there is nothing to say about it that only the general way can."""
+        """The partition, if there is nothing to say about it that only the general path can."""
         topic_partition = partition.topic_partition
         if (
             self._request_metrics is None
@@ -306,7 +306,7 @@ class ProduceHandler:
         correlation_id: int,
         error: Exception,
     ) -> tuple[ErrorCode, list[Buffer]]:
-        """The code, and the response of the general way, for a request that was collected and not appended."""
+        """The code, and the response of the general path, for a request that was collected and not appended."""
         topic_partition = partition.topic_partition
         outcome = self._appends.refused(topic_partition, error)
         response = ProduceResponse(
@@ -323,7 +323,7 @@ class ProduceHandler:
 
 
 class _RequestAnswer:
-    """A request on the general way, whose outcomes may be there at once or later."""
+    """A request on the general path, whose outcomes may be there at once or later."""
 
     __slots__ = ("_context", "_handler", "_outcomes", "_pending", "_request", "_responder", "when_done")
 

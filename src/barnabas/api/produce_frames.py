@@ -21,7 +21,7 @@ ATTRIBUTES_AT: Final = 22
 """In a batch, the low byte of its attributes; the high one has no bits yet."""
 RECORD_COUNT_AT: Final = 57
 TRANSACTIONAL_OR_CONTROL: Final = 0x30
-"""The bits of the attributes that are left to the general way."""
+"""The bits of the attributes that are left to the general path."""
 _RECORD_ERRORS_SINCE: Final = 8
 _LOG_START_SINCE: Final = 5
 _SMALLEST_BATCH_BYTES: Final = 61

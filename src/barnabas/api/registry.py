@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from barnabas.api.context import RequestContext
 from barnabas.api.request_metrics import RequestMetrics
-from barnabas.network.ports import ShortWay
+from barnabas.network.ports import FastPath
 from barnabas.wire import catalogue
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
@@ -40,17 +40,17 @@ class Handler(Protocol):
 
 
 @runtime_checkable
-class ShortWayHandler(Protocol):
-    """A handler that has a short way for its most frequent requests."""
+class FastPathHandler(Protocol):
+    """A handler that has a fast path for its most frequent requests."""
 
     def count_by(self, metrics: RequestMetrics) -> None:
         """Where short ways count their requests: answers, durations and errors. Called first."""
         ...
 
-    def short_way(
+    def fast_path(
         self, buffer: bytearray | memoryview, start: int, position: int, end: int, key_and_version: int
-    ) -> ShortWay | None:
-        """A short way for requests like `buffer[start:end]`, whose body is at `position`; None if it has none.
+    ) -> FastPath | None:
+        """A fast path for requests like `buffer[start:end]`, whose body is at `position`; None if it has none.
 
         `key_and_version` is what the header begins with, as an int32.
         """

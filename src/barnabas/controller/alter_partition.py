@@ -56,7 +56,7 @@ class AlteredPartitions:
     outdated: tuple[TopicPartition, ...]
 
 
-class IsrChanges:
+class AlterPartitionProcessor:
     """Every method is a part of an event, and may raise `ControllerMovedError`."""
 
     def __init__(self, context: ControllerContext, logger: logging.Logger) -> None:

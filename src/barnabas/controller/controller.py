@@ -15,11 +15,11 @@ from typing import TypeVar
 from barnabas.controller.channels import BrokerChannels
 from barnabas.controller.controller_election import (
     Incumbent,
+    claim_controllership,
     give_back,
     leave_office,
     mend_registration,
     read_incumbent,
-    take_office,
 )
 from barnabas.controller.description import ControllerDescription
 from barnabas.controller.effects import BrokerRequest, ControllerMovedError, SessionOverError, Steps
@@ -46,7 +46,7 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
-from barnabas.controller.recent_moves import RecentMoves
+from barnabas.controller.recent_transitions import RecentTransitions
 from barnabas.controller.settings import READ_AGAIN_MS, ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.states import ControllerState
@@ -121,7 +121,7 @@ class Controller:
             capacity=None,
         )
         self._gauges = ControllerGauges(self, self._queue, metrics)
-        self._recent_moves = RecentMoves(host.clock)
+        self._recent_moves = RecentTransitions(host.clock)
         self._store: Store | None = None
         self._shell: ControllerShell | None = None
         self._incumbent: Incumbent | None = None
@@ -186,7 +186,7 @@ class Controller:
             self._ports.features,
             timers=self._timers,
             state_change_logger=self._state_change_logger,
-            recent_moves=self._recent_moves,
+            recent_transitions=self._recent_moves,
             unclean_elections=self._gauges.unclean_leader_elections,
         )
         store.add_state_listener(self._on_session_state)
@@ -437,7 +437,7 @@ class Controller:
             return
         self._registration = ControllerRegistration(self._settings.broker_id, self._host.clock.time_ms())
         try:
-            office = await self._run(take_office(self._registration))
+            elected = await self._run(claim_controllership(self._registration))
         except ControllerMovedError as error:
             self._logger.info("Not elected: %s", error)
             await self._watch_controller()
@@ -445,11 +445,11 @@ class Controller:
                 # Whoever was faster is gone again, and no watch has seen it.
                 self._put(Reelect())
             return
-        self._logger.info("Elected controller of epoch %d (epoch version %d)", office.epoch, office.epoch_version)
+        self._logger.info("Elected controller of epoch %d (epoch version %d)", elected.epoch, elected.epoch_version)
         self._incumbent = Incumbent(self._settings.broker_id, self._registration.encode())
         self._watches = ControllerWatches(self._put)
         self._term = ControllerTerm(
-            office,
+            elected,
             self._settings,
             self._watches,
             self._new_topic_id,
@@ -458,18 +458,18 @@ class Controller:
             self._ports.told_leadership,
         )
         self._recent_moves.clear()
-        self._open_channels(office.epoch)
+        self._open_channels(elected.epoch)
         try:
             await self._run(self._term.take_over())
         except (ControllerMovedError, SessionOverError):
             raise
         except Exception:
-            self._logger.exception("Could not take over as controller of epoch %d; another broker may", office.epoch)
-            await self._move(office.epoch_version)
+            self._logger.exception("Could not take over as controller of epoch %d; another broker may", elected.epoch)
+            await self._move(elected.epoch_version)
             return
-        delay_over = UncleanElectionDelayOver(office.epoch)
+        delay_over = UncleanElectionDelayOver(elected.epoch)
         self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
-        self._timers.call_after(READ_AGAIN_MS, self._read_again, office.epoch)
+        self._timers.call_after(READ_AGAIN_MS, self._read_again, elected.epoch)
 
     def _read_again(self, epoch: int) -> None:
         """As long as the term lasts."""

@@ -27,7 +27,7 @@ INITIAL_EPOCH = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ElectionResult:
     """A won election: the new epoch, and the version of its znode on which every write of the term depends."""
 
     epoch: int
@@ -64,7 +64,7 @@ def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
         return Incumbent(None, found.data, str(error))
 
 
-def take_office(registration: ControllerRegistration) -> Steps[Office]:
+def claim_controllership(registration: ControllerRegistration) -> Steps[ElectionResult]:
     """Makes `/controller` and raises the epoch, both or neither.
 
     Raises `ControllerMovedError` when another broker was faster.
@@ -79,7 +79,7 @@ def take_office(registration: ControllerRegistration) -> Steps[Office]:
     )
     (outcome,) = yield from operate([claim])
     if not isinstance(outcome, Exception):
-        return Office(epoch + 1, outcome[1].version)
+        return ElectionResult(epoch + 1, outcome[1].version)
     if not isinstance(outcome, MultiFailedError) or not isinstance(outcome.error, NodeExistsError | BadVersionError):
         raise outcome
     # It may be ours: made by an attempt whose answer was lost.
@@ -87,7 +87,7 @@ def take_office(registration: ControllerRegistration) -> Steps[Office]:
     if incumbent is not None and incumbent.payload == payload:
         present, version = yield from _read_epoch()
         if present == epoch + 1:
-            return Office(present, version)
+            return ElectionResult(present, version)
     raise ControllerMovedError("another broker was elected controller, or has just been")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from barnabas.controller.recent_moves import TimedMove
+from barnabas.controller.recent_transitions import TimedTransition
 from barnabas.controller.states import ControllerState
 
 
@@ -38,5 +38,5 @@ class ControllerDescription:
     """Of the states in which it was."""
     queued_requests: Mapping[int, int]
     """How many requests wait to be sent, by broker."""
-    moves: tuple[TimedMove, ...]
+    moves: tuple[TimedTransition, ...]
     """The last moves of partitions and replicas in its term, the oldest first."""

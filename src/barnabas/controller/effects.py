@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from barnabas.controller.context import LiveBroker
-from barnabas.controller.recent_moves import Move
+from barnabas.controller.recent_transitions import StateTransition
 from barnabas.coordination.errors import (
     BadVersionError,
     CoordinationError,
@@ -86,7 +86,7 @@ class StateChange:
 
     level: int
     message: str
-    move: Move | None = None
+    move: StateTransition | None = None
 
 
 @dataclass(frozen=True, slots=True)

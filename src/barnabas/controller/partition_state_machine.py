@@ -41,7 +41,7 @@ from barnabas.controller.partition_znodes import (
     read_leadership,
     write_leadership,
 )
-from barnabas.controller.recent_moves import Move, to_be_told
+from barnabas.controller.recent_transitions import StateTransition, to_be_told
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
@@ -392,7 +392,7 @@ class PartitionStateMachine:
         for partition, state in to_be_told(before, all_of_them=all_of_them):
             fault = moves.refused.get(partition) or moves.failed.get(partition)
             known = moves.elected.get(partition) if fault is None else None
-            move = Move(
+            move = StateTransition(
                 *partition,
                 None,
                 state.name,

@@ -22,7 +22,7 @@ from barnabas.controller.partition_znodes import (
     read_leadership,
     write_leadership,
 )
-from barnabas.controller.recent_moves import Move, to_be_told
+from barnabas.controller.recent_transitions import StateTransition, to_be_told
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
@@ -258,7 +258,7 @@ class ReplicaStateMachine:
         for replica, state in to_be_told(before, all_of_them=all_of_them):
             fault = moves.refused.get(replica) or moves.failed.get(replica)
             known = self._context.leadership(replica.partition)
-            move = Move(
+            move = StateTransition(
                 *replica.partition,
                 replica.broker_id,
                 state.name,

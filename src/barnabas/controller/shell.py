@@ -25,7 +25,7 @@ from barnabas.controller.effects import (
     ZnodeOperations,
 )
 from barnabas.controller.ports import FinalizedFeatureCache
-from barnabas.controller.recent_moves import RecentMoves
+from barnabas.controller.recent_transitions import RecentTransitions
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.errors import (
     AuthFailedError,
@@ -36,7 +36,7 @@ from barnabas.coordination.errors import (
 from barnabas.coordination.ports import Store
 from barnabas.kernel.metrics import Meter
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -56,7 +56,7 @@ class ControllerShell:
         *,
         timers: Timers,
         state_change_logger: logging.Logger,
-        recent_moves: RecentMoves,
+        recent_transitions: RecentTransitions,
         unclean_elections: Meter,
     ) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class ControllerShell:
         self._features = features
         self._timers = timers
         self._state_change_logger = state_change_logger
-        self._recent_moves = recent_moves
+        self._recent_moves = recent_transitions
         self._unclean_elections = unclean_elections
         self.channels: BrokerChannels | None = None
         """Those of the present term; requests without one are dropped."""
@@ -119,7 +119,7 @@ class ControllerShell:
             case UncleanElections():
                 self._unclean_elections.count += effect.count
             case GiveWay():
-                await next_turn()
+                await yield_to_loop()
             case WaitForFeatures():
                 try:
                     await self._features.wait_for_epoch(effect.version, self._settings.zookeeper_connection_timeout_ms)

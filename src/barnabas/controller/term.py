@@ -1,4 +1,4 @@
-"""One term of office: all that the active controller does, from its election until it resigns.
+"""One term of elected: all that the active controller does, from its election until it resigns.
 
 A new term knows nothing and loads everything, so what a deposed controller believed dies with its term.
 """
@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from barnabas.controller.alter_partition import IsrChanges
+from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
-from barnabas.controller.controller_election import Office
+from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, operate, pieces
 from barnabas.controller.features import set_up_features
 from barnabas.controller.leadership import LeaderAndIsr
@@ -51,7 +51,7 @@ class ControllerTerm:
 
     def __init__(
         self,
-        office: Office,
+        elected: ElectionResult,
         settings: ControllerSettings,
         watches: ControllerWatches,
         new_topic_id: Callable[[], Uuid],
@@ -60,7 +60,7 @@ class ControllerTerm:
         told_leadership: ToldLeadership = nothing_was_told,
     ) -> None:
         """`state_change_logger` is only asked what it logs."""
-        self.context = context = ControllerContext(office.epoch, office.epoch_version, told_leadership)
+        self.context = context = ControllerContext(elected.epoch, elected.epoch_version, told_leadership)
         self._settings = settings
         self._watches = watches
         self._logger = logger
@@ -78,7 +78,7 @@ class ControllerTerm:
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
         self._brokers = BrokerChanges(context, settings, self._partitions, self._replicas, self._deletion, logger)
         self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
-        self._isr_changes = IsrChanges(context, logger)
+        self._isr_changes = AlterPartitionProcessor(context, logger)
         self._broker_reader = BrokerReader(watches, {}, logger)
         self._topic_reader = TopicReader(watches, new_topic_id, logger, context.unreadable_topics)
         self._are_features_known = True

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from barnabas.kernel.metrics import Histogram, Timing
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 if TYPE_CHECKING:
     import logging
@@ -177,7 +177,7 @@ class EventQueue(Generic[Event]):
                     self._wake = None
                 else:
                     await self._process_one(*taken)
-                    await next_turn()
+                    await yield_to_loop()
         finally:
             self._tell_idle()
 

@@ -16,6 +16,6 @@ class _NextTurn:
         yield
 
 
-async def next_turn() -> None:
+async def yield_to_loop() -> None:
     """Returns in the next turn of the running task's loop, after whatever was ready before."""
     await _NextTurn()

@@ -225,9 +225,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         if self.phase is _OPEN:
-            self._receive(count, comes_alone=not self.is_control and self._tick.comes_alone(self))
+            self._receive(count, is_sole_ready=not self.is_control and self._tick.is_sole_ready(self))
 
-    def _receive(self, count: int, *, comes_alone: bool) -> None:
+    def _receive(self, count: int, *, is_sole_ready: bool) -> None:
         """So many bytes have come, when nobody else is busy or among those of others."""
         self.active_step = self._idle.step
         receiver = self._receiver
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.is_control:
                 self.deliver()
                 return
-            if comes_alone:
+            if is_sole_ready:
                 self._tick.begin()
                 try:
                     self.deliver()

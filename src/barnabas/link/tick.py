@@ -29,7 +29,7 @@ ROUNDS_PER_TICK: Final = 8
 """An append is written, that wakes a fetch, that moves a high watermark, that answers a producer: four rounds."""
 
 
-class Turn(Protocol):
+class TickParticipant(Protocol):
     """A connection, as a tick sees it."""
 
     def deliver(self) -> int:
@@ -48,18 +48,18 @@ class Tick:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Turn] = deque()
-        self._ready: list[Turn] = []
+        self._waiting: deque[TickParticipant] = deque()
+        self._ready: list[TickParticipant] = []
         self._before_send: list[Callable[[], object]] = []
         self._scheduled = False
-        self._latest: Turn | None = None
+        self._latest: TickParticipant | None = None
         self._run_method = self._run
         self.held = False
         """True while frames of data connections wait, because the broker has enough to do."""
         self.spent = 0
         """What the requests of this tick have cost, in bytes; who handles one adds to it."""
 
-    def comes_alone(self, connection: Turn) -> bool:
+    def is_sole_ready(self, connection: TickParticipant) -> bool:
         """Whether `connection`, of which bytes have come, is the only one that is busy: those before were its own too,
         and this tick has nothing to do yet. To be asked once for all bytes that come of data connections.
 
@@ -82,13 +82,13 @@ class Tick:
             self._scheduled = False
             self.spent = 0
 
-    def wait_turn(self, connection: Turn) -> None:
+    def wait_turn(self, connection: TickParticipant) -> None:
         """`connection.deliver` is called later in this tick, once for each call of this."""
         self._waiting.append(connection)
         if not self._scheduled:
             self._schedule()
 
-    def will_send(self, connection: Turn) -> None:
+    def will_send(self, connection: TickParticipant) -> None:
         """`connection.flush` is called at the end of this tick, once for each call of this."""
         self._ready.append(connection)
         if not self._scheduled:

@@ -37,8 +37,8 @@ class AppendResult(NamedTuple):
     uncompressed_bytes: int
 
 
-class AlikeResult(NamedTuple):
-    """Where batches are that were appended by `append_alike_as_leader`: one behind the other."""
+class UniformResult(NamedTuple):
+    """Where batches are that were appended by `append_uniform_as_leader`: one behind the other."""
 
     first_offset: int
     timestamps_ms: Sequence[int]

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.appending import AlikeResult, AppendError, AppendResult, Validation, marker_in
+from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation, marker_in
 from barnabas.log.indexes import AbortedTransaction
 from barnabas.log.local_log import LocalLog
 from barnabas.log.producer_state import BatchMetadata, ProducerStateError, Update
 from barnabas.log.segment import BatchPlace, Segment
-from barnabas.wire.alike_batches import join_alike, number_alike
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
@@ -23,6 +22,7 @@ from barnabas.wire.record_validation import (
     validate_records,
 )
 from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
+from barnabas.wire.uniform_batches import join_uniform, number_uniform
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
@@ -128,29 +128,29 @@ class LeaderAppends(LocalLog):
             ),
         )  # fmt: skip
 
-    def append_alike_as_leader(
+    def append_uniform_as_leader(
         self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
-    ) -> AlikeResult | None:
-        """`append_all_as_leader` where all batches are good, and so much alike that they need not be looked at one by
-        one (`wire.alike_batches`); they are written at once. None where they are not, and then nothing has changed.
+    ) -> UniformResult | None:
+        """`append_all_as_leader` where all batches are good, and so uniform that they need not be looked at one by
+        one (`wire.uniform_batches`); they are written at once. None where they are not, and then nothing has changed.
 
         Raises AppendError where nothing can be appended at all, or the disk fails.
         """
         if self._refusal is not None:
             raise self._refused()
         now_ms = self._time_ms()
-        alike = join_alike(batches, self._rules, now_ms, produce_version)
-        if alike is None:
+        uniform = join_uniform(batches, self._rules, now_ms, produce_version)
+        if uniform is None:
             return None
-        records, batch_bytes, timestamps_ms = alike
+        records, batch_bytes, timestamps_ms = uniform
         base_offset = self.log_end_offset
         end_offset = base_offset + len(timestamps_ms)
         segment = self.segments.active
         if segment.should_roll(len(records), end_offset - 1, max(timestamps_ms), now_ms):
             return None  # some of them may still belong into this segment, or into none
-        number_alike(alike, base_offset, leader_epoch)
+        number_uniform(uniform, base_offset, leader_epoch)
         try:
-            segment.append_alike(records, base_offset, timestamps_ms)
+            segment.append_uniform(records, base_offset, timestamps_ms)
         except OSError as error:
             raise self._failed_append(error) from error
         self.log_end_offset = end_offset
@@ -158,7 +158,7 @@ class LeaderAppends(LocalLog):
             self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
         if not self.written.is_queued:
             self._queue()
-        return _new_tuple(AlikeResult, (base_offset, timestamps_ms, batch_bytes, self.log_start_offset))
+        return _new_tuple(UniformResult, (base_offset, timestamps_ms, batch_bytes, self.log_start_offset))
 
     def append_all_as_leader(
         self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None

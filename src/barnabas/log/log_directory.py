@@ -18,7 +18,7 @@ from barnabas.log.names import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from barnabas.log.sure_offload import offload_surely
+from barnabas.log.offload_with_retry import offload_with_retry
 
 
 class LogDirectory:
@@ -151,7 +151,7 @@ class LogDirectory:
             return
         path = f"{self.path}/{name}"
         try:
-            await offload_surely(
+            await offload_with_retry(
                 self._host, self._timers, OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets), order=path
             )
         except OSError as error:

@@ -22,7 +22,7 @@ from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.tick import Tick
 from barnabas.log.appending import storage_error
 from barnabas.log.deletions import Deletions
@@ -231,7 +231,7 @@ class LogManager:
         logs = [log for log in map(self._logs.get, partitions) if log is not None]
         for number, log in enumerate(logs):
             if number and not number % _DELETED_PER_TURN:
-                await next_turn()
+                await yield_to_loop()
             partition = log.partition
             if self._logs.get(partition) is not log:  # deleted by another meanwhile, or its directory has failed
                 continue
@@ -365,7 +365,7 @@ class LogManager:
         await asyncio.shield(task)
 
     async def _write_when_all_have_asked(self, directory: LogDirectory) -> None:
-        await next_turn()
+        await yield_to_loop()
         del self._coming_checkpoints[directory]
         await self._write_recovery_points(directory)
 
@@ -420,7 +420,7 @@ class LogManager:
             except OSError as error:
                 directory.fail(error)
         while self._offline_logs:
-            await next_turn()
+            await yield_to_loop()
         self._logger.info("Shutdown complete.")
 
     def abandon(self) -> None:

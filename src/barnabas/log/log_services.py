@@ -13,7 +13,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.log.deletions import Deletions
 from barnabas.log.log_config import LogSettings
 from barnabas.log.log_directory import LogDirectory
-from barnabas.log.sure_offload import offload_surely
+from barnabas.log.offload_with_retry import offload_with_retry
 from barnabas.log.write_queue import WriteQueue
 
 Result = TypeVar("Result")
@@ -38,8 +38,8 @@ class LogServices:
     async def offload(
         self, kind: OffloadKind, function: Callable[..., Result], *arguments: Any, order: Hashable | None = None
     ) -> Result:
-        """As `offload_surely`."""
-        return await offload_surely(self.host, self.timers, kind, function, *arguments, order=order)
+        """As `offload_with_retry`."""
+        return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order)
 
     @property
     def time_ms(self) -> Callable[[], int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.scheduler import ScheduledTask, Scheduler
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.retention import delete_old_segments
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import KafkaError
@@ -89,7 +89,7 @@ class LogTasks:
                 deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms)
             except KafkaError as error:
                 self._logger.warning("Retention of %r failed: %s", log, error)
-            await next_turn()
+            await yield_to_loop()
         self._logger.debug(
             "Log cleanup completed. %d files deleted in %d ms",
             deleted,
@@ -100,7 +100,7 @@ class LogTasks:
         """Syncs the logs whose `flush.ms` has passed; gives way to the loop after so many that it has not."""
         for number, log in enumerate(list(self._manager.logs.values()), start=1):
             if not number % LOOKED_AT_PER_TURN:
-                await next_turn()
+                await yield_to_loop()
             if log.is_closed or self._host.clock.time_ms() - log.last_flush_ms < log.config.flush_ms:
                 continue
             try:
@@ -112,7 +112,7 @@ class LogTasks:
         """Forgets producers that have been silent for `producer.id.expiration.ms`."""
         for log in list(self._manager.logs.values()):
             log.producers.remove_expired(self._host.clock.time_ms())
-            await next_turn()
+            await yield_to_loop()
 
     def _modified_ms(self, segment: Segment) -> int:
         return self._host.files.status(segment.path).modified_ms

@@ -338,7 +338,7 @@ class Segment:
         for size_bytes, last_offset, max_timestamp_ms in places:
             self._note(self.size_bytes, size_bytes, last_offset, max_timestamp_ms)
 
-    def append_alike(self, records: Buffer, first_offset: int, timestamps_ms: Sequence[int]) -> None:
+    def append_uniform(self, records: Buffer, first_offset: int, timestamps_ms: Sequence[int]) -> None:
         """Adds at once batches of one size with one record each, as a leader gets them; otherwise as `append`.
 
         The batches in `records` have the offsets from `first_offset` on; their timestamps are `timestamps_ms`.
@@ -347,7 +347,7 @@ class Segment:
         if not self.next_offset <= first_offset <= self.base_offset + RELATIVE_OFFSET_MAX + 1 - count:
             raise self._wrong_offset(first_offset + count - 1)
         self._add(records, writes_at_once=True)
-        self._note_alike(len(records) // count, first_offset, timestamps_ms)
+        self._note_uniform(len(records) // count, first_offset, timestamps_ms)
 
     def _wrong_offset(self, last_offset: int) -> ValueError:
         return ValueError(
@@ -502,8 +502,8 @@ class Segment:
             self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         self._bytes_since_index_entry += append_bytes
 
-    def _note_alike(self, batch_bytes: int, first_offset: int, timestamps_ms: Sequence[int]) -> None:
-        """`_note` for each batch of `append_alike`, in steps from one index entry to the next."""
+    def _note_uniform(self, batch_bytes: int, first_offset: int, timestamps_ms: Sequence[int]) -> None:
+        """`_note` for each batch of `append_uniform`, in steps from one index entry to the next."""
         position, count = self.size_bytes, len(timestamps_ms)
         end_position, end_offset = position + count * batch_bytes, first_offset + count
         if not position:

@@ -15,7 +15,7 @@ from barnabas.link.tick import (
     ENCODED_BYTE_COST,
     REQUESTS_PER_TURN,
 )
-from barnabas.network.ports import RequestHandler, ShortWay
+from barnabas.network.ports import FastPath, RequestHandler
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
 
@@ -141,8 +141,8 @@ class ServerConnection(Connection):
         "_unread_claim",
         "address",
         "collected",
+        "fast_path",
         "listener",
-        "short_way",
     )
 
     def __init__(self, context: LinkContext, owner: Owner, listener: ListenerConfig) -> None:
@@ -161,10 +161,10 @@ class ServerConnection(Connection):
         """The listener that the client came in by."""
         self.address = ""
         """The client's IP address."""
-        self.short_way: ShortWay | None = None
+        self.fast_path: FastPath | None = None
         """For the handler: what it has learnt of this connection's requests."""
         self.collected = 0
-        """Requests that its short way has taken and not answered yet."""
+        """Requests that its fast path has taken and not answered yet."""
         self.is_control = listener.is_control_plane
 
     @property
@@ -241,7 +241,7 @@ class ServerConnection(Connection):
             super().unmute()
 
     def answer_collected(self, response: list[Buffer] | None) -> None:
-        """For the short way: answers a collected request, or says that there is no response, or that it has a slot."""
+        """For the fast path: answers a collected request, or says that there is no response, or that it has a slot."""
         self.collected -= 1
         if response is not None:
             self._respond(response)
@@ -316,37 +316,37 @@ class ServerConnection(Connection):
             self._owner.handler.connection_closed(self)
 
     def buffer_updated(self, count: int) -> None:
-        short_way = self.short_way
-        if short_way is None or self.is_control:
+        fast_path = self.fast_path
+        if fast_path is None or self.is_control:
             super().buffer_updated(count)
             return
         if self.phase is not _OPEN:
             return
         tick = self._tick
-        comes_alone = tick.comes_alone(self)
+        is_sole_ready = tick.is_sole_ready(self)
         if not (self._pauses or self._turn_is_due or tick.held or tick.spent >= DATA_BYTES_PER_TICK):
             receiver = self._receiver
-            if comes_alone:
+            if is_sole_ready:
                 tick.begin()
             try:
-                if comes_alone and receiver.offer_only(count, short_way.take_alone, self):
+                if is_sole_ready and receiver.offer_only(count, fast_path.take_alone, self):
                     taken, count = 1, 0
                 else:
                     # Requests that are only collected need not wait for their turn: what they bring about does.
-                    taken, count = receiver.offer(count, short_way.take, self, REQUESTS_PER_TURN)
+                    taken, count = receiver.offer(count, fast_path.take, self, REQUESTS_PER_TURN)
             finally:
-                if comes_alone:
+                if is_sole_ready:
                     tick.finish()
             self._owner.requests_received += taken
-            tick.spent += taken * short_way.cost_bytes
+            tick.spent += taken * fast_path.cost_bytes
             if not count:
                 self.active_step = self._idle.step
                 return
         if self.phase is _OPEN:
-            self._receive(count, comes_alone=comes_alone)
+            self._receive(count, is_sole_ready=is_sole_ready)
 
-    def _receive(self, count: int, *, comes_alone: bool) -> None:
-        super()._receive(count, comes_alone=comes_alone)
+    def _receive(self, count: int, *, is_sole_ready: bool) -> None:
+        super()._receive(count, is_sole_ready=is_sole_ready)
         if self._tick.held and not self.is_control:
             self._look_for_control()
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from barnabas.network.connection import ServerConnection
 
 
-class ShortWay(Protocol):
+class FastPath(Protocol):
     """Handles the requests of connections that are like one that came before, from the frame: where requests are very
     frequent, decoding them would cost more than handling them.
 

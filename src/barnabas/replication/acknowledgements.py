@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Answer(Protocol):
     """A producer that waits."""
 
-    def give(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode) -> None:
         """Called once: NONE, or why its records do not count as written; they may still be."""
         ...
 
@@ -78,14 +78,14 @@ class Acknowledgements:
             del self._appended[log]
         code = ErrorCode.NONE if error is None else error.code
         for answer in appended.unwritten:
-            answer.give(code)
+            answer.complete(code)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
                 operation = _Replication(appended.partition, waiting, timeout_ms)
                 self._purgatory.try_complete_else_watch(operation, (appended.partition.topic_partition,))
                 continue
             for _, answer in waiting:
-                answer.give(code)
+                answer.complete(code)
 
 
 class _Appended:
@@ -116,10 +116,10 @@ class _Replication(DelayedOperation):
             if code is None:
                 return False
             waiting.popleft()
-            answer.give(code)
+            answer.complete(code)
         return self.force_complete()
 
     def on_complete(self) -> None:
         """Those that are left have waited for as long as they wanted."""
         while self._waiting:
-            self._waiting.popleft()[1].give(ErrorCode.REQUEST_TIMED_OUT)
+            self._waiting.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT)

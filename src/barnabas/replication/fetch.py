@@ -26,7 +26,7 @@ _TALLIED_PER_STEP: Final = 8192
 _FETCHER_TYPES: Final = ("consumer", "follower")
 
 
-class Fetches:
+class DelayedFetches:
     """The fetches of a broker."""
 
     def __init__(
@@ -133,7 +133,9 @@ def _is_enough(parameters: FetchParameters, scope: FetchScope, unknown: int, err
 class DelayedFetch(DelayedOperation):
     """A fetch that waits. It is watched by itself: by its session, or by the partitions that it names."""
 
-    def __init__(self, fetches: Fetches, parameters: FetchParameters, scope: FetchScope, on_done: OnDone) -> None:
+    def __init__(
+        self, fetches: DelayedFetches, parameters: FetchParameters, scope: FetchScope, on_done: OnDone
+    ) -> None:
         super().__init__(parameters.max_wait_ms)
         self._fetches = fetches
         self._parameters = parameters

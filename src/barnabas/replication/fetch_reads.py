@@ -11,8 +11,8 @@ from barnabas.kernel.steps import Steps
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.ports import MetadataSource, Replicas
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID

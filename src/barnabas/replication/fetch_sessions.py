@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import Steps
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, FetchClock
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, FetchClock
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
 

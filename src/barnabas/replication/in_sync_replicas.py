@@ -1,7 +1,7 @@
 """Who is in sync with a leader, and how far all of them are: the ISR and the high watermark.
 
 The leader alone decides whom it wants in the ISR, and the controller alone whether that is so (`isr`); the high
-watermark follows from both and from how far the followers are (`follower_replica`).
+watermark follows from both and from how far the followers are (`remote_replica`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.replication.alter_partition import IsrAnswer, IsrChange
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, FollowerReplica
 from barnabas.replication.isr import IsrPhase, IsrState, RefusalAction, refusal_action
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, RemoteReplica
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class InSyncReplicas:
     __slots__ = ("_context", "_partition", "by_id", "followers", "state")
 
     def __init__(self, partition: Partition, context: PartitionContext) -> None:
-        self.followers: tuple[FollowerReplica, ...] = ()
-        self.by_id: dict[int, FollowerReplica] = {}
+        self.followers: tuple[RemoteReplica, ...] = ()
+        self.by_id: dict[int, RemoteReplica] = {}
         self.state = IsrState()
         self._partition = partition
         self._context = context
@@ -45,7 +45,7 @@ class InSyncReplicas:
     def replace(self, replicas: Iterable[int], isr: Iterable[int]) -> None:
         """The controller has told the replicas and the ISR; what is known of followers that stay is kept."""
         followers = (replica for replica in replicas if replica != self._context.broker_id)
-        self.followers = tuple(self.by_id.get(broker_id) or FollowerReplica(broker_id) for broker_id in followers)
+        self.followers = tuple(self.by_id.get(broker_id) or RemoteReplica(broker_id) for broker_id in followers)
         self.by_id = {follower.broker_id: follower for follower in self.followers}
         self._set(self.state.replace(tuple(isr)))
 
@@ -127,7 +127,7 @@ class InSyncReplicas:
         seconds = now - follower.caught_up_time
         return f"(brokerId: {broker_id}, endOffset: {follower.log_end_offset}, caught up {seconds:.1f} s ago)"
 
-    def consider(self, follower: FollowerReplica, now: float) -> None:
+    def consider(self, follower: RemoteReplica, now: float) -> None:
         """Asks for a follower to join the ISR if it has all that may be committed: up to the high watermark, and up to
         the start of this epoch, below which earlier leaders may have committed more than this one knows of."""
         log, start_offset = self._partition.log, self._partition.leader_epoch_start_offset
@@ -238,7 +238,7 @@ class InSyncReplicas:
                 least = follower.log_end_offset
         return least > log.high_watermark and log.increase_high_watermark(least)
 
-    def _is_joining(self, follower: FollowerReplica, end_offset: int) -> bool:
+    def _is_joining(self, follower: RemoteReplica, end_offset: int) -> bool:
         context = self._context
         follower.observe(end_offset)
         return follower.is_caught_up(end_offset, context.now(), context.lag_max_seconds) and context.is_alive(

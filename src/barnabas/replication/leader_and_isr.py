@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GROUPED_BY_TOPIC_SINCE_VERSION = 5
 
 
-class ToldPartition(NamedTuple):
+class RequestedPartition(NamedTuple):
     """One partition of a request."""
 
     topic_partition: TopicPartition
@@ -44,14 +44,14 @@ class Judgement(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
-def told_partitions(request: LeaderAndIsrRequest) -> Iterator[ToldPartition]:
+def requested_partitions(request: LeaderAndIsrRequest) -> Iterator[RequestedPartition]:
     """The partitions of a request of any version, in its order."""
     for state in request.ungrouped_partition_states:
-        yield ToldPartition(TopicPartition(state.topic_name, state.partition_index), ZERO_UUID, state)
+        yield RequestedPartition(TopicPartition(state.topic_name, state.partition_index), ZERO_UUID, state)
     for topic in request.topic_states:
         topic_id = Uuid(topic.topic_id)
         for state in topic.partition_states:
-            yield ToldPartition(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
+            yield RequestedPartition(TopicPartition(topic.topic_name, state.partition_index), topic_id, state)
 
 
 def in_pieces(request: LeaderAndIsrRequest, partitions_max: int) -> Iterator[LeaderAndIsrRequest]:
@@ -107,32 +107,37 @@ def joined(answers: Sequence[LeaderAndIsrResponse]) -> LeaderAndIsrResponse:
 
 
 def judge(
-    told: ToldPartition, broker_id: int, *, leader_epoch: int, topic_id: Uuid, is_kraft_controller: bool = False
+    requested: RequestedPartition,
+    broker_id: int,
+    *,
+    leader_epoch: int,
+    topic_id: Uuid,
+    is_kraft_controller: bool = False,
 ) -> Judgement:
     """What a broker makes of a partition that it knows at `leader_epoch` (-1: not at all) and by `topic_id`.
 
     Only a greater leader epoch is accepted, since every change that is meant for replicas comes with one; what is not
     greater was sent before what we know, whichever way it took.
     """
-    state = told.state
-    if ZERO_UUID not in (told.topic_id, topic_id) and told.topic_id != topic_id:
+    state = requested.state
+    if ZERO_UUID not in (requested.topic_id, topic_id) and requested.topic_id != topic_id:
         return Judgement(Verdict.REFUSE, ErrorCode.INCONSISTENT_TOPIC_ID)
     if state.leader_epoch > leader_epoch or (is_kraft_controller and state.leader_epoch == leader_epoch):
         if broker_id not in state.replicas:
             return Judgement(Verdict.REFUSE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return Judgement(Verdict.LEAD if state.leader == broker_id else Verdict.FOLLOW)
-    if state.leader_epoch == leader_epoch and topic_id == ZERO_UUID != told.topic_id:
+    if state.leader_epoch == leader_epoch and topic_id == ZERO_UUID != requested.topic_id:
         return Judgement(Verdict.TAKE_TOPIC_ID)
     return Judgement(Verdict.REFUSE, ErrorCode.STALE_CONTROLLER_EPOCH)
 
 
 def response(
-    told: Iterable[ToldPartition], errors: Mapping[TopicPartition, ErrorCode], version: int, error: ErrorCode
+    requested: Iterable[RequestedPartition], errors: Mapping[TopicPartition, ErrorCode], version: int, error: ErrorCode
 ) -> LeaderAndIsrResponse:
     """The answer: `error` for the request, and the code of each partition, which is `error` where none is given."""
     answer = LeaderAndIsrResponse(error_code=error)
     topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
-    for partition in told:
+    for partition in requested:
         outcome = LeaderAndIsrResponse.LeaderAndIsrPartitionError(
             partition_index=partition.topic_partition.partition, error_code=errors.get(partition.topic_partition, error)
         )

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final
 from barnabas.coordination.layout.topics import NO_LEADER, NO_LEADER_EPOCH
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, FollowerReplica
 from barnabas.replication.in_sync_replicas import InSyncReplicas
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, RemoteReplica
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin, ValidatedBatch
 
 if TYPE_CHECKING:
     from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.host import Buffer
-    from barnabas.log.appending import AlikeResult, AppendError, AppendResult, Validation
+    from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition_context import PartitionContext
     from barnabas.replication.ports import PartitionWatcher
@@ -115,7 +115,7 @@ class Partition:
         return len([replica for replica in self.replicas if replica not in self.adding_replicas])
 
     @property
-    def followers(self) -> tuple[FollowerReplica, ...]:
+    def followers(self) -> tuple[RemoteReplica, ...]:
         """The other replicas, of a leader."""
         return self.in_sync.followers
 
@@ -354,15 +354,15 @@ class Partition:
         self._context.wake_ups.add(self)
         return outcomes
 
-    def append_alike(
+    def append_uniform(
         self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int
-    ) -> AlikeResult | None:
-        """`append_all` where all batches are good and much alike; None where they are not, and nothing was appended.
+    ) -> UniformResult | None:
+        """`append_all` where all batches are good and uniform; None where they are not, and nothing was appended.
 
         Raises KafkaError where nothing can be appended at all.
         """
         log = self._log_to_append_to(required_acks)
-        result = log.append_alike_as_leader(batches, self.leader_epoch, produce_version=produce_version)
+        result = log.append_uniform_as_leader(batches, self.leader_epoch, produce_version=produce_version)
         if result is not None:
             self.in_sync.advance_high_watermark()
             self._context.wake_ups.add(self)
@@ -430,7 +430,7 @@ class Partition:
 
     # Followers, seen by the leader.
 
-    def check_follower(self, follower_id: int, current_leader_epoch: int) -> FollowerReplica:
+    def check_follower(self, follower_id: int, current_leader_epoch: int) -> RemoteReplica:
         """The replica of a follower that wants to read. Raises KafkaError as `leader_log`, and for a broker that has no
         replica as far as we know UNKNOWN_LEADER_EPOCH, so that it tries again."""
         self.leader_log(current_leader_epoch)

@@ -18,15 +18,15 @@ from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import UNDEFINED_OFFSET, EpochEnd
 from barnabas.replication.fetch_pacing import FetchWait, retry_delay_ms
-from barnabas.replication.fetch_requests import fetch_request
-from barnabas.replication.fetch_settling import Settling
 from barnabas.replication.fetcher_partitions import (
     NO_FETCHED_EPOCH,
     FetchedPartition,
     FetcherPartitions,
     FetchPhase,
 )
+from barnabas.replication.follower_requests import fetch_request
 from barnabas.replication.follower_session import FollowerSession
+from barnabas.replication.offset_reconciler import OffsetReconciler
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import CorruptRecordError
 
@@ -66,7 +66,7 @@ class ReplicaFetcher:
         self._partitions = FetcherPartitions()
         self._session = FollowerSession()
         self._wait = FetchWait(context.settings.fetch_wait_max_ms)
-        self._settling = Settling(
+        self._reconciler = OffsetReconciler(
             context, self._partitions, self._connection, delay=self._ask_again_soon, fail=self._fail_partition
         )
         self._log_starts_checked = context.loop.time()
@@ -128,7 +128,7 @@ class ReplicaFetcher:
             self._awake.clear()
             try:
                 if self._partitions.has_unsettled:
-                    await self._settling.settle()
+                    await self._reconciler.settle()
                 await self._fetch_on()
             except (OSError, KafkaError) as error:  # of the connection; time-outs are OSErrors too
                 self._context.logger.warning("[%s] Fetching from %s failed: %s", self.name, self._leader_name, error)

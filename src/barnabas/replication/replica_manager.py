@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.replication.alter_partition import AlterPartitionManager
-from barnabas.replication.deleted_replicas import DeletedReplicas
+from barnabas.replication.deletion_fence import DeletionFence
 from barnabas.replication.fetch_protocol import FetchProtocol
 from barnabas.replication.fetcher_context import FetcherContext
 from barnabas.replication.fetcher_manager import FetcherManager
 from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetchPhase
 from barnabas.replication.high_watermark_checkpoint import HighWatermarkCheckpoints
-from barnabas.replication.leader_and_isr import ToldPartition, Verdict, judge, response, told_partitions
+from barnabas.replication.isr_expansion_retries import IsrExpansionRetries
+from barnabas.replication.leader_and_isr import RequestedPartition, Verdict, judge, requested_partitions, response
 from barnabas.replication.partition import INITIAL_LEADER_EPOCH, Partition
 from barnabas.replication.partition_context import PartitionContext
-from barnabas.replication.reconsidering import Reconsidering
 from barnabas.replication.replica_metrics import ReplicaMetrics
 from barnabas.replication.settings import ReplicaSettings
 from barnabas.replication.stop_replica import StoppedPartition, partition_errors, stopped_partitions
@@ -108,7 +108,7 @@ class ReplicaManager:
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._state_changes = logs.logger("state.change.logger")
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._deleted = DeletedReplicas()
+        self._deleted = DeletionFence()
         self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory = (
             Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
         )
@@ -122,7 +122,7 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
         )
-        self._reconsidering = Reconsidering(timers, settings.fetch_wait_max_ms)
+        self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
         self._context = self._partition_context(logs)
         fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
@@ -143,7 +143,7 @@ class ReplicaManager:
             lag_max_seconds=self._settings.lag_time_max_ms / 1000,
             is_alive=self._is_alive,
             alter_partition=self._alter_partition.submit,
-            reconsider_later=self._reconsidering.add,
+            reconsider_later=self._expansion_retries.add,
             wake_ups=self._wake_ups,
             expands=self._metrics.expands,
             shrinks=self._metrics.shrinks,
@@ -226,7 +226,7 @@ class ReplicaManager:
         self._is_stopping = True
         await self._fetchers.close()
         await self._alter_partition.close()
-        self._reconsidering.close()
+        self._expansion_retries.close()
         for purgatory in self._purgatories:
             for operation in purgatory.close():
                 operation.force_complete()
@@ -245,20 +245,20 @@ class ReplicaManager:
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Takes over who leads what. The answer has the outcome of each partition."""
-        told = list(told_partitions(request))
+        requested = list(requested_partitions(request))
         if request.controller_epoch < self.controller_epoch:
             self._state_changes.warning(
                 "Ignoring LeaderAndIsr request from controller %d since its controller epoch %d is old. Latest known "
                 "controller epoch is %d",
                 *(request.controller_id, request.controller_epoch, self.controller_epoch),
             )
-            return response(told, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
+            return response(requested, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
         started = self._loop.time()
         errors: dict[TopicPartition, ErrorCode] = {}
-        leads: list[tuple[Partition, ToldPartition]] = []
-        follows: list[tuple[Partition, ToldPartition]] = []
-        for partition in told:
+        leads: list[tuple[Partition, RequestedPartition]] = []
+        follows: list[tuple[Partition, RequestedPartition]] = []
+        for partition in requested:
             self._sort(partition, leads, follows, errors, is_kraft_controller=request.is_kraft_controller)
         became_leader = self._lead(leads, errors)
         became_follower = self._follow(follows, errors)
@@ -267,10 +267,10 @@ class ReplicaManager:
         self._tell_leadership(became_leader, became_follower)
         self._state_changes.info(
             "Finished LeaderAndIsr request of %d partitions from controller %d epoch %d in %d ms: %d led, %d followed",
-            *(len(told), request.controller_id, request.controller_epoch, (self._loop.time() - started) * 1000),
+            *(len(requested), request.controller_id, request.controller_epoch, (self._loop.time() - started) * 1000),
             *(len(became_leader), len(became_follower)),
         )
-        return response(told, errors, version, ErrorCode.NONE)
+        return response(requested, errors, version, ErrorCode.NONE)
 
     async def stop_replicas(
         self, request: StopReplicaRequest, check: Callable[[], object] = lambda: None
@@ -292,7 +292,7 @@ class ReplicaManager:
         remaining = iter([(stopped, get_log(stopped.topic_partition)) for stopped in stopped_partitions(request)])
         while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
             if errors:
-                await next_turn()
+                await yield_to_loop()
                 if request.controller_epoch < self.controller_epoch:
                     answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
                     break
@@ -353,27 +353,27 @@ class ReplicaManager:
 
     def _sort(
         self,
-        told: ToldPartition,
-        leads: list[tuple[Partition, ToldPartition]],
-        follows: list[tuple[Partition, ToldPartition]],
+        requested: RequestedPartition,
+        leads: list[tuple[Partition, RequestedPartition]],
+        follows: list[tuple[Partition, RequestedPartition]],
         errors: dict[TopicPartition, ErrorCode],
         *,
         is_kraft_controller: bool,
     ) -> None:
         """Judges one partition of a request."""
-        topic_partition = told.topic_partition
+        topic_partition, leader_epoch = requested.topic_partition, requested.state.leader_epoch
         if topic_partition in self.offline_partitions:
-            self._refuse(told, ErrorCode.KAFKA_STORAGE_ERROR, errors)
+            self._refuse(requested, ErrorCode.KAFKA_STORAGE_ERROR, errors)
             return
         partition = self._partitions.get(topic_partition)
-        if partition is None and self._deleted.is_gone(topic_partition, told.topic_id, told.state.leader_epoch):
-            self._refuse(told, ErrorCode.STALE_CONTROLLER_EPOCH, errors)
+        if partition is None and self._deleted.is_gone(topic_partition, requested.topic_id, leader_epoch):
+            self._refuse(requested, ErrorCode.STALE_CONTROLLER_EPOCH, errors)
             return
-        log = (
-            self._log_manager.get_log(topic_partition) if partition is None or partition.log is None else partition.log
-        )
+        log = None if partition is None else partition.log
+        if log is None:
+            log = self._log_manager.get_log(topic_partition)
         judgement = judge(
-            told,
+            requested,
             self._broker_id,
             leader_epoch=INITIAL_LEADER_EPOCH if partition is None else partition.leader_epoch,
             topic_id=ZERO_UUID if log is None or log.topic_id is None else log.topic_id,
@@ -381,54 +381,54 @@ class ReplicaManager:
         )
         match judgement.verdict:
             case Verdict.REFUSE:
-                self._refuse(told, judgement.error, errors)
+                self._refuse(requested, judgement.error, errors)
             case Verdict.TAKE_TOPIC_ID:
                 if log is not None:
-                    log.assign_topic_id(told.topic_id)
+                    log.assign_topic_id(requested.topic_id)
                 errors[topic_partition] = ErrorCode.NONE
             case Verdict.LEAD | Verdict.FOLLOW:
                 if partition is None:
                     partition = self._partitions[topic_partition] = Partition(topic_partition, self._context)
                     self._metrics.add_partition(partition)
                 errors[topic_partition] = ErrorCode.NONE
-                (leads if judgement.verdict is Verdict.LEAD else follows).append((partition, told))
+                (leads if judgement.verdict is Verdict.LEAD else follows).append((partition, requested))
 
-    def _refuse(self, told: ToldPartition, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]) -> None:
-        errors[told.topic_partition] = error
+    def _refuse(self, requested: RequestedPartition, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]) -> None:
+        errors[requested.topic_partition] = error
         self._state_changes.info(
             "Ignoring LeaderAndIsr for partition %s at leader epoch %d, controller epoch %d: %s",
-            *(told.topic_partition, told.state.leader_epoch, told.state.controller_epoch, error.name),
+            *(requested.topic_partition, requested.state.leader_epoch, requested.state.controller_epoch, error.name),
         )
 
     def _lead(
-        self, leads: list[tuple[Partition, ToldPartition]], errors: dict[TopicPartition, ErrorCode]
+        self, leads: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
     ) -> list[Partition]:
-        self._fetchers.remove(told.topic_partition for _, told in leads)
+        self._fetchers.remove(requested.topic_partition for _, requested in leads)
         became: list[Partition] = []
-        for partition, told in leads:
+        for partition, requested in leads:
             try:
-                if partition.become_leader(told.state, functools.partial(self._make_log, told)):
+                if partition.become_leader(requested.state, functools.partial(self._make_log, requested)):
                     became.append(partition)
             except KafkaError as error:
                 self._failed_to_become(partition, error, errors)
         return became
 
     def _follow(
-        self, follows: list[tuple[Partition, ToldPartition]], errors: dict[TopicPartition, ErrorCode]
+        self, follows: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
     ) -> list[Partition]:
         image = self._metadata_cache.image
         became: list[Partition] = []
-        for partition, told in follows:
+        for partition, requested in follows:
             try:
-                if image.is_alive(told.state.leader):
-                    if partition.become_follower(told.state, functools.partial(self._make_log, told)):
+                if image.is_alive(requested.state.leader):
+                    if partition.become_follower(requested.state, functools.partial(self._make_log, requested)):
                         became.append(partition)
                 else:
                     self._state_changes.error(
                         "Cannot become follower of partition %s at leader epoch %d: the leader %d is not alive",
-                        *(told.topic_partition, told.state.leader_epoch, told.state.leader),
+                        *(requested.topic_partition, requested.state.leader_epoch, requested.state.leader),
                     )
-                    partition.create_log(functools.partial(self._make_log, told))
+                    partition.create_log(functools.partial(self._make_log, requested))
             except KafkaError as error:
                 self._failed_to_become(partition, error, errors)
         # Their fetchers must be out of the way before it is known from where to fetch.
@@ -462,13 +462,13 @@ class ReplicaManager:
             )
         self._fetchers.add(wanted)
 
-    def _make_log(self, told: ToldPartition) -> PartitionLog:
+    def _make_log(self, requested: RequestedPartition) -> PartitionLog:
         """The partition's log, made where there is none. Raises KafkaError with KAFKA_STORAGE_ERROR."""
-        topic_partition = told.topic_partition
-        topic_id = None if told.topic_id == ZERO_UUID else told.topic_id
+        topic_partition = requested.topic_partition
+        topic_id = None if requested.topic_id == ZERO_UUID else requested.topic_id
         log = self._log_manager.get_or_create_log(
             topic_partition,
-            is_new=told.state.is_new,
+            is_new=requested.state.is_new,
             topic_id=topic_id,
             config=self._log_config(topic_partition.topic),
         )
@@ -574,7 +574,7 @@ class ReplicaManager:
     async def _expire_in_later_turns(self, partitions: list[Partition]) -> None:
         for number, partition in enumerate(partitions):
             if not number % _EXPIRED_AT_ONCE:
-                await next_turn()
+                await yield_to_loop()
             partition.in_sync.expire()
 
     def _start_checkpoints(self) -> None:

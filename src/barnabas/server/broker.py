@@ -34,16 +34,16 @@ from barnabas.log.directory_files import LogDirectoryLockedError
 from barnabas.log.log_manager import NoLogDirectoryError
 from barnabas.log.start_up import DuplicateLogError
 from barnabas.server.cluster_identity import generate_broker_id, join_cluster
+from barnabas.server.components import BrokerComponents, Identity
 from barnabas.server.config import LifecycleSettings, MetricsSettings
 from barnabas.server.coordination_session import CoordinationSession, count_session_states
 from barnabas.server.empty_directories import replicas_of, what_is_missing
 from barnabas.server.errors import BrokerStartError
-from barnabas.server.foundation import Foundation
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
 from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs, network_config
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
 from barnabas.server.metrics_endpoint import MetricsEndpoint
-from barnabas.server.rooms import Identity, Rooms
+from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 
 Answer = TypeVar("Answer")
@@ -72,7 +72,7 @@ class Broker:
         self.alarms: list[str] = []
         """What `on_alarm` was told."""
         self._on_alarm = on_alarm
-        self._foundation = Foundation.on(host, logs)
+        self._shared = SharedServices.on(host, logs)
         self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
         """Counts what held the loop too long; whoever runs the broker on a real loop tells it."""
         self._logger = logs.logger("kafka.server.KafkaServer")
@@ -82,29 +82,29 @@ class Broker:
         count_session_states(self._session, self.metrics)
         self._settings = take(LifecycleSettings, config.values)
         self._storage: Storage | None = None
-        self._rooms: Rooms | None = None
+        self._components: BrokerComponents | None = None
         self._endpoint = MetricsEndpoint(host, self.metrics, logs.logger("barnabas.metrics"))
         self._stopping: asyncio.Task[None] | None = None
         self.metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: self.state)
 
     @property
     def metrics(self) -> MetricsRegistry:
-        return self._foundation.metrics
+        return self._shared.metrics
 
     @property
     def broker_id(self) -> int:
-        return self.rooms.identity.broker_id
+        return self.components.identity.broker_id
 
     @property
     def cluster_id(self) -> str:
-        return self.rooms.identity.cluster_id
+        return self.components.identity.cluster_id
 
     @property
-    def rooms(self) -> Rooms:
+    def components(self) -> BrokerComponents:
         """What the broker is made of. Raises RuntimeError before it has come that far."""
-        if self._rooms is None:
+        if self._components is None:
             raise RuntimeError("the broker has not started yet")
-        return self._rooms
+        return self._components
 
     @property
     def start_progress(self) -> tuple[int, str]:
@@ -132,7 +132,7 @@ class Broker:
 
     async def ready(self) -> None:
         """Returns when a controller is known and has taken this broker in: a client can produce, a group can form."""
-        await self.rooms.known_to_controller()
+        await self.components.known_to_controller()
         self._logger.info("Ready as broker %d", self.broker_id)
 
     async def stop(self) -> None:
@@ -144,7 +144,7 @@ class Broker:
     # Start.
 
     async def _start(self) -> None:
-        self._storage = storage = Storage(self._foundation, self.config, self._fail)
+        self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()
         paths = tuple(directory.path for directory in storage.log_manager.live_directories)
         directories, _ = await asyncio.gather(read_log_directories(self.host, paths), self._session.connect())
@@ -164,14 +164,16 @@ class Broker:
         # With what is set dynamically, as everything that is made from here on.
         self.config = config = storage.broker_configs.for_rooms()
         network = await network_config(config, self.host)
-        self._rooms = rooms = Rooms(self._foundation, config, identity, self._session, storage, self._payload, network)
+        self._components = components = BrokerComponents(
+            self._shared, config, identity, self._session, storage, self._payload, network
+        )
         # Before a client can connect, who would have to wait too.
-        await self._again(rooms.registration.vacant)
-        await self._listen(rooms)
-        await self._again(rooms.start)
-        await self._again(rooms.register)
+        await self._again(components.registration.vacant)
+        await self._listen(components)
+        await self._again(components.start)
+        await self._again(components.register)
         self._advance(BrokerEvent.SERVING)
-        self._foundation.tick.go_on()
+        self._shared.tick.go_on()
         self._logger.info("Broker %d of cluster %s started", identity.broker_id, identity.cluster_id)
 
     async def _identify(self, directories: LogDirectories) -> Identity:
@@ -196,11 +198,11 @@ class Broker:
             self.alarms.append(text)
             self._on_alarm(text)
 
-    async def _listen(self, rooms: Rooms) -> None:
+    async def _listen(self, components: BrokerComponents) -> None:
         """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""
-        self._foundation.tick.hold()
+        self._shared.tick.hold()
         try:
-            ports = await rooms.network.listen(listener_configs(self.config))
+            ports = await components.network.listen(listener_configs(self.config))
         except OSError as error:
             raise BrokerStartError(
                 f"{error.strerror}. Choose another address or port in listeners (barnabas up: --host and --port)"
@@ -231,11 +233,11 @@ class Broker:
     # Stop.
 
     async def _stop(self) -> None:
-        rooms = self._rooms
-        if self.state is BrokerState.RUNNING and rooms is not None:
+        components = self._components
+        if self.state is BrokerState.RUNNING and components is not None:
             self._advance(BrokerEvent.ASKED_TO_STOP)
-            rooms.replica_manager.begin_controlled_shutdown()
-            await self._step("the controlled shutdown", lambda: self._move_leaders_away(rooms))
+            components.replica_manager.begin_controlled_shutdown()
+            await self._step("the controlled shutdown", lambda: self._move_leaders_away(components))
             self._advance(BrokerEvent.LEADERS_MOVED)
         elif self.state in {BrokerState.STARTING, BrokerState.RECOVERY}:
             self._advance(BrokerEvent.ABANDONED)
@@ -243,26 +245,26 @@ class Broker:
             return
         # A broker that goes down must not register again, nor be elected, should its session end meanwhile.
         await self._session.make_no_more()
-        if rooms is not None:
-            for name, step in rooms.stopping(DRAIN_MS):
+        if components is not None:
+            for name, step in components.stopping(DRAIN_MS):
                 await self._step(name, step)
-        scheduler = self._foundation.scheduler
+        scheduler = self._shared.scheduler
         await self._step("the scheduler", lambda: scheduler.stop(STEP_SECONDS_MAX * 1000 / 2))
         if self._storage is not None:
-            storage, epoch = self._storage, -1 if rooms is None else rooms.registration.broker_epoch
+            storage, epoch = self._storage, -1 if components is None else components.registration.broker_epoch
             await self._step("the logs", lambda: storage.close(epoch))
-        if rooms is not None:
-            await self._step("the controller", rooms.controller.stop)
+        if components is not None:
+            await self._step("the controller", components.controller.stop)
         await self._step("the session", self._session.close)
         await self._step("the metrics", self._endpoint.stop)
-        self._foundation.timers.close()
+        self._shared.timers.close()
         self._advance(BrokerEvent.STOPPED)
         self._logger.info("Stopped")
 
-    async def _move_leaders_away(self, rooms: Rooms) -> None:
+    async def _move_leaders_away(self, components: BrokerComponents) -> None:
         """By the controller; it is not waited for when ZooKeeper, without which it moves nothing, is out of reach."""
         loop = self.host.loop
-        moving = loop.create_task(self._controlled_shutdown(rooms).run(), name="controlled-shutdown")
+        moving = loop.create_task(self._controlled_shutdown(components).run(), name="controlled-shutdown")
         cut_off = loop.create_task(self._session.out_of_reach(), name="controlled-shutdown-cut-off")
         try:
             await asyncio.wait([moving, cut_off], return_when=asyncio.FIRST_COMPLETED)
@@ -277,15 +279,15 @@ class Broker:
             cut_off.cancel()
             await asyncio.gather(moving, cut_off, return_exceptions=True)
 
-    def _controlled_shutdown(self, rooms: Rooms) -> ControlledShutdown:
+    def _controlled_shutdown(self, components: BrokerComponents) -> ControlledShutdown:
         return ControlledShutdown(
-            rooms.identity.broker_id,
-            lambda: rooms.registration.broker_epoch,
+            components.identity.broker_id,
+            lambda: components.registration.broker_epoch,
             str(self.config.values["inter.broker.protocol.version"]),
             self._settings,
-            rooms.controller_channel,
-            rooms.others_alive,
-            self._foundation.timers,
+            components.controller_channel,
+            components.others_alive,
+            self._shared.timers,
             self._logger,
         )
 

@@ -32,7 +32,7 @@ from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 ANNOUNCEMENT_KEPT_MS: Final = 15 * 60 * 1000
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -237,7 +237,7 @@ class DynamicConfigs:
             else:
                 self._broker_configs.set_broker(texts)
             while self._topic_configs.tell_some():
-                await next_turn()
+                await yield_to_loop()
 
     async def _read_topics(self, names: list[str]) -> None:
         for name, found in zip(names, await self._read(ConfigEntityType.TOPICS, names), strict=True):

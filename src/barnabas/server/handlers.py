@@ -51,49 +51,49 @@ from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
-from barnabas.log.sure_offload import offload_surely
+from barnabas.log.offload_with_retry import offload_with_retry
 from barnabas.replication.delete_records import RecordDeletions
-from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch import DelayedFetches
 from barnabas.replication.fetch_reads import FetchReader
 from barnabas.replication.fetch_sessions import FetchSessionCache
 from barnabas.replication.produce import RecordAppends
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 
 if TYPE_CHECKING:
-    from barnabas.server.rooms import Rooms
+    from barnabas.server.components import BrokerComponents
 
 
 class Handlers:
     """Makes all handlers of one broker, and what only they need."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-        foundation = rooms.foundation
-        administration = foundation.logs.logger("kafka.server.ZkAdminManager")
+    def __init__(self, components: BrokerComponents) -> None:
+        self._components = components
+        shared = components.shared
+        administration = shared.logs.logger("kafka.server.ZkAdminManager")
         self.registry = Registry()
-        self.topic_metrics = BrokerTopicMetrics(foundation.metrics)
+        self.topic_metrics = BrokerTopicMetrics(shared.metrics)
         self.fetch_sessions = FetchSessionCache(
-            rooms.config.values["max.incremental.fetch.session.cache.slots"],
-            foundation.host.loop.time,
-            foundation.host.entropy,
-            foundation.metrics,
+            components.config.values["max.incremental.fetch.session.cache.slots"],
+            shared.host.loop.time,
+            shared.host.entropy,
+            shared.metrics,
         )
-        self.topic_waits = TopicWaits(rooms.metadata_cache, foundation.host.loop, foundation.timers, administration)
+        self.topic_waits = TopicWaits(components.metadata_cache, shared.host.loop, shared.timers, administration)
         self.topic_creator = TopicCreator(
-            foundation.host,
-            rooms.session,
-            rooms.metadata_cache,
-            rooms.storage.broker_configs,
+            shared.host,
+            components.session,
+            components.metadata_cache,
+            components.storage.broker_configs,
             administration,
-            foundation.steps,
+            shared.steps,
         )
         self.auto_topic_creation = AutoTopicCreation(
-            foundation.host,
-            rooms.controller,
+            shared.host,
+            components.controller,
             self.topic_creator,
-            rooms.controller_channel,
-            take(AutoCreationSettings, rooms.config.values),
-            foundation.logs.logger("kafka.server.DefaultAutoTopicCreationManager"),
+            components.controller_channel,
+            take(AutoCreationSettings, components.config.values),
+            shared.logs.logger("kafka.server.DefaultAutoTopicCreationManager"),
         )
         purgatory = self.topic_waits.purgatory
         for name, read in (
@@ -101,7 +101,7 @@ class Handlers:
             ("NumDelayedOperations", lambda: purgatory.delayed),
         ):
             tags = (("delayedOperation", purgatory.name),)
-            foundation.metrics.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
+            shared.metrics.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
         for handler in (
             *self._of_metadata(),
             *self._of_data(),
@@ -113,33 +113,33 @@ class Handlers:
 
     def _of_data(self) -> list[Handler]:
         """What producers, consumers and followers ask."""
-        rooms, values = self._rooms, self._rooms.config.values
-        foundation = rooms.foundation
-        host, metrics = foundation.host, foundation.metrics
-        replicas, log_manager = rooms.replica_manager, rooms.storage.log_manager
-        logger = foundation.logs.logger("kafka.server.KafkaApis")
-        offload = partial(offload_surely, host, foundation.timers, OffloadKind.CPU)
+        components, values = self._components, self._components.config.values
+        shared = components.shared
+        host, metrics = shared.host, shared.metrics
+        replicas, log_manager = components.replica_manager, components.storage.log_manager
+        logger = shared.logs.logger("kafka.server.KafkaApis")
+        offload = partial(offload_with_retry, host, shared.timers, OffloadKind.CPU)
         appends = RecordAppends(
             replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, offload, logger
         )
-        reader = FetchReader(replicas, rooms.metadata_cache, self.topic_metrics, host.loop.time, logger)
+        reader = FetchReader(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger)
         return [
             ProduceHandler(
                 appends,
-                rooms.acknowledgements,
+                components.acknowledgements,
                 replicas,
-                rooms.metadata_cache,
+                components.metadata_cache,
                 log_manager.write_queue,
                 self.topic_metrics,
                 host.loop.time,
             ),
             FetchHandler(
                 host,
-                Fetches(reader, replicas.fetch_purgatory, foundation.tick, metrics, host.loop),
+                DelayedFetches(reader, replicas.fetch_purgatory, shared.tick, metrics, host.loop),
                 self.fetch_sessions,
                 log_manager.reader,
                 replicas,
-                rooms.metadata_cache,
+                components.metadata_cache,
                 self.topic_metrics,
                 logger,
                 fetch_bytes_max=values["fetch.max.bytes"],
@@ -147,50 +147,50 @@ class Handlers:
             ListOffsetsHandler(replicas, host.files, host.clock, logger),
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(
-                RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), rooms.metadata_cache
+                RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), components.metadata_cache
             ),
-            DescribeProducersHandler(replicas, rooms.metadata_cache),
+            DescribeProducersHandler(replicas, components.metadata_cache),
             DescribeLogDirsHandler(log_manager, replicas, host.files, logger),
         ]
 
     def _of_metadata(self) -> list[Handler]:
         """What everybody asks first."""
-        rooms = self._rooms
-        configs, cluster_id = rooms.storage.broker_configs, rooms.identity.cluster_id
+        components = self._components
+        configs, cluster_id = components.storage.broker_configs, components.identity.cluster_id
         return [
-            ApiVersionsHandler(self.registry, lambda: rooms.features.epoch),
+            ApiVersionsHandler(self.registry, lambda: components.features.epoch),
             MetadataHandler(
-                rooms.metadata_cache,
+                components.metadata_cache,
                 cluster_id,
                 self.auto_topic_creation,
                 lambda: configs.values["auto.create.topics.enable"],
-                rooms.told_of_cluster,
+                components.told_of_cluster,
             ),
-            DescribeClusterHandler(rooms.metadata_cache, cluster_id),
+            DescribeClusterHandler(components.metadata_cache, cluster_id),
         ]
 
     def _of_control(self) -> list[Handler]:
         """What the controller tells brokers, and what brokers and people ask the controller."""
-        rooms = self._rooms
+        components = self._components
 
         def broker_epoch() -> int:
-            return rooms.registration.broker_epoch
+            return components.registration.broker_epoch
 
         return [
-            LeaderAndIsrHandler(rooms.replica_manager, broker_epoch, rooms.storage.topic_config_loader),
-            StopReplicaHandler(rooms.replica_manager, broker_epoch),
-            UpdateMetadataHandler(rooms.replica_manager, broker_epoch),
-            AlterPartitionHandler(rooms.controller),
-            ControlledShutdownHandler(rooms.controller),
-            AllocateProducerIdsHandler(rooms.controller),
-            DescribeControllerHandler(rooms.controller),
+            LeaderAndIsrHandler(components.replica_manager, broker_epoch, components.storage.topic_config_loader),
+            StopReplicaHandler(components.replica_manager, broker_epoch),
+            UpdateMetadataHandler(components.replica_manager, broker_epoch),
+            AlterPartitionHandler(components.controller),
+            ControlledShutdownHandler(components.controller),
+            AllocateProducerIdsHandler(components.controller),
+            DescribeControllerHandler(components.controller),
         ]
 
     def _of_groups(self) -> list[Handler]:
         """What members of groups and idempotent producers ask."""
-        rooms, values = self._rooms, self._rooms.config.values
-        groups, metadata = rooms.coordinators.groups, rooms.metadata_cache
-        zookeeper_offsets = rooms.coordinators.zookeeper_offsets
+        components, values = self._components, self._components.config.values
+        groups, metadata = components.coordinators.groups, components.metadata_cache
+        zookeeper_offsets = components.coordinators.zookeeper_offsets
         return [
             FindCoordinatorHandler(
                 metadata, groups, self.auto_topic_creation, values["transaction.state.log.num.partitions"]
@@ -202,19 +202,19 @@ class Handlers:
             ListGroupsHandler(groups),
             DescribeGroupsHandler(groups),
             DeleteGroupsHandler(groups),
-            OffsetCommitHandler(groups, metadata, zookeeper_offsets, rooms.foundation.host.clock),
+            OffsetCommitHandler(groups, metadata, zookeeper_offsets, components.shared.host.clock),
             OffsetFetchHandler(groups, metadata, zookeeper_offsets),
             OffsetDeleteHandler(groups, metadata),
-            InitProducerIdHandler(rooms.coordinators.producer_ids, values["transaction.max.timeout.ms"]),
+            InitProducerIdHandler(components.coordinators.producer_ids, values["transaction.max.timeout.ms"]),
         ]
 
     def _of_administration(self) -> list[Handler]:
         """What administrators ask."""
-        rooms = self._rooms
-        host, session, metadata = rooms.foundation.host, rooms.session, rooms.metadata_cache
-        controller, configs = rooms.controller, rooms.storage.broker_configs
-        logger = rooms.foundation.logs.logger("kafka.server.ZkAdminManager")
-        levels = LoggerLevels(rooms.foundation.logs, rooms.identity.broker_id, logger)
+        components = self._components
+        host, session, metadata = components.shared.host, components.session, components.metadata_cache
+        controller, configs = components.controller, components.storage.broker_configs
+        logger = components.shared.logs.logger("kafka.server.ZkAdminManager")
+        levels = LoggerLevels(components.shared.logs, components.identity.broker_id, logger)
         alterer = ConfigAlterer(session, metadata, configs, logger)
         waits = self.topic_waits
         return [
@@ -224,11 +224,11 @@ class Handlers:
                 TopicDeleter(session, logger),
                 waits,
                 metadata,
-                is_enabled=rooms.config.values["delete.topic.enable"],
+                is_enabled=components.config.values["delete.topic.enable"],
             ),
             CreatePartitionsHandler(
                 controller,
-                PartitionCreator(host, session, metadata, configs, controller, logger, rooms.foundation.steps),
+                PartitionCreator(host, session, metadata, configs, controller, logger, components.shared.steps),
                 waits,
             ),
             DescribeConfigsHandler(session, metadata, configs, levels, logger),

@@ -16,8 +16,8 @@ from barnabas.log.log_directory import LogDirectory
 from barnabas.log.log_manager import LogManager
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.dynamic_configs import DynamicConfigs
-from barnabas.server.foundation import Foundation
 from barnabas.server.log_directories import LogDirectories
+from barnabas.server.shared_services import SharedServices
 from barnabas.server.topic_log_configs import TopicLogConfigs
 
 
@@ -44,52 +44,52 @@ class Storage:
     `mark_directories`, `await load()`, ..., `await close()`.
     """
 
-    def __init__(self, foundation: Foundation, config: BrokerConfig, on_failure: Callable[[str], object]) -> None:
+    def __init__(self, shared: SharedServices, config: BrokerConfig, on_failure: Callable[[str], object]) -> None:
         """`on_failure` is told why, when no log directory is left."""
-        self._foundation = foundation
+        self._shared = shared
         self._config = config
         self._on_failure = on_failure
-        self._logger = foundation.logs.logger("kafka.server.LogDirFailureChannel")
+        self._logger = shared.logs.logger("kafka.server.LogDirFailureChannel")
         self._is_loaded = False
         self.on_directory_offline: Callable[[LogDirectory], object] = lambda _directory: None
         """Told of each directory that fails from now on."""
         self.on_unclean_election_enabled: Callable[[str], None] = lambda _topic: None
         """Told each topic whose config comes to allow unclean elections."""
         self.log_manager = LogManager(
-            foundation.host,
+            shared.host,
             take(LogSettings, config.values),
             # As written where they are absolute; the simulator's host has no directory to be relative to.
             directories=[os.path.abspath(path) for path in dict.fromkeys(config.log_dirs)],
-            timers=foundation.timers,
-            scheduler=foundation.scheduler,
-            tick=foundation.tick,
-            metrics=foundation.metrics,
-            logs=foundation.logs,
+            timers=shared.timers,
+            scheduler=shared.scheduler,
+            tick=shared.tick,
+            metrics=shared.metrics,
+            logs=shared.logs,
             on_directory_offline=self._directory_offline,
         )
 
     def follow_configs(self, store: Store, broker_id: int) -> None:
         """Makes what holds the configs, now that it is known whose they are."""
-        foundation = self._foundation
+        shared = self._shared
         self.broker_configs = BrokerConfigs(
             self._config,
             broker_id=broker_id,
             own_keys=OWN_KEYS,
-            logger=foundation.logs.logger("kafka.server.DynamicBrokerConfig"),
+            logger=shared.logs.logger("kafka.server.DynamicBrokerConfig"),
         )
         self.broker_configs.follow(
             [key.name for key in taken_keys(LogSettings)],
             lambda values: self.log_manager.take_settings(take(LogSettings, values)),
         )
-        logger = foundation.logs.logger("kafka.server.ZkConfigManager")
+        logger = shared.logs.logger("kafka.server.ZkConfigManager")
         self.topic_configs = TopicConfigs(self.broker_configs, logger, tells_in_pieces=True)
         self.log_configs = TopicLogConfigs(self.topic_configs, self.log_manager)
         self.dynamic_configs = DynamicConfigs(
-            foundation.host,
+            shared.host,
             store,
             self.broker_configs,
             self.topic_configs,
-            timers=foundation.timers,
+            timers=shared.timers,
             logger=logger,
             on_unclean_election_enabled=self._unclean_election_enabled,
         )

@@ -42,14 +42,14 @@ def differing_configs(broker: Broker, tree: ZnodeTree, topic: str, static: Value
         **_stored(tree, ConfigEntityType.BROKERS, str(broker.broker_id)),
     }
     of_topic = _stored(tree, ConfigEntityType.TOPICS, topic)
-    storage = broker.rooms.storage
+    storage = broker.components.storage
     values = storage.broker_configs.values
     for key in BROKER_VALUES:
         wanted = of_brokers.get(key, static[key])
         if str(values[key]) != str(wanted):
             yield f"broker {broker.broker_id} has {key}={values[key]}, and should have {wanted}"
     fetchers = int(of_brokers.get("num.replica.fetchers") or static["num.replica.fetchers"])
-    if broker.rooms.replica_manager.fetchers.fetchers_per_leader != fetchers:
+    if broker.components.replica_manager.fetchers.fetchers_per_leader != fetchers:
         yield f"broker {broker.broker_id} has not {fetchers} fetchers for each leader"
     for partition, log in storage.log_manager.logs.items():
         if partition.topic != topic:
@@ -63,9 +63,9 @@ def differing_configs(broker: Broker, tree: ZnodeTree, topic: str, static: Value
 def acting_value(broker: Broker, key: str, topic: str) -> str | None:
     """By which value of a config of brokers, or of one topic, a broker goes now, as far as it has a log of it."""
     if key == "num.replica.fetchers":
-        return str(broker.rooms.replica_manager.fetchers.fetchers_per_leader)
+        return str(broker.components.replica_manager.fetchers.fetchers_per_leader)
     name = next(name for topic_key, (broker_key, name) in _LOG_KEYS.items() if key in (topic_key, broker_key))
-    for partition, log in broker.rooms.storage.log_manager.logs.items():
+    for partition, log in broker.components.storage.log_manager.logs.items():
         if partition.topic == topic:
             return str(getattr(log.config, name))
     return None

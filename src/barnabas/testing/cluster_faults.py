@@ -305,7 +305,7 @@ class ClusterFaults:
     def _log_start(self, partition: TopicPartition) -> int | None:
         """Of its leader's log; None where nobody leads it."""
         replicas = (
-            running.broker.rooms.replica_manager.find_partition(partition)
+            running.broker.components.replica_manager.find_partition(partition)
             for running in self._observer.running.values()
         )
         return next(
@@ -352,7 +352,7 @@ class ClusterFaults:
     def _is_offline(self, broker_id: int, directory: str) -> bool:
         running = self._observer.running.get(broker_id)
         return running is not None and any(
-            each.path == directory for each in running.broker.rooms.storage.log_manager.offline_directories
+            each.path == directory for each in running.broker.components.storage.log_manager.offline_directories
         )
 
     def _slow_directory(self) -> Undo | None:

@@ -171,17 +171,17 @@ class Observer:
             self._count(running)
 
     def _look_at_controller(self, broker_id: int, running: RunningBroker) -> None:
-        controller = running.broker.rooms.controller
+        controller = running.broker.components.controller
         if controller.is_active:
             self.history.controllers.setdefault(controller.epoch, {}).setdefault(broker_id, self._now())
 
     def _look_at_directories(self, broker_id: int, running: RunningBroker) -> None:
         """Whether it leads, as the coordinator has it, what it has no log of any more, and others could."""
-        if not running.broker.rooms.storage.log_manager.offline_directories:
+        if not running.broker.components.storage.log_manager.offline_directories:
             for partition in self.watched:
                 self._without_disk_since.pop((broker_id, partition), None)
             return
-        logs = running.broker.rooms.storage.log_manager.logs
+        logs = running.broker.components.storage.log_manager.logs
         for partition in self.watched:
             state = self.committed_state(partition)
             key = (broker_id, partition)
@@ -197,7 +197,7 @@ class Observer:
                 )
 
     def _look_at(self, broker_id: int, running: RunningBroker, topic_partition: TopicPartition) -> None:
-        partition = running.broker.rooms.replica_manager.find_partition(topic_partition)
+        partition = running.broker.components.replica_manager.find_partition(topic_partition)
         if partition is None or not partition.is_leader or partition.log is None:
             return
         epoch, high_watermark = partition.leader_epoch, partition.log.high_watermark
@@ -274,7 +274,7 @@ class Observer:
         if in_force is None or len(self.running) < broker_count:
             return False
         for each in self.running.values():
-            topic = each.broker.rooms.metadata_cache.image.topics.get(partition.topic)
+            topic = each.broker.components.metadata_cache.image.topics.get(partition.topic)
             told = None if topic is None else topic.partitions.get(partition.partition)
             if told is None or told.leader_epoch < in_force[0].leader_epoch:
                 return False

@@ -219,13 +219,13 @@ class ClusterSimulation:
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
         for running in self.observer.running.values():
-            number = running.broker.rooms.coordinators.groups.partition_for(self.plan.load.group)
+            number = running.broker.components.coordinators.groups.partition_for(self.plan.load.group)
             self.history.offsets_partition = TopicPartition(OFFSETS_TOPIC, number)
         self.observer.look()
         self.observer.count()
         for broker_id, running in self.observer.running.items():
             for partition in self._watched():
-                replica = running.broker.rooms.replica_manager.find_partition(partition)
+                replica = running.broker.components.replica_manager.find_partition(partition)
                 if replica is None or replica.log is None:
                     continue
                 disk = running.machine.disk
@@ -304,15 +304,15 @@ class ClusterSimulation:
         running = self.observer.running
         if set(running) != set(BROKER_IDS):
             return False
-        images = [process.broker.rooms.metadata_cache.image for process in running.values()]
-        active = [each for each, process in running.items() if process.broker.rooms.controller.is_active]
+        images = [process.broker.components.metadata_cache.image for process in running.values()]
+        active = [each for each, process in running.items() if process.broker.components.controller.is_active]
         return len(active) == 1 and all(
             set(image.brokers) == set(BROKER_IDS) and image.controller_id == active[0] for image in images
         )
 
     def _is_whole(self) -> bool:
         for process in self.observer.running.values():
-            image = process.broker.rooms.metadata_cache.image
+            image = process.broker.components.metadata_cache.image
             for topic in image.topics.values():
                 for state in topic.partitions.values():
                     if state.leader not in BROKER_IDS or set(state.isr) != set(state.replicas):
@@ -330,9 +330,9 @@ class ClusterSimulation:
     def _is_deleted(self) -> bool:
         gone = {topic for topic, is_there in self.users.topics.items() if not is_there}
         for process in self.observer.running.values():
-            rooms = process.broker.rooms
-            hosted = {partition.topic for partition in rooms.replica_manager.partitions}
-            if gone & (hosted | set(rooms.metadata_cache.image.topics)):
+            components = process.broker.components
+            hosted = {partition.topic for partition in components.replica_manager.partitions}
+            if gone & (hosted | set(components.metadata_cache.image.topics)):
                 return False
         tree = self.observer.coordinator.engine.tree if self.observer.coordinator is not None else None
         return tree is not None and not any(

@@ -26,10 +26,10 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
-from barnabas.log.sure_offload import offload_surely
+from barnabas.log.offload_with_retry import offload_with_retry
 from barnabas.replication.acknowledgements import Acknowledgements
 from barnabas.replication.delete_records import RecordDeletions
-from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch import DelayedFetches
 from barnabas.replication.fetch_reads import FetchReader
 from barnabas.replication.fetch_sessions import FetchSessionCache
 from barnabas.replication.partition import Partition
@@ -138,8 +138,8 @@ class DataBroker:
         now = host.loop.time
         produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
         reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
-        self.fetches = Fetches(reader, fetches, calls.tick, calls.metrics, host.loop)
-        offload = partial(offload_surely, host, calls.timers, OffloadKind.CPU)
+        self.fetches = DelayedFetches(reader, fetches, calls.tick, calls.metrics, host.loop)
+        offload = partial(offload_with_retry, host, calls.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, write_queue, produces, metrics, offload, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
         acknowledgements = Acknowledgements(write_queue, produces)

@@ -148,7 +148,7 @@ def test_there_are_two_isolation_levels(run: Run, tmp_path: Path, isolation_leve
         broker.lead("flights")
         caller = broker.connect()
         for version in (11, 15, 17):
-            await caller.call(fetch_request(version, "flights", asked()), version)  # the next may take the short way
+            await caller.call(fetch_request(version, "flights", asked()), version)  # the next may take the fast path
             refused = await caller.call(
                 fetch_request(version, "flights", asked(), isolation_level=isolation_level), version
             )

@@ -13,7 +13,7 @@ from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.controller.description import ControllerDescription, EventTiming
 from barnabas.controller.leadership import LeaderAndIsr
-from barnabas.controller.recent_moves import Move, TimedMove
+from barnabas.controller.recent_transitions import StateTransition, TimedTransition
 from barnabas.controller.states import ControllerState
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.topics import TopicPartition
@@ -58,8 +58,8 @@ class Controller:
     def describe(self, moves_max: int) -> ControllerDescription:
         self.asked.append((moves_max,))
         moves = (
-            TimedMove(11, Move("t", 3, None, "OFFLINE", "ONLINE", LeaderAndIsr(2, 5, (2, 3), 9))),
-            TimedMove(12, Move("t", 3, 1, "NEW", "OFFLINE", fault="it is not allowed")),
+            TimedTransition(11, StateTransition("t", 3, None, "OFFLINE", "ONLINE", LeaderAndIsr(2, 5, (2, 3), 9))),
+            TimedTransition(12, StateTransition("t", 3, 1, "NEW", "OFFLINE", fault="it is not allowed")),
         )
         return ControllerDescription(
             controller_id=2,

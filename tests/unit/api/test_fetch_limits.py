@@ -1,5 +1,5 @@
 """`barnabas.api.fetch`: how much is given, how long a fetch waits for it, and what a client is told of transactions; by
-the general way and by the short one.
+the general path and by the short one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.api.fetch_short_way import FetchWay
+from barnabas.api.fetch_fast_path import FetchWay
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.replication.fetch import Fetches
+from barnabas.replication.fetch import DelayedFetches
 from barnabas.replication.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import FetchResponse
@@ -23,14 +23,14 @@ from tests.unit.api.data_broker import DataBroker, batch
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, values
 
 VERSIONS = (11, 12, 17)
-"""12 has the general way only."""
+"""12 has the general path only."""
 FLIGHTS = TopicPartition("flights", 0)
 ONE = len(batch(bytes(1000)))
 
 
 @pytest.fixture(name="short")
 def _short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the short way took each request that it was shown."""
+    """Whether the fast path took each request that it was shown."""
     taken: list[bool] = []
     take = FetchWay.take
 
@@ -133,9 +133,9 @@ def test_a_fetch_of_very_many_partitions_waits_for_all_the_bytes_that_it_wants(
 ) -> None:
     """It is read and parked in steps, and counts what comes as a small one does."""
     seen: list[str] = []
-    wait = Fetches.wait
+    wait = DelayedFetches.wait
 
-    async def watched(fetches: Fetches, parameters: Any, scope: Any, in_steps: Any, when_lost: Any) -> None:
+    async def watched(fetches: DelayedFetches, parameters: Any, scope: Any, in_steps: Any, when_lost: Any) -> None:
         async def all_steps(steps: Any) -> None:
             await in_steps(steps)
             seen.append("waits")
@@ -143,7 +143,7 @@ def test_a_fetch_of_very_many_partitions_waits_for_all_the_bytes_that_it_wants(
         await wait(fetches, parameters, scope, all_steps, when_lost)
         seen.append("has enough")
 
-    monkeypatch.setattr(Fetches, "wait", watched)
+    monkeypatch.setattr(DelayedFetches, "wait", watched)
 
     async def body(broker: DataBroker) -> None:
         wanted = [asked(number) for number in range(FEW_PARTITIONS + 1)]

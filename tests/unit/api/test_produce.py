@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.api.produce_fast_path import AppendTarget
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, find_compact_records, find_records, read_frame
-from barnabas.api.produce_short_way import AppendTarget
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
@@ -62,7 +62,7 @@ async def turns(count: int = 6) -> None:
 
 
 def two_partitions(topic: str, *records: bytes, acks: int = 1) -> ProduceRequest:
-    """A request that has to take the general way."""
+    """A request that has to take the general path."""
     return ProduceRequest(
         acks=acks,
         timeout_ms=30_000,
@@ -93,7 +93,7 @@ def test_appends_in_every_version(run: Run, tmp_path: Path, version: int) -> Non
             assert answer.log_start_offset == (0 if version >= 5 else -1)
             assert answer.error_message is None
             assert answer.record_errors == []
-        assert (caller.connection.short_way is not None) is (version >= 3)
+        assert (caller.connection.fast_path is not None) is (version >= 3)
         assert partition.high_watermark == 9
         metrics = broker.topic_metrics.of("flights")
         assert (metrics.produce_requests.count, metrics.messages_in.count) == (3, 9)
@@ -215,7 +215,7 @@ def test_a_leader_that_lost_its_role_says_so_on_the_short_way_too(run: Run, tmp_
         broker.lead("flights", replicas=(1, 2), isr=(1, 2))
         caller = broker.connect()
         assert produced(await caller.call(produce_request("flights", batch(b"x")), 9)).error_code == 0
-        assert caller.connection.short_way is not None
+        assert caller.connection.fast_path is not None
         broker.lead("flights", leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2))
         answer = produced(await caller.call(produce_request("flights", batch(b"x")), 9))
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -370,14 +370,14 @@ def test_what_fails_unexpectedly_ends_its_connections_and_leaves_others_alone(
         topics = ("flights", "flights", "airports")
         for caller, topic in zip(callers, topics, strict=True):
             assert produced(await caller.call(produce_request(topic, batch(b"one")), 9)).error_code == 0
-        give = AppendTarget.give
+        complete = AppendTarget.complete
 
         def fail_for_flights(target: AppendTarget, log: PartitionLog, responses: list[bytearray]) -> None:
             if target.partition.topic == "flights":
                 raise RuntimeError("unforeseen")
-            give(target, log, responses)
+            complete(target, log, responses)
 
-        monkeypatch.setattr(AppendTarget, "give", fail_for_flights)
+        monkeypatch.setattr(AppendTarget, "complete", fail_for_flights)
         for caller, topic in zip(callers, topics, strict=True):
             caller.send(produce_request(topic, batch(b"two")), 9)
         (response,) = await callers[2].responses(1)

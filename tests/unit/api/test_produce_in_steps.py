@@ -79,7 +79,7 @@ def test_appends_in_the_order_of_the_connection(run: Run, tmp_path: Path, kind: 
         partition = broker.lead("flights", config=ROOM)
         caller, other = broker.connect(), broker.connect()
         await other.call(produce_request("flights", batch(b"zero")), 9)  # the first write takes longer
-        if knows_the_form:  # then the request would take the short way
+        if knows_the_form:  # then the request would take the fast path
             await caller.call(produce_request("flights", batch(b"first")), 9)
         before = len(batches_of(partition))
         caller.send(produce_request("flights", batch(b"one")), 9)
@@ -302,7 +302,7 @@ def test_a_batch_that_takes_long_is_not_decompressed_again_and_again_in_one_turn
             for module in (record_validation, byte_work):
                 patch.setattr(module, "decompress", counted)
             caller.send(produce_request("flights", records), 9)
-            assert len(tried) == 2, "the short way's attempt, and the general one's"
+            assert len(tried) == 2, "the fast path's attempt, and the general one's"
             await answers(caller, 1)
             assert len(tried) == 4, "in steps: another attempt, and then a thread"
 

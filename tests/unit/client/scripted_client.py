@@ -13,7 +13,7 @@ from barnabas.client.connections import Lane
 from barnabas.client.settings import ClientSettings
 from barnabas.client.versions import VERSIONS
 from barnabas.kernel.host import Host
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.client import OnFailure, OnResponse
 from barnabas.testing.simulation import Simulation
 
@@ -127,4 +127,4 @@ def simulated(main: Callable[[Host], Coroutine[Any, Any, Any]]) -> Any:
 async def turns(count: int = 20) -> None:
     """Lets everything happen that needs no time."""
     for _ in range(count):
-        await next_turn()
+        await yield_to_loop()

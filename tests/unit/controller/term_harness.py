@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from barnabas.controller.controller_election import Office
+from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import BrokerRequest, Effect, Steps, ZnodeOperations
 from barnabas.controller.events import (
     BrokerChange,
@@ -181,7 +181,7 @@ class Terms:
         self.watches = ControllerWatches(self.events.append)
         logger = logging.getLogger("test")
         self.term = ControllerTerm(
-            Office(self.epoch, self.epoch),
+            ElectionResult(self.epoch, self.epoch),
             self.settings,
             self.watches,
             self.new_topic_id,

@@ -20,7 +20,7 @@ from barnabas.controller.effects import (
     read_children,
     read_znodes,
 )
-from barnabas.controller.recent_moves import Move, RecentMoves
+from barnabas.controller.recent_transitions import RecentTransitions, StateTransition
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.coordination.errors import ConnectionLossError, NoNodeError, NotSentError, SessionExpiredError
@@ -71,7 +71,7 @@ def shell_on(store: Store, features: Features | None = None) -> ControllerShell:
         features or Features(),
         timers=Timers(loop),
         state_change_logger=logging.getLogger("state.change.logger"),
-        recent_moves=RecentMoves(RealClock()),
+        recent_transitions=RecentTransitions(RealClock()),
         unclean_elections=Meter(loop.time),
     )
 
@@ -156,20 +156,20 @@ def test_lines_are_logged_elections_counted_and_requests_need_channels(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     def steps() -> Steps[None]:
-        move = Move("flights", 3, None, "NEW", "ONLINE")
+        move = StateTransition("flights", 3, None, "NEW", "ONLINE")
         yield (StateChange(logging.WARNING, "100% done", move), UncleanElections(3), SendRequests(()))
         yield (StateChange(logging.WARNING, "a line that tells of no move"),)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        meter, moves = Meter(loop.time), RecentMoves(RealClock())
+        meter, moves = Meter(loop.time), RecentTransitions(RealClock())
         shell = ControllerShell(
             cast("Any", Store()),
             ControllerSettings(1, "PLAINTEXT"),
             Features(),
             timers=Timers(loop),
             state_change_logger=logging.getLogger("state.change.logger"),
-            recent_moves=moves,
+            recent_transitions=moves,
             unclean_elections=meter,
         )
         await shell.run(steps())

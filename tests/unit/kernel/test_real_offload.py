@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.real_offload import OffloadLimits, RealOffload
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 SYNC, DISK, CPU = OffloadKind.SYNC, OffloadKind.DISK, OffloadKind.CPU
@@ -265,7 +265,7 @@ def test_it_may_be_closed_twice_at_once(run: Run) -> None:
         gate = threading.Event()
         offload(OffloadKind.CPU, gate.wait)
         closings = [asyncio.ensure_future(offload.close(50)) for _ in range(2)]
-        await next_turn()
+        await yield_to_loop()
         gate.set()
         async with asyncio.timeout(10):
             assert await asyncio.gather(*closings) == [True, True]

@@ -15,7 +15,7 @@ import pytest
 
 from barnabas.kernel.host import ChildLimitError, HostClosedError
 from barnabas.kernel.real_spawn import ARGUMENT_BYTES_MAX, RealSpawn
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from tests.unit.kernel import child_entries
 
 ENTRIES = "tests.unit.kernel.child_entries"
@@ -184,7 +184,7 @@ def test_a_child_that_was_being_started_when_the_host_closed_does_not_stay(run: 
         spawn = RealSpawn(asyncio.get_running_loop())
         path = tmp_path / "process"
         starting = asyncio.ensure_future(spawn(f"{ENTRIES}:wait_for_ever", str(path).encode()))
-        await next_turn()
+        await yield_to_loop()
         await spawn.close(10)
         with pytest.raises(HostClosedError):
             await starting

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from barnabas.kernel.steps import StepRunner, Steps, a_turn, at_once, each, each_within
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 
 def counting(name: str, count: int, done: list[str]) -> Steps[str]:
@@ -44,7 +44,7 @@ def test_all_works_share_one_step_per_turn() -> None:
         works = [asyncio.create_task(runner.run(counting(name, 3, done))) for name in "ab"]
         while not all(work.done() for work in works):
             at_turn.append(len(done))
-            await next_turn()
+            await yield_to_loop()
         assert [work.result() for work in works] == ["a", "b"]
         assert not runner.running
 
@@ -59,7 +59,7 @@ def test_urgent_work_goes_first() -> None:
     async def main() -> None:
         runner = StepRunner(asyncio.get_running_loop())
         slow = asyncio.create_task(runner.run(counting("slow", 4, done)))
-        await next_turn()
+        await yield_to_loop()
         urgent = asyncio.create_task(runner.run(counting("urgent", 3, done), is_urgent=True))
         await asyncio.gather(slow, urgent)
 
@@ -73,7 +73,7 @@ def test_urgent_work_that_does_not_end_leaves_turns_to_others() -> None:
     async def main() -> None:
         runner = StepRunner(asyncio.get_running_loop())
         urgent = asyncio.create_task(runner.run(counting("urgent", 1_000_000, done), is_urgent=True))
-        await next_turn()
+        await yield_to_loop()
         await asyncio.wait_for(runner.run(counting("other", 10, done)), 10)
         urgent.cancel()
 
@@ -108,7 +108,7 @@ def test_cancelled_work_ends_between_two_steps() -> None:
         runner = StepRunner(asyncio.get_running_loop())
         task = asyncio.create_task(runner.run(work()))
         while len(done) < 3:
-            await next_turn()
+            await yield_to_loop()
         task.cancel()
         await asyncio.wait([task])
         assert closed == [True]

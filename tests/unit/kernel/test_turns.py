@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 
 
 def test_gives_way_to_what_is_ready_and_goes_on_in_the_next_turn(
@@ -16,9 +16,9 @@ def test_gives_way_to_what_is_ready_and_goes_on_in_the_next_turn(
         order: list[str] = []
         loop = asyncio.get_running_loop()
         loop.call_soon(order.append, "ready before")
-        await next_turn()
+        await yield_to_loop()
         order.append("next turn")
-        await next_turn()
+        await yield_to_loop()
         assert order == ["ready before", "next turn"]
 
     run(scenario())

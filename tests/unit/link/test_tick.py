@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.tick import DATA_BYTES_PER_TICK, ROUNDS_PER_TICK, Tick
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -36,7 +36,7 @@ def test_handles_then_calls_then_sends(run: Run) -> None:
         tick.before_send(lambda: events.append("before"))
         tick.wait_turn(Recorded("b", events))
         assert not events
-        await next_turn()
+        await yield_to_loop()
         assert events == ["deliver b", "before", "flush a"]
 
     run(scenario())
@@ -53,7 +53,7 @@ def test_what_calls_bring_about_is_called_before_sending_too(run: Run) -> None:
 
         tick.before_send(first)
         tick.will_send(Recorded("a", events))
-        await next_turn()
+        await yield_to_loop()
         assert events == ["first", "second", "flush a"]
 
     run(scenario())
@@ -71,9 +71,9 @@ def test_calls_that_never_end_do_not_keep_anything_from_being_sent(run: Run) -> 
 
         tick.before_send(again)
         tick.will_send(Recorded("a", events))
-        await next_turn()
+        await yield_to_loop()
         assert events == ["again"] * ROUNDS_PER_TICK + ["flush a"]
-        await next_turn()
+        await yield_to_loop()
         assert len(events) == 2 * ROUNDS_PER_TICK
 
     run(scenario())
@@ -86,11 +86,11 @@ def test_while_held_data_waits_and_everything_else_goes_on(run: Run) -> None:
         tick.hold()
         tick.wait_turn(Recorded("a", events))
         tick.will_send(Recorded("b", events))
-        await next_turn()
-        await next_turn()
+        await yield_to_loop()
+        await yield_to_loop()
         assert events == ["flush b"]
         tick.go_on()
-        await next_turn()
+        await yield_to_loop()
         assert events == ["flush b", "deliver a"]
 
     run(scenario())
@@ -104,8 +104,8 @@ def test_much_data_takes_several_ticks(run: Run) -> None:
         for name in "abc":
             tick.wait_turn(Recorded(name, events, DATA_BYTES_PER_TICK // 2))
         loop.call_soon(events.append, "control")
-        await next_turn()
-        await next_turn()
+        await yield_to_loop()
+        await yield_to_loop()
         assert events == ["deliver a", "deliver b", "control", "deliver c"]
 
     run(scenario())
@@ -120,7 +120,7 @@ def test_a_call_that_fails_keeps_nothing_from_being_sent(run: Run) -> None:
         tick = Tick(loop)
         tick.before_send(lambda: 1 // 0)
         tick.will_send(Recorded("a", events))
-        await next_turn()
+        await yield_to_loop()
         assert events == ["flush a"]
         assert isinstance(reported[0]["exception"], ZeroDivisionError)
 
@@ -132,13 +132,13 @@ def test_a_connection_comes_alone_while_no_other_is_busy(run: Run) -> None:
         events: list[str] = []
         tick = Tick(asyncio.get_running_loop())
         one, other = Recorded("one", events), Recorded("other", events)
-        assert [tick.comes_alone(each) for each in (one, one, other, one, one)] == [False, True, False, False, True]
+        assert [tick.is_sole_ready(each) for each in (one, one, other, one, one)] == [False, True, False, False, True]
         tick.wait_turn(other)
-        assert not tick.comes_alone(one)
-        await next_turn()
-        assert tick.comes_alone(one)
+        assert not tick.is_sole_ready(one)
+        await yield_to_loop()
+        assert tick.is_sole_ready(one)
         tick.hold()
-        assert not tick.comes_alone(one)
+        assert not tick.is_sole_ready(one)
 
     run(scenario())
 
@@ -149,18 +149,18 @@ def test_the_tick_of_a_connection_that_comes_alone_ends_at_once(run: Run) -> Non
         tick = Tick(asyncio.get_running_loop())
         one = Recorded("one", events)
         tick.begin()
-        assert not tick.comes_alone(one)
+        assert not tick.is_sole_ready(one)
         tick.will_send(one)
         tick.before_send(lambda: events.append("before"))
         assert not events
         tick.finish()
         assert events == ["before", "flush one"]
-        await next_turn()
+        await yield_to_loop()
         tick.begin()
         tick.finish()
-        assert tick.comes_alone(one)
+        assert tick.is_sole_ready(one)
         tick.will_send(one)  # the next tick is scheduled as ever
-        await next_turn()
+        await yield_to_loop()
         assert events == ["before", "flush one", "flush one"]
 
     run(scenario())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.layout.topics import TopicPartition
-from barnabas.replication.leader_and_isr import in_pieces, joined, response, told_partitions
+from barnabas.replication.leader_and_isr import in_pieces, joined, requested_partitions, response
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest
 
@@ -33,13 +33,15 @@ def request_of(*counts: int) -> LeaderAndIsrRequest:
 def test_pieces_are_the_request_in_its_order_and_their_answers_the_answer(counts: tuple[int, ...]) -> None:
     request = request_of(*counts)
     pieces = list(in_pieces(request, 3))
-    assert [len(list(told_partitions(piece))) <= 3 for piece in pieces] == [True] * len(pieces)
-    assert [told for piece in pieces for told in told_partitions(piece)] == list(told_partitions(request))
+    assert [len(list(requested_partitions(piece))) <= 3 for piece in pieces] == [True] * len(pieces)
+    assert [requested for piece in pieces for requested in requested_partitions(piece)] == list(
+        requested_partitions(request)
+    )
     assert {(piece.controller_id, piece.controller_epoch, piece.broker_epoch) for piece in pieces} == {(1, 7, 9)}
     errors = {TopicPartition("t0", 1): ErrorCode.KAFKA_STORAGE_ERROR}
     for version in (4, 7):
-        whole = response(told_partitions(request), errors, version, ErrorCode.NONE)
-        parts = [response(told_partitions(piece), errors, version, ErrorCode.NONE) for piece in pieces]
+        whole = response(requested_partitions(request), errors, version, ErrorCode.NONE)
+        parts = [response(requested_partitions(piece), errors, version, ErrorCode.NONE) for piece in pieces]
         assert joined(parts) == whole
 
 
@@ -53,8 +55,8 @@ def test_partitions_without_topics_are_cut_too() -> None:
 
 def test_a_piece_that_is_refused_as_a_whole_has_the_whole_say_so() -> None:
     pieces = list(in_pieces(request_of(4), 3))
-    first = response(told_partitions(pieces[0]), {}, 7, ErrorCode.NONE)
-    second = response(told_partitions(pieces[1]), {}, 7, ErrorCode.STALE_CONTROLLER_EPOCH)
+    first = response(requested_partitions(pieces[0]), {}, 7, ErrorCode.NONE)
+    second = response(requested_partitions(pieces[1]), {}, 7, ErrorCode.STALE_CONTROLLER_EPOCH)
     whole = joined([first, second])
     assert whole.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     (topic,) = whole.topics

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.log.leader_epochs import EpochEnd
-from barnabas.replication.follower_replica import FetchClock
+from barnabas.replication.remote_replica import FetchClock
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.replication.partition_setting import BrokerSetting, leader_and_isr
 

@@ -18,7 +18,7 @@ from barnabas.coordination.protocol import WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Meter, MetricName
-from barnabas.kernel.turns import next_turn
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directory_files import read_meta_properties
 from barnabas.server.broker import Broker
 from barnabas.server.config import read_server_config
@@ -140,7 +140,7 @@ def test_a_start_tells_how_many_logs_are_loaded() -> None:
         while not starting.done():
             if not told or told[-1] != broker.start_progress:
                 told.append(broker.start_progress)
-            await next_turn()
+            await yield_to_loop()
         await broker.stop()
 
     with Simulation(1) as simulation:
@@ -182,7 +182,7 @@ def test_a_connection_lost_while_dynamic_configs_are_read_does_not_end_the_start
             reading = asyncio.ensure_future(names_of_many(client, paths))
             if not lost:
                 lost.append(paths)
-                await next_turn()  # it is sent, and gets no answer
+                await yield_to_loop()  # it is sent, and gets no answer
                 simulation.network.reset_connections("broker", "coordinator")
             return await reading
 
@@ -241,13 +241,13 @@ def test_a_stop_without_the_coordinator_is_bounded_by_the_session(seed: int) -> 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_expired_session_leads_to_a_new_registration_and_the_same_cluster(seed: int) -> None:
     async def outlive(broker: Broker, _host: Host) -> tuple[int, int]:
-        first = broker.rooms.registration.broker_epoch
-        await until(lambda: broker.rooms.registration.broker_epoch != first)
-        await until(lambda: broker.rooms.controller.is_active)
+        first = broker.components.registration.broker_epoch
+        await until(lambda: broker.components.registration.broker_epoch != first)
+        await until(lambda: broker.components.controller.is_active)
         expiries = broker.metrics.get(MetricName("kafka.server", "SessionExpireListener", "ZooKeeperExpiresPerSec"))
         assert isinstance(expiries, Meter)
         assert expiries.count == 1
-        return first, broker.rooms.registration.broker_epoch
+        return first, broker.components.registration.broker_epoch
 
     with Simulation(seed) as simulation:
         start_coordinator(simulation)
@@ -267,7 +267,7 @@ def test_a_failed_directory_is_announced_and_the_last_one_ends_the_broker(seed: 
     lines = Lines()
 
     async def fail(broker: Broker, host: Host) -> str:
-        manager = broker.rooms.storage.log_manager
+        manager = broker.components.storage.log_manager
         session = session_on(host, Lines())
         await session.connect()
         announced: list[WatcherEvent] = []
@@ -334,7 +334,7 @@ def test_unclean_leaders_are_marked_where_all_brokers_know_the_mark(protocol: st
     """KIP-704: brokers before 3.2 do not know it."""
 
     async def look(broker: Broker, _host: Host) -> bool:
-        return broker.rooms.controller._settings.leader_recovery_supported
+        return broker.components.controller._settings.leader_recovery_supported
 
     with Simulation(1) as simulation:
         start_coordinator(simulation)
@@ -372,7 +372,7 @@ def test_rooms_are_asked_for_after_the_start_only() -> None:
     async def ask(host: Host) -> None:
         broker = broker_on(host, Lines(), "broker.id=4")
         with pytest.raises(RuntimeError, match="not started yet"):
-            _ = broker.rooms
+            _ = broker.components
         await broker.stop()
         assert broker.state is BrokerState.NOT_RUNNING
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.background import BackgroundSteps
-from barnabas.coordinators.group.hosting import HostedGroup
+from barnabas.coordinators.group.effect_runner import GroupHandle
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.kernel.steps import Steps
@@ -42,7 +42,7 @@ class PreparedCommit(NamedTuple):
 
 
 def append_commit(
-    hosted: HostedGroup,
+    handle: GroupHandle,
     prepared: PreparedCommit,
     background: BackgroundSteps,
     metrics: GroupMetrics,
@@ -55,7 +55,7 @@ def append_commit(
     offset away, and a later commit is not replaced by it. What is refused is never pending.
     """
     offsets, accepted, batch = prepared
-    group_offsets = hosted.group.offsets
+    group_offsets = handle.group.offsets
     is_staged = False
     outcome: tuple[int, ErrorCode] | None = None
 
@@ -87,7 +87,7 @@ def append_commit(
         else:
             outcome = base_offset, error
 
-    hosted.shard.append_batch(batch, done)
+    handle.shard.append_batch(batch, done)
     if outcome is None or outcome[1] is ErrorCode.NONE:
         for partition, committed in accepted.items():
             group_offsets.stage(partition, committed)

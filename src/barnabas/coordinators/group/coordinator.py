@@ -16,9 +16,9 @@ from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.commits import Codes, PreparedCommit, append_commit
 from barnabas.coordinators.group.deletions import GroupDeletions
+from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
 from barnabas.coordinators.group.joining import Join, join
 from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
@@ -98,15 +98,15 @@ class GroupCoordinator:
         self._versions = settings.value_versions
         self._allows_static_members = settings.allows_static_members
         self._background = BackgroundSteps(host.loop, steps, self._manager_logger)
-        self._hosting = GroupHosting(
+        self._effects = GroupEffectRunner(
             host, timers, self._versions, self._manager_logger, self._on_stored, self._background
         )
         self._groups: Groups = {}
         """The groups of all active shards."""
-        self._metrics = GroupMetrics(metrics, self._each_group, self._hosting, host.loop)
+        self._metrics = GroupMetrics(metrics, self._each_group, self._effects, host.loop)
         self._deletions = GroupDeletions(
             self._groups,
-            self._hosting,
+            self._effects,
             settings,
             self._metrics,
             self._manager_logger,
@@ -124,7 +124,7 @@ class GroupCoordinator:
             ),
             steps=steps,
             new_loader=lambda shard: GroupLoader(
-                settings, self._logger, self._hosting.now(), lambda group: HostedGroup(group, shard)
+                settings, self._logger, self._effects.now(), lambda group: GroupHandle(group, shard)
             ),
             take_content=GroupLoader.take,
             on_loaded=self._loaded,
@@ -212,13 +212,13 @@ class GroupCoordinator:
         self._groups.update(groups)
         return self._expect_loaded(list(groups.values()))
 
-    def _expect_loaded(self, loaded: list[HostedGroup]) -> Steps[None]:
+    def _expect_loaded(self, loaded: list[GroupHandle]) -> Steps[None]:
         """From now on the members of the groups are to be heard of. Requests may have come to a group before this."""
         left = STEP_ELEMENTS
-        for hosted in loaded:
-            group = hosted.group
-            if self._groups.get(group.group_id) is hosted:
-                now = self._hosting.now()
+        for handle in loaded:
+            group = handle.group
+            if self._groups.get(group.group_id) is handle:
+                now = self._effects.now()
                 if len(group.members) > self._settings.size_max:
                     prepare_rebalance_if_possible(
                         group,
@@ -227,7 +227,7 @@ class GroupCoordinator:
                         "give a chance for consumers to commit offsets",
                     )
                 membership.expect_loaded_members(group, now)
-                self._hosting.perform(hosted)
+                self._effects.perform(handle)
             left -= 1 + len(group.members)
             if left <= 0:
                 yield
@@ -242,13 +242,13 @@ class GroupCoordinator:
     def _unload(self, groups: Groups) -> Steps[None]:
         left = STEP_ELEMENTS
         while groups:
-            group_id, hosted = groups.popitem()
-            left -= 1 + len(hosted.group.members)
+            group_id, handle = groups.popitem()
+            left -= 1 + len(handle.group.members)
             try:
-                self._hosting.unload(hosted)
+                self._effects.unload(handle)
             except Exception:
                 self._manager_logger.exception("Unloading group %s failed", group_id)
-            yield from hosted.group.offsets.emptied()
+            yield from handle.group.offsets.emptied()
             if left <= 0:
                 yield
                 left = STEP_ELEMENTS
@@ -260,14 +260,14 @@ class GroupCoordinator:
         group_id, member_id = request.group_id, request.member_id
         settings = self._settings
         try:
-            hosted = self._find(group_id)
+            handle = self._find(group_id)
             if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-            if hosted is None:
+            if handle is None:
                 if member_id:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-                hosted = self._create(group_id)
-            if len(hosted.group.members.pending) >= PENDING_MEMBERS_MAX and not member_id:
+                handle = self._create(group_id)
+            if len(handle.group.members.pending) >= PENDING_MEMBERS_MAX and not member_id:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except KafkaError as error:
             reply(join_error(member_id, error.code))
@@ -278,8 +278,8 @@ class GroupCoordinator:
         for protocol in request.protocols:
             protocols.setdefault(protocol.name, protocol.metadata)
         join(
-            hosted.group,
-            self._hosting.now(),
+            handle.group,
+            self._effects.now(),
             Join(
                 member_id=member_id,
                 new_member_id="" if member_id else f"{prefix}-{Uuid.generate(self._host.entropy).dashed}",
@@ -295,13 +295,13 @@ class GroupCoordinator:
             ),
             reply,
         )
-        self._hosting.perform(hosted)
+        self._effects.perform(handle)
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """`reply` takes the SyncGroupResponse, now or when the leader's assignment is committed."""
         try:
-            hosted = self._find(request.group_id)
-            if hosted is None:
+            handle = self._find(request.group_id)
+            if handle is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         except KafkaError as error:
             # A rebalance that was on is lost; older clients do not expect to be told that the group is loading.
@@ -309,8 +309,8 @@ class GroupCoordinator:
             reply(sync_error(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
             return
         sync(
-            hosted.group,
-            self._hosting.now(),
+            handle.group,
+            self._effects.now(),
             Sync(
                 generation=request.generation_id,
                 member_id=request.member_id,
@@ -321,35 +321,35 @@ class GroupCoordinator:
             ),
             reply,
         )
-        self._hosting.perform(hosted)
+        self._effects.perform(handle)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """NONE, or why the member is to join again. While the group is loading it is taken at its word."""
-        hosted = self._groups.get(request.group_id)
-        if hosted is None or not request.group_id:
+        handle = self._groups.get(request.group_id)
+        if handle is None or not request.group_id:
             try:
-                hosted = self._find(request.group_id)
+                handle = self._find(request.group_id)
             except KafkaError as error:
                 is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 return ErrorCode.NONE if is_loading else error.code
-            if hosted is None:
+            if handle is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         error_code = membership.heartbeat(
-            hosted.group,
-            self._hosting.now(),
+            handle.group,
+            self._effects.now(),
             generation=request.generation_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
         )
-        self._hosting.perform(hosted)
+        self._effects.perform(handle)
         return error_code
 
     def leave_group(
         self, group_id: str, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """The outcome for each member, in order."""
-        hosted = self._find(group_id)
-        if hosted is None:
+        handle = self._find(group_id)
+        if handle is None:
             return [
                 LeaveGroupResponse.MemberResponse(
                     member_id=identity.member_id,
@@ -358,8 +358,8 @@ class GroupCoordinator:
                 )
                 for identity in leaving
             ]
-        members = membership.leave(hosted.group, self._hosting.now(), leaving)
-        self._hosting.perform(hosted)
+        members = membership.leave(handle.group, self._effects.now(), leaving)
+        self._effects.perform(handle)
         return members
 
     # Offsets.
@@ -404,7 +404,7 @@ class GroupCoordinator:
         if any_record is None:
             return PreparedCommit(offsets, accepted, bytearray())
         batch = yield from batch_in_steps(
-            chain((any_record,), first), self._hosting.now().time_ms, Compression(self._settings.compression)
+            chain((any_record,), first), self._effects.now().time_ms, Compression(self._settings.compression)
         )
         return PreparedCommit(offsets, accepted, batch)
 
@@ -419,26 +419,26 @@ class GroupCoordinator:
         on_done: Callable[[Codes], None],
     ) -> None:
         """As `commit_offsets`; whether the member may commit is decided now."""
-        hosted = self._find(group_id, may_be_empty=True)
-        if hosted is None:
+        handle = self._find(group_id, may_be_empty=True)
+        if handle is None:
             if generation >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             self._logger.info("Creating simple consumer group %s via manual offset commit", group_id)
-            hosted = self._create(group_id)
-        group = hosted.group
-        now = self._hosting.now()
+            handle = self._create(group_id)
+        group = handle.group
+        now = self._effects.now()
         error = membership.accept_commit(
             group, now, generation=generation, member_id=member_id, group_instance_id=group_instance_id
         )
-        self._hosting.perform(hosted)
+        self._effects.perform(handle)
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
 
         if not prepared.accepted:
             on_done(dict.fromkeys(prepared.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             return
-        self._deletions.before_commit(hosted, prepared.accepted)
-        append_commit(hosted, prepared, self._background, self._metrics, on_done)
+        self._deletions.before_commit(handle, prepared.accepted)
+        append_commit(handle, prepared, self._background, self._metrics, on_done)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
@@ -447,11 +447,11 @@ class GroupCoordinator:
 
         With `require_stable` a partition whose offset is changing is answered UNSTABLE_OFFSET_COMMIT (KIP-447).
         """
-        hosted = self._find(group_id, may_be_empty=True)
-        if hosted is None:
+        handle = self._find(group_id, may_be_empty=True)
+        if handle is None:
             return [FetchedOffset(partition, None) for partition in partitions or ()]
-        offsets = hosted.group.offsets
-        is_deleted = functools.partial(self._deletions.is_deleted, hosted)
+        offsets = handle.group.offsets
+        is_deleted = functools.partial(self._deletions.is_deleted, handle)
         if partitions is None:
             partitions = [partition for partition in offsets.partitions if not is_deleted(partition)]
 
@@ -466,8 +466,8 @@ class GroupCoordinator:
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Those of which the group has an offset, of deleted topics perhaps."""
-        hosted = self._find(group_id, may_be_empty=True)
-        return [] if hosted is None else list(hosted.group.offsets.partitions)
+        handle = self._find(group_id, may_be_empty=True)
+        return [] if handle is None else list(handle.group.offsets.partitions)
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], on_done: Callable[[Codes], None]
@@ -477,16 +477,16 @@ class GroupCoordinator:
         `on_done` takes the outcome for each partition when it is known. Raises also GROUP_ID_NOT_FOUND and
         NON_EMPTY_GROUP.
         """
-        hosted = self._find(group_id)
-        if hosted is None:
+        handle = self._find(group_id)
+        if handle is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        self._deletions.delete_offsets(hosted, partitions, on_done)
+        self._deletions.delete_offsets(handle, partitions, on_done)
 
     # Groups.
 
     def delete_groups(self, group_ids: Iterable[str], on_done: Callable[[dict[str, ErrorCode]], None]) -> None:
         """Deletes empty groups with their offsets; `on_done` takes the outcome for each when all are known."""
-        found: dict[str, HostedGroup | ErrorCode] = {}
+        found: dict[str, GroupHandle | ErrorCode] = {}
         for group_id in group_ids:
             try:
                 found[group_id] = self._find(group_id, may_be_empty=True) or ErrorCode.GROUP_ID_NOT_FOUND
@@ -511,27 +511,27 @@ class GroupCoordinator:
             return error, []
         wanted = {name.lower() for name in states}
         listed: list[ListGroupsResponse.ListedGroup] = []
-        for position, (group_id, hosted) in enumerate(list(self._groups.items())):
+        for position, (group_id, handle) in enumerate(list(self._groups.items())):
             if position % _LISTED_PER_STEP == _LISTED_PER_STEP - 1:
                 yield
-            is_here = self._groups.get(group_id) is hosted
-            if is_here and (not wanted or hosted.group.state.value.lower() in wanted):
-                listed.append(hosted.group.listed())
+            is_here = self._groups.get(group_id) is handle
+            if is_here and (not wanted or handle.group.state.value.lower() in wanted):
+                listed.append(handle.group.listed())
         return error, listed
 
     def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         """The group with its members; one that does not exist is Dead. Errors are in the answer."""
         try:
-            hosted = self._find(group_id, may_be_empty=True)
+            handle = self._find(group_id, may_be_empty=True)
         except KafkaError as error:
             return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-        if hosted is None:
+        if handle is None:
             return DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-        return hosted.group.described()
+        return handle.group.described()
 
     # Inside.
 
-    def _find(self, group_id: str, *, may_be_empty: bool = False) -> HostedGroup | None:
+    def _find(self, group_id: str, *, may_be_empty: bool = False) -> GroupHandle | None:
         """The group, or None where this broker coordinates it and it does not exist.
 
         The empty id is one that clients before group management committed with; it has no members.
@@ -540,21 +540,21 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         if not self._is_active:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        hosted = self._groups.get(group_id)
-        if hosted is None:
+        handle = self._groups.get(group_id)
+        if handle is None:
             self._runtime.shard(self.partition_for(group_id))
-        return hosted
+        return handle
 
-    def _create(self, group_id: str) -> HostedGroup:
+    def _create(self, group_id: str) -> GroupHandle:
         shard = self._runtime.shard(self.partition_for(group_id))
         if self._deletions.is_being_deleted(group_id):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as Kafka's groups that are Dead and not gone yet
-        hosted = HostedGroup(Group(group_id, self._settings, self._logger, self._hosting.now()), shard)
-        shard.content[group_id] = self._groups[group_id] = hosted
-        return hosted
+        handle = GroupHandle(Group(group_id, self._settings, self._logger, self._effects.now()), shard)
+        shard.content[group_id] = self._groups[group_id] = handle
+        return handle
 
     def _on_stored(self, stored: Stored) -> None:
         self._metrics.completed_rebalances.count += isinstance(stored, StoredAssignment)
 
     def _each_group(self) -> Iterator[Group]:
-        return (hosted.group for hosted in self._groups.values())
+        return (handle.group for handle in self._groups.values())

@@ -17,8 +17,8 @@ from typing import Final
 
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.background import BackgroundSteps
+from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.hosting import GroupHosting, Groups, HostedGroup
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.offsets import RemovedOffsets
 from barnabas.coordinators.group.records import group_key, offset_key
@@ -52,28 +52,28 @@ class _TopicDeletion:
 
     __slots__ = ("committed_anew", "groups", "partitions")
 
-    def __init__(self, partitions: Iterable[TopicPartition], groups: Iterable[HostedGroup]) -> None:
+    def __init__(self, partitions: Iterable[TopicPartition], groups: Iterable[GroupHandle]) -> None:
         self.partitions = frozenset(partitions)
-        self.groups: dict[HostedGroup, None] = dict.fromkeys(groups)
-        self.committed_anew: dict[HostedGroup, set[TopicPartition]] = {}
+        self.groups: dict[GroupHandle, None] = dict.fromkeys(groups)
+        self.committed_anew: dict[GroupHandle, set[TopicPartition]] = {}
         """The partitions that were committed after the deletion: of topics made anew under the old names."""
 
-    def includes(self, hosted: HostedGroup, partition: TopicPartition) -> bool:
+    def includes(self, handle: GroupHandle, partition: TopicPartition) -> bool:
         """Whether what the group has of the partition is to go."""
         return (
-            hosted in self.groups
+            handle in self.groups
             and partition in self.partitions
-            and partition not in self.committed_anew.get(hosted, ())
+            and partition not in self.committed_anew.get(handle, ())
         )
 
-    def commits_anew(self, hosted: HostedGroup, partitions: Iterable[TopicPartition]) -> None:
+    def commits_anew(self, handle: GroupHandle, partitions: Iterable[TopicPartition]) -> None:
         """What comes now is of topics that were made anew."""
-        self.committed_anew.setdefault(hosted, set()).update(partitions)
+        self.committed_anew.setdefault(handle, set()).update(partitions)
 
-    def has_done(self, hosted: HostedGroup) -> None:
+    def has_done(self, handle: GroupHandle) -> None:
         """The group was looked through."""
-        del self.groups[hosted]
-        self.committed_anew.pop(hosted, None)
+        del self.groups[handle]
+        self.committed_anew.pop(handle, None)
 
 
 class _Appends:
@@ -115,7 +115,7 @@ class GroupDeletions:
     def __init__(
         self,
         groups: Groups,
-        hosting: GroupHosting,
+        effects: GroupEffectRunner,
         settings: GroupSettings,
         metrics: GroupMetrics,
         logger: logging.Logger,
@@ -130,7 +130,7 @@ class GroupDeletions:
         self._deleting: Groups = {}
         """Groups that are out of sight, and of which not all tombstones are appended."""
         self._groups = groups
-        self._hosting = hosting
+        self._effects = effects
         self._settings = settings
         self._metrics = metrics
         self._logger = logger
@@ -139,7 +139,7 @@ class GroupDeletions:
 
     def delete_groups(
         self,
-        found: Mapping[str, HostedGroup | ErrorCode],
+        found: Mapping[str, GroupHandle | ErrorCode],
         on_done: Callable[[dict[str, ErrorCode]], None],
     ) -> None:
         """Deletes those that are empty; `found` has what is to be answered for others. In the order of `found`.
@@ -151,39 +151,39 @@ class GroupDeletions:
 
     def is_being_deleted(self, group_id: str) -> bool:
         """Whether tombstones of a group of that name are still to come."""
-        hosted = self._deleting.get(group_id)
-        return hosted is not None and hosted.shard.is_active
+        handle = self._deleting.get(group_id)
+        return handle is not None and handle.shard.is_active
 
     def _delete_groups(
-        self, found: dict[str, HostedGroup | ErrorCode], on_done: Callable[[dict[str, ErrorCode]], None]
+        self, found: dict[str, GroupHandle | ErrorCode], on_done: Callable[[dict[str, ErrorCode]], None]
     ) -> Steps[None]:
         outcomes = dict.fromkeys(found, ErrorCode.NONE)
         appends = _Appends(lambda: on_done(outcomes))
         pace = _Pace()
-        for group_id, hosted in found.items():
+        for group_id, handle in found.items():
             yield from pace.count(1)
-            if isinstance(hosted, ErrorCode):
-                outcomes[group_id] = hosted
-            elif not self._is_here(hosted):
-                is_active = hosted.shard.is_active
+            if isinstance(handle, ErrorCode):
+                outcomes[group_id] = handle
+            elif not self._is_here(handle):
+                is_active = handle.shard.is_active
                 outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND if is_active else ErrorCode.NOT_COORDINATOR
-            elif hosted.group.state is not GroupState.EMPTY:
+            elif handle.group.state is not GroupState.EMPTY:
                 outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
             else:
-                yield from self._delete_group(hosted, outcomes, appends, pace)
+                yield from self._delete_group(handle, outcomes, appends, pace)
         appends.end()
 
     def _delete_group(
-        self, hosted: HostedGroup, outcomes: dict[str, ErrorCode], appends: _Appends, pace: _Pace
+        self, handle: GroupHandle, outcomes: dict[str, ErrorCode], appends: _Appends, pace: _Pace
     ) -> Steps[None]:
         """The group's own tombstone is the last one: where one before it cannot be appended, the group is there again,
         with the offsets that are left.
         """
-        group = hosted.group
+        group = handle.group
         group_id = group.group_id
         partitions = group.offsets.written_partitions
-        self._take_out(hosted)
-        self._deleting[group_id] = hosted
+        self._take_out(handle)
+        self._deleting[group_id] = handle
 
         def appended(some: Sequence[TopicPartition], error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -195,39 +195,39 @@ class GroupDeletions:
             left = len(partitions)
             for some in _pieces(partitions):
                 left -= len(some)
-                refusal = self._append_tombstones(hosted, some, appends, appended, with_group=not left)[1]
+                refusal = self._append_tombstones(handle, some, appends, appended, with_group=not left)[1]
                 if refusal is not ErrorCode.NONE:
                     outcomes[group_id] = _DELETION_ERRORS.get(refusal, refusal)
-                    self._put_back(hosted)
+                    self._put_back(handle)
                     return
                 if some:
                     yield from pace.count(len(some) + _ELEMENTS_PER_APPEND)
         finally:
-            if self._deleting.get(group_id) is hosted:
+            if self._deleting.get(group_id) is handle:
                 del self._deleting[group_id]
         self._logger.info("Group %s and %d offsets of it were deleted", group_id, len(partitions))
 
     def delete_offsets(
         self,
-        hosted: HostedGroup,
+        handle: GroupHandle,
         partitions: Sequence[TopicPartition],
         on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Deletes the offsets that nobody consumes; raises KafkaError NON_EMPTY_GROUP for members that may be anything
         but consumers. Each offset goes at its turn, the first ones now.
         """
-        group = hosted.group
+        group = handle.group
         if group.state is not GroupState.EMPTY and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        self._background.run(self._delete_offsets(hosted, partitions, on_done), "delete-offsets")
+        self._background.run(self._delete_offsets(handle, partitions, on_done), "delete-offsets")
 
     def _delete_offsets(
         self,
-        hosted: HostedGroup,
+        handle: GroupHandle,
         partitions: Sequence[TopicPartition],
         on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> Steps[None]:
-        group = hosted.group
+        group = handle.group
         outcomes: dict[TopicPartition, ErrorCode] = {}
         may_be_unused = False
         has_failed = False
@@ -237,7 +237,7 @@ class GroupDeletions:
             if deleted:
                 self._logger.info("%d offsets of group %s were deleted", deleted, group.group_id)
             if may_be_unused and not has_failed:
-                self._remove_if_unused(hosted)  # such as one that only has a leftover name, as in Kafka
+                self._remove_if_unused(handle)  # such as one that only has a leftover name, as in Kafka
             on_done(outcomes)
 
         def appended(some: Sequence[TopicPartition], error: ErrorCode) -> None:
@@ -254,16 +254,16 @@ class GroupDeletions:
         for some in _pieces(partitions):
             deleting = []
             for partition in some:
-                if not hosted.shard.is_active:
+                if not handle.shard.is_active:
                     outcomes[partition] = ErrorCode.NOT_COORDINATOR
                 elif group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic):
                     outcomes[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 else:
                     outcomes[partition] = ErrorCode.NONE
                     may_be_unused = True
-                    if group.offsets.is_written(partition) and self._is_here(hosted):
+                    if group.offsets.is_written(partition) and self._is_here(handle):
                         deleting.append(partition)
-            written, refusal = self._append_tombstones(hosted, deleting, appends, appended)
+            written, refusal = self._append_tombstones(handle, deleting, appends, appended)
             if refusal is not ErrorCode.NONE:
                 appended(deleting[written:], refusal)
             yield from pace.count(len(some) + (_ELEMENTS_PER_APPEND if deleting else 0))
@@ -271,7 +271,7 @@ class GroupDeletions:
 
     def _append_tombstones(
         self,
-        hosted: HostedGroup,
+        handle: GroupHandle,
         partitions: Sequence[TopicPartition],
         appends: _Appends,
         on_appended: Callable[[Sequence[TopicPartition], ErrorCode], None],
@@ -284,7 +284,7 @@ class GroupDeletions:
         An offset is taken away in the turn in which its tombstone comes into the log, and not before: one that is being
         appended (pending) must not be forgotten by a deletion that is refused.
         """
-        group = hosted.group
+        group = handle.group
         position = 0
 
         def append(records: list[tuple[bytes, bytes | None]]) -> None:
@@ -302,7 +302,7 @@ class GroupDeletions:
                 appends.end()
 
             appends.begin()
-            hosted.shard.append(records, self._hosting.now().time_ms, done)
+            handle.shard.append(records, self._effects.now().time_ms, done)
             is_refused_now = False
             if refusal is not ErrorCode.NONE:
                 appends.end()
@@ -317,7 +317,7 @@ class GroupDeletions:
 
     async def expire_offsets(self) -> None:
         """Removes offsets past their retention, and then groups that have neither members nor offsets."""
-        started_ms = self._hosting.now().time_ms
+        started_ms = self._effects.now().time_ms
         steps = self._expire()
         try:
             next(steps)
@@ -326,18 +326,18 @@ class GroupDeletions:
         else:
             count = await self._steps.run(steps)
         if count:
-            duration_ms = self._hosting.now().time_ms - started_ms
+            duration_ms = self._effects.now().time_ms - started_ms
             self._logger.info("Removed %d expired offsets in %d milliseconds", count, duration_ms)
 
     def _expire(self) -> Steps[int]:
         count = 0
         left = STEP_ELEMENTS
-        for hosted in _let_go(self._groups.values()):
-            for some in _pieces(list(hosted.group.offsets.partitions)):
-                if not self._is_here(hosted):
+        for handle in _let_go(self._groups.values()):
+            for some in _pieces(list(handle.group.offsets.partitions)):
+                if not self._is_here(handle):
                     break
-                removed = hosted.group.remove_expired_offsets(some, self._hosting.now(), self._settings.retention_ms)
-                written_off = self._write_off(hosted, RemovedOffsets(removed, {}))
+                removed = handle.group.remove_expired_offsets(some, self._effects.now(), self._settings.retention_ms)
+                written_off = self._write_off(handle, RemovedOffsets(removed, {}))
                 self._metrics.offset_expirations.count += written_off
                 count += written_off
                 left -= len(some) + 1 + (_ELEMENTS_PER_APPEND if removed else 0)
@@ -360,22 +360,22 @@ class GroupDeletions:
             return
         self._topic_deletions[deletion] = self._loop.create_task(self._steps.run(steps), name="remove-offsets")
 
-    def is_deleted(self, hosted: HostedGroup, partition: TopicPartition) -> bool:
+    def is_deleted(self, handle: GroupHandle, partition: TopicPartition) -> bool:
         """Whether the topic is deleted, though the offset is still there."""
         deletions = self._topic_deletions
-        return bool(deletions) and any(deletion.includes(hosted, partition) for deletion in deletions)
+        return bool(deletions) and any(deletion.includes(handle, partition) for deletion in deletions)
 
-    def before_commit(self, hosted: HostedGroup, partitions: Iterable[TopicPartition]) -> None:
+    def before_commit(self, handle: GroupHandle, partitions: Iterable[TopicPartition]) -> None:
         """The group is about to commit these. Where a topic of that name was deleted, this one was made anew: what is
         left of the former goes now, and what comes stays. Where its tombstones cannot be written, the commit that comes
         next in the same log cannot either, and the former goes later.
         """
-        offsets = hosted.group.offsets
+        offsets = handle.group.offsets
         for deletion in self._topic_deletions:
-            again = [partition for partition in partitions if deletion.includes(hosted, partition)]
+            again = [partition for partition in partitions if deletion.includes(handle, partition)]
             if again:
-                self._write_off(hosted, offsets.remove(again), may_remove_group=False)
-                deletion.commits_anew(hosted, (each for each in again if offsets.get(each) is None))
+                self._write_off(handle, offsets.remove(again), may_remove_group=False)
+                deletion.commits_anew(handle, (each for each in again if offsets.get(each) is None))
 
     async def stop(self) -> None:
         """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
@@ -386,45 +386,45 @@ class GroupDeletions:
         count = 0
         left = STEP_ELEMENTS
         try:
-            for hosted in _let_go(deletion.groups):
-                offsets = hosted.group.offsets
+            for handle in _let_go(deletion.groups):
+                offsets = handle.group.offsets
                 few = offsets.written_partitions if len(offsets) < len(deletion.partitions) else deletion.partitions
                 for some in _pieces(list(few)):
-                    if not self._is_here(hosted):
+                    if not self._is_here(handle):
                         break
                     gone = [
                         partition
                         for partition in some
-                        if offsets.is_written(partition) and deletion.includes(hosted, partition)
+                        if offsets.is_written(partition) and deletion.includes(handle, partition)
                     ]
-                    if gone or self._is_unused(hosted.group):
-                        count += self._write_off(hosted, offsets.remove(gone))
+                    if gone or self._is_unused(handle.group):
+                        count += self._write_off(handle, offsets.remove(gone))
                         left -= _ELEMENTS_PER_APPEND
                     left -= len(some) + 1
                     if left <= 0:
                         yield
                         left = STEP_ELEMENTS
-                deletion.has_done(hosted)
+                deletion.has_done(handle)
         finally:
             del self._topic_deletions[deletion]
         if count:
             self._logger.info("Removed %d offsets of %d deleted partitions", count, len(deletion.partitions))
 
-    def _is_here(self, hosted: HostedGroup) -> bool:
-        return self._groups.get(hosted.group.group_id) is hosted
+    def _is_here(self, handle: GroupHandle) -> bool:
+        return self._groups.get(handle.group.group_id) is handle
 
-    def _write_off(self, hosted: HostedGroup, removed: RemovedOffsets, *, may_remove_group: bool = True) -> int:
+    def _write_off(self, handle: GroupHandle, removed: RemovedOffsets, *, may_remove_group: bool = True) -> int:
         """Appends the tombstones of removed offsets, and of the group where nothing is left of it; returns how many
         offsets are gone.
 
         Invariant: whoever loads the log finds what is seen here. So pending offsets need tombstones, too.
         """
-        group = hosted.group
+        group = handle.group
         is_unused = may_remove_group and self._is_unused(group)
         partitions = removed.partitions
         written, error = _append_in_batches(
             _tombstones(group, partitions, with_group=is_unused),
-            lambda records: hosted.shard.append_unacknowledged(records, self._hosting.now().time_ms),
+            lambda records: handle.shard.append_unacknowledged(records, self._effects.now().time_ms),
         )
         if error is not None:
             kept = partitions[written:]
@@ -438,28 +438,28 @@ class GroupDeletions:
             return len(removed.committed.keys() - kept)
         if is_unused:
             self._logger.info("Group %s with generation %d is removed", group.group_id, group.generation)
-            self._take_out(hosted)
+            self._take_out(handle)
         return len(removed.committed)
 
-    def _remove_if_unused(self, hosted: HostedGroup) -> None:
-        if self._is_here(hosted):
-            self._write_off(hosted, RemovedOffsets({}, {}))
+    def _remove_if_unused(self, handle: GroupHandle) -> None:
+        if self._is_here(handle):
+            self._write_off(handle, RemovedOffsets({}, {}))
 
     def _is_unused(self, group: Group) -> bool:
         return group.state is GroupState.EMPTY and not group.offsets.has_any
 
-    def _take_out(self, hosted: HostedGroup) -> None:
-        group_id = hosted.group.group_id
+    def _take_out(self, handle: GroupHandle) -> None:
+        group_id = handle.group.group_id
         self._groups.pop(group_id, None)
-        hosted.shard.content.pop(group_id, None)
-        self._hosting.stop_timers(hosted)
+        handle.shard.content.pop(group_id, None)
+        self._effects.stop_timers(handle)
 
-    def _put_back(self, hosted: HostedGroup) -> None:
+    def _put_back(self, handle: GroupHandle) -> None:
         try:
-            hosted.shard.content[hosted.group.group_id] = hosted
+            handle.shard.content[handle.group.group_id] = handle
         except KafkaError:
             return  # the shard has resigned, and whoever loads it finds the group
-        self._groups[hosted.group.group_id] = hosted
+        self._groups[handle.group.group_id] = handle
 
 
 def _tombstones(
@@ -474,7 +474,7 @@ def _tombstones(
     return records
 
 
-def _let_go(groups: Iterable[HostedGroup]) -> Iterator[HostedGroup]:
+def _let_go(groups: Iterable[GroupHandle]) -> Iterator[GroupHandle]:
     """Those that there are now. None is kept longer than it is wanted: very many, freed at once, take long."""
     left = list(groups)
     left.reverse()

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from barnabas.coordinators.group.effect_runner import GroupHandle, Groups
 from barnabas.coordinators.group.effects import Now
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.hosting import Groups, HostedGroup
 from barnabas.coordinators.group.offsets import GroupOffsets, emptied_mapping
 from barnabas.coordinators.group.records import GroupKey, read_group_value, read_key, read_offset_value
 from barnabas.coordinators.group.settings import GroupSettings
@@ -34,7 +34,7 @@ class GroupLoader:
     """
 
     def __init__(
-        self, settings: GroupSettings, logger: logging.Logger, now: Now, host_group: Callable[[Group], HostedGroup]
+        self, settings: GroupSettings, logger: logging.Logger, now: Now, host_group: Callable[[Group], GroupHandle]
     ) -> None:
         """`host_group` puts a group into the shard."""
         self.groups: Groups = {}
@@ -135,9 +135,9 @@ class GroupLoader:
             yield from self._count()
             yield from offsets.emptied()
         while self.groups:
-            _, hosted = self.groups.popitem()
+            _, handle = self.groups.popitem()
             yield from self._count()
-            yield from hosted.group.offsets.emptied()
+            yield from handle.group.offsets.emptied()
 
     def _apply(
         self, key: bytes, latest: _Latest, groups: dict[str, GroupMetadataValue], offsets: dict[str, GroupOffsets]

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from barnabas.coordinators.group.effect_runner import GroupEffectRunner
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.hosting import GroupHosting
 from barnabas.coordinators.group.states import GroupState
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
@@ -31,7 +31,7 @@ class GroupMetrics:
         self,
         metrics: MetricsRegistry,
         groups: Callable[[], Iterable[Group]],
-        hosting: GroupHosting,
+        hosting: GroupEffectRunner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._groups = groups

@@ -119,8 +119,8 @@ class GroupWorld:
         self.coordinator.on_resigned(partition.partition, epoch)
 
     def group(self, group_id: str) -> Group:
-        hosted = self.coordinator._groups[group_id]
-        return hosted.group
+        handle = self.coordinator._groups[group_id]
+        return handle.group
 
     def commit(
         self,

@@ -32,9 +32,9 @@ def check(world: GroupWorld) -> None:
     coordinator = world.coordinator
     shards = coordinator._runtime._shards
     contents = [shard.content for shard in shards.values() if shard.state is ShardState.ACTIVE]
-    hosted = {group_id: each for content in contents for group_id, each in content.items()}
-    assert hosted == coordinator._groups
-    assert all(each.shard is shards[0] for each in hosted.values())
+    handle = {group_id: each for content in contents for group_id, each in content.items()}
+    assert handle == coordinator._groups
+    assert all(each.shard is shards[0] for each in handle.values())
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -105,7 +105,7 @@ def test_nothing_of_an_older_epoch_is_left(world: GroupWorld, seed: int) -> None
     epoch += 1
     coordinator.on_resigned(0, epoch, topic_id)
     run_turns(world, 50)
-    assert coordinator._hosting.heartbeats_awaited == coordinator._hosting.rebalances_awaited == 0
+    assert coordinator._effects.heartbeats_awaited == coordinator._effects.rebalances_awaited == 0
     assert [len(member.joined) for member in members] == [joins[number] for number in range(MEMBERS)]
     world.log.leaders[partition] = epoch + 1
     coordinator.on_elected(0, epoch + 1, topic_id)

@@ -261,16 +261,16 @@ class AnyOrder(RuleBasedStateMachine):
     def present_group(self) -> Group | None:
         if not hasattr(self, "world"):
             return None
-        hosted = self.world.coordinator._groups.get("g")
-        return None if hosted is None else hosted.group
+        handle = self.world.coordinator._groups.get("g")
+        return None if handle is None else handle.group
 
 
 def durable(world: GroupWorld, group_id: str) -> tuple[Any, ...]:
     """What of a group survives its coordinator."""
-    hosted = world.coordinator._groups.get(group_id)
-    if hosted is None:
+    handle = world.coordinator._groups.get(group_id)
+    if handle is None:
         return ()
-    group = hosted.group
+    group = handle.group
     described: DescribeGroupsResponse.DescribedGroup = group.described()
     described.members.sort(key=lambda member: member.member_id)
     return (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.coordinators.group import loading, membership
-from barnabas.coordinators.group.hosting import GroupHosting
+from barnabas.coordinators.group.effect_runner import GroupEffectRunner
 from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.coordinators.shard import Shard, ShardState
@@ -165,8 +165,8 @@ def test_groups_are_given_up_in_pieces(
     write_offsets(world, groups, offsets)
     begin_load(world)
     world.pass_ms(10)
-    kept = [hosted.group.offsets for hosted in world.coordinator._groups.values()]
-    unloaded = TurnCount(world.loop, monkeypatch, GroupHosting, "unload")
+    kept = [handle.group.offsets for handle in world.coordinator._groups.values()]
+    unloaded = TurnCount(world.loop, monkeypatch, GroupEffectRunner, "unload")
     world.coordinator.on_resigned(0, 2)
     assert error_of(world, group_name(groups - 1)) is ErrorCode.NOT_COORDINATOR
     assert unloaded.total <= ALLOWED_PER_TURN
@@ -211,7 +211,7 @@ def test_stopping_waits_for_what_is_given_up(world: GroupWorld) -> None:
     write_offsets(world, GROUPS, OFFSETS)
     begin_load(world)
     world.pass_ms(10)
-    kept = [hosted.group for hosted in world.coordinator._groups.values()]
+    kept = [handle.group for handle in world.coordinator._groups.values()]
     world.loop.run_until_complete(world.coordinator.stop())
     assert all(group.state.value == "Dead" for group in kept)
     assert not any(len(group.offsets) for group in kept)

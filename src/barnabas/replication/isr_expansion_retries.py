@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.replication.partition import Partition
 
 
-class Reconsidering:
+class IsrExpansionRetries:
     """The partitions that are to be looked at again."""
 
     def __init__(self, timers: Timers, interval_ms: float) -> None:

@@ -30,7 +30,7 @@ from barnabas.kernel.timers import Timer, Timers
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import EncodeError
 
-Groups = dict[str, "HostedGroup"]
+Groups = dict[str, "GroupHandle"]
 """The content of a shard."""
 
 _OF_MEMBERS: Final = frozenset({TimerKind.SESSION, TimerKind.PENDING})
@@ -50,7 +50,7 @@ _STORE_ERRORS: Final = {
 """What members are told when the record of their group could not be appended; other errors as they are."""
 
 
-class HostedGroup:
+class GroupHandle:
     """A group, where its records go, and the timers that run for it."""
 
     __slots__ = ("group", "shard", "timers")
@@ -61,7 +61,7 @@ class HostedGroup:
         self.timers: dict[TimerKey, Timer] = {}
 
 
-class GroupHosting:
+class GroupEffectRunner:
     """Performs the effects of groups, in their order."""
 
     def __init__(
@@ -89,13 +89,13 @@ class GroupHosting:
     def now(self) -> Now:
         return Now(self._loop.time(), self._clock.time_ms())
 
-    def perform(self, hosted: HostedGroup) -> None:
+    def perform(self, handle: GroupHandle) -> None:
         """Does what the last input of the group asks for. Very many answers leave a piece at a time, as they were made:
         to a member that gets one of a generation which is over it is as if the network had taken long.
         """
-        if not hosted.group.effects:
+        if not handle.group.effects:
             return
-        effects = hosted.group.take_effects()
+        effects = handle.group.take_effects()
         answers: list[Respond] = []
         has_many = len(effects) > STEP_ELEMENTS
         for effect in effects:
@@ -105,30 +105,30 @@ class GroupHosting:
                 else:
                     effect.reply(effect.response)
             elif isinstance(effect, StartTimer):
-                self._stop_timer(hosted, effect.key)
-                hosted.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, hosted, effect.key)
+                self._stop_timer(handle, effect.key)
+                handle.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, handle, effect.key)
                 self._count_timer(effect.key, 1)
             elif isinstance(effect, StopTimer):
-                self._stop_timer(hosted, effect.key)
+                self._stop_timer(handle, effect.key)
             else:
-                self._store(hosted, effect)
+                self._store(handle, effect)
         if answers:
             self._background.run(_answered(answers), "answer-members")
 
-    def unload(self, hosted: HostedGroup) -> None:
+    def unload(self, handle: GroupHandle) -> None:
         """The group goes: answers what is parked, stops its timers."""
-        membership.unload(hosted.group, self.now())
-        self.perform(hosted)
-        self.stop_timers(hosted)
+        membership.unload(handle.group, self.now())
+        self.perform(handle)
+        self.stop_timers(handle)
 
-    def stop_timers(self, hosted: HostedGroup) -> None:
-        for key, timer in hosted.timers.items():
+    def stop_timers(self, handle: GroupHandle) -> None:
+        for key, timer in handle.timers.items():
             timer.cancel()
             self._count_timer(key, -1)
-        hosted.timers.clear()
+        handle.timers.clear()
 
-    def _stop_timer(self, hosted: HostedGroup, key: TimerKey) -> None:
-        timer = hosted.timers.pop(key, None)
+    def _stop_timer(self, handle: GroupHandle, key: TimerKey) -> None:
+        timer = handle.timers.pop(key, None)
         if timer is not None:
             timer.cancel()
             self._count_timer(key, -1)
@@ -139,39 +139,39 @@ class GroupHosting:
         else:
             self.rebalances_awaited += step
 
-    def _rang(self, hosted: HostedGroup, key: TimerKey) -> None:
-        self._stop_timer(hosted, key)
-        if not hosted.shard.is_active:
+    def _rang(self, handle: GroupHandle, key: TimerKey) -> None:
+        self._stop_timer(handle, key)
+        if not handle.shard.is_active:
             return  # its members are being sent to another broker, and must not be given a generation of this one
         now = self.now()
         if key.kind is TimerKind.SESSION:
-            membership.session_timer_expired(hosted.group, now, key.member_id)
+            membership.session_timer_expired(handle.group, now, key.member_id)
         elif key.kind is TimerKind.PENDING:
-            membership.pending_timer_expired(hosted.group, now, key.member_id)
+            membership.pending_timer_expired(handle.group, now, key.member_id)
         elif key.kind is TimerKind.JOIN:
-            rebalance.join_timer_expired(hosted.group, now)
+            rebalance.join_timer_expired(handle.group, now)
         else:
-            rebalance.sync_timer_expired(hosted.group, now)
-        self.perform(hosted)
+            rebalance.sync_timer_expired(handle.group, now)
+        self.perform(handle)
 
-    def _store(self, hosted: HostedGroup, effect: StoreGroup) -> None:
-        group = hosted.group
-        done = functools.partial(self._stored, hosted, effect.stored)
+    def _store(self, handle: GroupHandle, effect: StoreGroup) -> None:
+        group = handle.group
+        done = functools.partial(self._stored, handle, effect.stored)
         try:
             record = (group_key(group.group_id), group_value(effect.value, self._versions.group))
         except EncodeError as error:  # texts that a request may have and a record may not
             self._logger.warning("The record of group %s cannot be written: %s", group.group_id, error)
             done(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        hosted.shard.append([record], self._clock.time_ms(), done)
+        handle.shard.append([record], self._clock.time_ms(), done)
 
-    def _stored(self, hosted: HostedGroup, stored: Stored, _base_offset: int, error: ErrorCode) -> None:
+    def _stored(self, handle: GroupHandle, stored: Stored, _base_offset: int, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self._on_stored(stored)
         else:
-            self._logger.info("The record of group %s was not committed: %s", hosted.group.group_id, error.name)
-        syncing.stored(hosted.group, self.now(), stored, _STORE_ERRORS.get(error, error))
-        self.perform(hosted)
+            self._logger.info("The record of group %s was not committed: %s", handle.group.group_id, error.name)
+        syncing.stored(handle.group, self.now(), stored, _STORE_ERRORS.get(error, error))
+        self.perform(handle)
 
 
 def _answered(answers: list[Respond]) -> Steps[None]:

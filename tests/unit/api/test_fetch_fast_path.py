@@ -1,4 +1,4 @@
-"""`barnabas.api.fetch_short_way`: two brokers are asked the same, of which one has only the general way."""
+"""`barnabas.api.fetch_fast_path`: two brokers are asked the same, of which one has only the general path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.api.fetch_short_way import FetchWay
+from barnabas.api.fetch_fast_path import FetchWay
 from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
@@ -29,7 +29,7 @@ _REPLICAS = (1, 2, 3)
 
 
 class Taken:
-    """Counts what the short way takes, or keeps it from taking anything."""
+    """Counts what the fast path takes, or keeps it from taking anything."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_short: bool) -> None:
         self.count = 0
@@ -82,7 +82,7 @@ class Story:
             client = chance.choice(self.clients)
             if not client.waiting or chance.random() < 0.1:
                 client.fetch()
-        elif what < 0.95:  # one alone: of those that come in one poll, the short way takes its own first
+        elif what < 0.95:  # one alone: of those that come in one poll, the fast path takes its own first
             follower = chance.choice(self.followers)
             if not follower.is_parked or chance.random() < 0.05:
                 follower.fetch()
@@ -288,11 +288,11 @@ def test_a_connection_that_produces_keeps_the_way_for_that(run: Run, tmp_path: P
         caller = broker.connect()
         for number in range(3):
             await caller.call(produce_request("flights", batch(b"one")), 9)
-            way = caller.connection.short_way
+            way = caller.connection.fast_path
             assert way is not None
             response = await caller.call(fetch_request(17, "flights", asked(0, number)), 17)
             assert values(only(response)) == [b"one"]
-            assert type(caller.connection.short_way) is type(way)
+            assert type(caller.connection.fast_path) is type(way)
         assert not taken.count
 
     scenario(run, tmp_path, body)

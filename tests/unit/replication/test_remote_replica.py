@@ -4,13 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas.replication.follower_replica import NEVER, FetchClock, FollowerReplica
+from barnabas.replication.remote_replica import NEVER, FetchClock, RemoteReplica
 
 LAG_MAX = 30.0
 
 
-def follower() -> FollowerReplica:
-    made = FollowerReplica(2)
+def follower() -> RemoteReplica:
+    made = RemoteReplica(2)
     made.reset(0.0, 0, is_new_leader=True, is_in_sync=False)
     return made
 
@@ -35,7 +35,7 @@ def test_is_caught_up_at_the_last_fetch_when_it_has_what_was_there_then() -> Non
 
 
 def test_a_new_leader_gives_members_of_the_isr_time_and_nobody_else() -> None:
-    replica = FollowerReplica(2)
+    replica = RemoteReplica(2)
     replica.reset(100.0, 7, is_new_leader=True, is_in_sync=True)
     assert (replica.caught_up_time, replica.fetch_time, replica.log_end_offset) == (100.0, NEVER, -1)
     replica.reset(200.0, 7, is_new_leader=True, is_in_sync=False)
@@ -43,7 +43,7 @@ def test_a_new_leader_gives_members_of_the_isr_time_and_nobody_else() -> None:
 
 
 def test_a_leader_that_stays_leader_knows_its_followers_still() -> None:
-    replica = FollowerReplica(2)
+    replica = RemoteReplica(2)
     replica.fetched(7, 1, 7, 50.0, FetchClock(50.0))
     replica.reset(100.0, 9, is_new_leader=False, is_in_sync=True)
     assert (replica.log_end_offset, replica.log_start_offset, replica.fetch_leader_end_offset) == (7, 1, 9)
@@ -67,7 +67,7 @@ def test_a_clock_that_stands_changes_nothing(clock_time: float) -> None:
 
 
 def test_a_follower_that_has_started_anew_is_caught_up_by_its_own_fetches_only() -> None:
-    replica = FollowerReplica(2)
+    replica = RemoteReplica(2)
     replica.fetched(10, 0, 10, 5.0, None, 7)
     assert replica.is_caught_up(20, 6.0, 30.0)
     replica.fetched(4, 0, 20, 6.0, None, 8)
@@ -78,7 +78,7 @@ def test_a_follower_that_has_started_anew_is_caught_up_by_its_own_fetches_only()
 
 
 def test_a_member_of_the_isr_keeps_its_time_when_its_broker_registers_anew() -> None:
-    replica = FollowerReplica(2)
+    replica = RemoteReplica(2)
     replica.in_maximal_isr = True
     replica.fetched(10, 0, 10, 5.0, None, 7)
     replica.fetched(10, 0, 20, 6.0, None, 8)
@@ -87,7 +87,7 @@ def test_a_member_of_the_isr_keeps_its_time_when_its_broker_registers_anew() -> 
 
 @pytest.mark.parametrize(("epoch", "is_former"), [(6, True), (7, False), (8, False), (-1, False)])
 def test_knows_a_fetch_of_a_former_life(epoch: int, *, is_former: bool) -> None:
-    replica = FollowerReplica(2)
+    replica = RemoteReplica(2)
     assert not replica.is_of_former_life(epoch)
     replica.fetched(10, 0, 10, 5.0, None, 7)
     assert replica.is_of_former_life(epoch) is is_former

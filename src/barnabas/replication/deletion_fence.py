@@ -20,7 +20,7 @@ REMEMBERED_MAX: Final = 10_000
 _FOR_GOOD: Final = 2**31 - 1
 
 
-class DeletedReplicas:
+class DeletionFence:
     """Up to which leader epoch each deleted replica is gone. Topics without id are not remembered: a topic of the same
     name begins again with epoch 0."""
 

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
-from barnabas.replication.fetch_requests import (
+from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetcherPartitions, FetchPhase
+from barnabas.replication.follower_requests import (
     EARLIEST,
     LATEST,
     epoch_ends,
@@ -17,7 +18,6 @@ from barnabas.replication.fetch_requests import (
     leader_offsets,
     offsets_request,
 )
-from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.replication.truncation import Truncation, truncation
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from barnabas.replication.ports import LeaderConnection
 
 
-class Settling:
+class OffsetReconciler:
     """Settles the partitions of one fetcher. A partition that is taken out, or gets a new epoch, while something is
     awaited is left alone."""
 

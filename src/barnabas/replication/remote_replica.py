@@ -36,7 +36,7 @@ class FetchClock:
         self.broker_epoch = broker_epoch
 
 
-class FollowerReplica:
+class RemoteReplica:
     """One follower of a partition that this broker leads. Times are seconds of the loop's clock.
 
     Invariants: `caught_up_time` never goes back within one leader's epoch and one life of the follower's broker, and is

@@ -1,10 +1,10 @@
-"""The short way of Fetch requests: from the frame to what is to be read, and from what was read to the frame of the
+"""The fast path of Fetch requests: from the frame to what is to be read, and from what was read to the frame of the
 response.
 
 It is for a follower's requests of an incremental session, and for a client's with such a session or without any. What a
-request does is done by the same sessions, reads and parked fetches as on the general way. What is spared is to
+request does is done by the same sessions, reads and parked fetches as on the general path. What is spared is to
 make objects of its frame, and the frame of the response of objects; whatever has no place in such frames is answered by
-the general way.
+the general path.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
 from barnabas.link.tick import BYTES_PER_REQUEST
 from barnabas.replication.fetch_reads import NO_FOLLOWER
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
-from barnabas.replication.follower_replica import UNKNOWN_BROKER_EPOCH
+from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.wire.messages import FetchResponse
 
 if TYPE_CHECKING:
     from barnabas.api.context import RequestContext, Responder
     from barnabas.network.connection import ServerConnection, Slot
-    from barnabas.replication.fetch import Fetches
+    from barnabas.replication.fetch import DelayedFetches
     from barnabas.replication.fetch_reads import FetchParameters, PartitionRead, Reads
     from barnabas.replication.fetch_sessions import FetchPartition, FetchScope, FetchSessionCache, NamedPartition
     from barnabas.wire.errors import ErrorCode
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
     isolation_level: int
 
 
-class GeneralWay(Protocol):
+class FetchResponder(Protocol):
     """The handler of Fetch requests."""
 
     def parameters(self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int) -> FetchParameters: ...
@@ -67,7 +67,7 @@ class GeneralWay(Protocol):
 
 
 class Answers(Protocol):
-    """The answers of the general way."""
+    """The answers of the general path."""
 
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected: ...
     def respond(
@@ -83,10 +83,10 @@ class Answers(Protocol):
 class SharedFetches(NamedTuple):
     """What the ways of all connections share."""
 
-    general: GeneralWay
+    general: FetchResponder
     answers: Answers
     sessions: FetchSessionCache
-    fetches: Fetches
+    fetches: DelayedFetches
     now: Callable[[], float]
 
 
@@ -94,7 +94,7 @@ class FetchWay:
     """For the requests that come by one connection and are like the one from which it was learnt.
 
     Invariant: it takes a request only while no other one of the connection waits for its answer; so neither their order
-    nor their number is its concern. Nor does it take one while much waits to be sent: the general way stops then.
+    nor their number is its concern. Nor does it take one while much waits to be sent: the general path stops then.
     """
 
     cost_bytes: ClassVar = BYTES_PER_REQUEST
@@ -154,7 +154,7 @@ class FetchWay:
         """Nothing is collected."""
 
     def _scope_of(self, request: ShortRequest) -> FetchScope | None:
-        """What the request fetches; None where only the general way can tell, and then nothing has changed."""
+        """What the request fetches; None where only the general path can tell, and then nothing has changed."""
         shared, uses_topic_ids = self._shared, self._form.uses_topic_ids
         session_id, epoch, named = request.session_id, request.session_epoch, request.named
         if epoch == FINAL_EPOCH and self._follower_id < 0:
@@ -210,7 +210,7 @@ class FetchWay:
         return self._shared.answers
 
     def context(self, correlation_id: int, received: float) -> RequestContext:
-        """That of a request, for the general way."""
+        """That of a request, for the general path."""
         return self._context.of_later_request(correlation_id, received)
 
     def collect(self, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
@@ -218,7 +218,7 @@ class FetchWay:
         return self._shared.answers.collect(self._context.api_version, parameters, scope, reads)
 
     def frame(self, correlation_id: int, scope: FetchScope, collected: Collected) -> list[Buffer] | None:
-        """The response, counted but for its duration; None for one that only the general way can give."""
+        """The response, counted but for its duration; None for one that only the general path can give."""
         chosen, found, is_complete = collected
         if scope.error or not is_complete or len(chosen) > COUNT_MAX:
             return None

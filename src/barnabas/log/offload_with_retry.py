@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 _FULL_RETRY_MS: Final = 10
 
 
-async def offload_surely(
+async def offload_with_retry(
     host: Host,
     timers: Timers,
     kind: OffloadKind,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.alike_batches import join_alike, number_alike
 from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, set_checksum
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import AppendOrigin, AppendRules, assign_offsets, validate_records
 from barnabas.wire.records import Header, TimestampType
+from barnabas.wire.uniform_batches import join_uniform, number_uniform
 
 NOW_MS = 1_700_000_000_000
 RULES = AppendRules(timestamp_before_max_ms=100_000, timestamp_after_max_ms=100_000)
@@ -69,11 +69,11 @@ def one_by_one(batches: list[bytearray], rules: AppendRules, base_offset: int, e
 
 def joined(batches: list[bytearray], rules: AppendRules, base_offset: int, epoch: int) -> bytes | None:
     before = [bytes(data) for data in batches]
-    alike = join_alike(batches, rules, NOW_MS, 9)
-    if alike is not None:
-        number_alike(alike, base_offset, epoch)
+    uniform = join_uniform(batches, rules, NOW_MS, 9)
+    if uniform is not None:
+        number_uniform(uniform, base_offset, epoch)
     assert [bytes(data) for data in batches] == before
-    return None if alike is None else bytes(alike.records)
+    return None if uniform is None else bytes(uniform.records)
 
 
 times = st.integers(NOW_MS - 100_000, NOW_MS + 100_000)
@@ -88,7 +88,7 @@ epochs = st.integers(0, (1 << 31) - 1)
     offsets,
     epochs,
 )
-def test_what_is_alike_is_stored_as_one_by_one(
+def test_what_is_uniform_is_stored_as_one_by_one(
     sent: list[tuple[int, bytes]], value_bytes: int, key_bytes: int | None, base_offset: int, epoch: int
 ) -> None:
     batches = [
@@ -103,9 +103,9 @@ def test_what_is_alike_is_stored_as_one_by_one(
     expected = one_by_one(batches, RULES, base_offset, epoch)
     assert expected is not None
     assert joined(batches, RULES, base_offset, epoch) == expected
-    alike = join_alike(batches, RULES, NOW_MS)
-    assert alike is not None
-    assert alike.timestamps_ms == tuple(timestamp_ms for timestamp_ms, _ in sent)
+    uniform = join_uniform(batches, RULES, NOW_MS)
+    assert uniform is not None
+    assert uniform.timestamps_ms == tuple(timestamp_ms for timestamp_ms, _ in sent)
 
 
 @pytest.mark.parametrize("name", ALL_RULES)
@@ -165,7 +165,7 @@ STRANGERS: dict[str, bytearray] = {
 
 @pytest.mark.parametrize("name", STRANGERS)
 @pytest.mark.parametrize("place", [0, 5, 9])
-def test_one_that_is_not_alike_leaves_all_to_the_other_way(name: str, place: int) -> None:
+def test_one_that_is_not_uniform_leaves_all_to_the_other_way(name: str, place: int) -> None:
     batches = [batch() for _ in range(9)]
     batches.insert(place, STRANGERS[name])
     assert joined(batches, RULES, 7, 3) is None

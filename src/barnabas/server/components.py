@@ -33,13 +33,13 @@ from barnabas.server.config import LifecycleSettings
 from barnabas.server.connections import BrokerLinks, ControlLinks
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
-from barnabas.server.coordinator_rooms import ChannelAllocator, CoordinatorRooms
+from barnabas.server.coordinator_components import ChannelAllocator, CoordinatorComponents
 from barnabas.server.features import FinalizedFeatureCache
-from barnabas.server.foundation import Foundation
 from barnabas.server.handlers import Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
+from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
@@ -56,12 +56,12 @@ class Identity:
     cluster_id: str
 
 
-class Rooms:
+class BrokerComponents:
     """Made when the broker knows who it is and its logs are loaded."""
 
     def __init__(
         self,
-        foundation: Foundation,
+        shared: SharedServices,
         config: BrokerConfig,
         identity: Identity,
         session: CoordinationSession,
@@ -70,20 +70,20 @@ class Rooms:
         network: NetworkConfig,
     ) -> None:
         """`payload` is what the broker registers with."""
-        self.foundation = foundation
+        self.shared = shared
         self.config = config
         self.identity = identity
         self.session = session
         self.storage = storage
-        host, logs = foundation.host, foundation.logs
+        host, logs = shared.host, shared.logs
         idle_ms_max = link_limits(config).idle_ms_max
         self._links = LinkContext.of(
             host.loop,
-            foundation.timers,
+            shared.timers,
             LinkLimits(frame_bytes_max=_RESPONSE_BYTES_MAX, idle_ms_max=idle_ms_max),
             logs.logger("org.apache.kafka.clients.NetworkClient"),
-            tick=foundation.tick,
-            pool=foundation.pool,
+            tick=shared.tick,
+            pool=shared.pool,
         )
         self.metadata_cache = MetadataCache(identity.broker_id, logs.logger("state.change.logger"))
         self.metadata_cache.add_listener(self._metadata_changed)
@@ -103,8 +103,8 @@ class Rooms:
             storage.log_manager.write_queue, self.replica_manager.produce_purgatory
         )
         allocator = ChannelAllocator(identity.broker_id, self.broker_epoch, self.controller_channel)
-        self.coordinators = CoordinatorRooms(
-            foundation,
+        self.coordinators = CoordinatorComponents(
+            shared,
             config,
             identity.broker_id,
             session,
@@ -115,19 +115,19 @@ class Rooms:
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self.coordinators.replicas_stopped
         self.dispatcher = Dispatcher(
-            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), foundation.metrics, foundation.steps
+            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), shared.metrics, shared.steps
         )
         self.network = NetworkServer(
             host,
-            foundation.timers,
+            shared.timers,
             network,
             self.dispatcher,
             logs.logger("kafka.network.SocketServer"),
-            foundation.metrics,
-            tick=foundation.tick,
-            pool=foundation.pool,
+            shared.metrics,
+            tick=shared.tick,
+            pool=shared.pool,
         )
-        self.log_failures = LogFailures(identity.broker_id, session, host.loop, timers=foundation.timers, logs=logs)
+        self.log_failures = LogFailures(identity.broker_id, session, host.loop, timers=shared.timers, logs=logs)
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
@@ -187,7 +187,7 @@ class Rooms:
         """Waits until a controller is known, and has told this broker of itself."""
         if self._is_known():
             return
-        known: asyncio.Future[None] = self.foundation.host.loop.create_future()
+        known: asyncio.Future[None] = self.shared.host.loop.create_future()
 
         def look(_change: MetadataChange) -> None:
             if self._is_known() and not known.done():
@@ -214,46 +214,46 @@ class Rooms:
         return ControllerChannel(
             name,
             context=self._links,
-            random=self.foundation.host.random,
+            random=self.shared.host.random,
             metadata=self.metadata_cache,
             listener_name=self.config.listeners.for_controller,
             client_id=str(self.identity.broker_id),
             request_timeout_ms=settings.request_timeout_ms,
             settings=outgoing_settings(self.config),
-            logger=self.foundation.logs.logger("kafka.server.NodeToControllerChannelManager"),
+            logger=self.shared.logs.logger("kafka.server.NodeToControllerChannelManager"),
             learns_versions=learns_versions,
         )
 
     def _replica_manager(self) -> ReplicaManager:
-        foundation = self.foundation
+        shared = self.shared
         return ReplicaManager(
             self.identity.broker_id,
-            foundation.host,
-            timers=foundation.timers,
-            scheduler=foundation.scheduler,
-            tick=foundation.tick,
-            metrics=foundation.metrics,
-            logs=foundation.logs,
+            shared.host,
+            timers=shared.timers,
+            scheduler=shared.scheduler,
+            tick=shared.tick,
+            metrics=shared.metrics,
+            logs=shared.logs,
             settings=take(ReplicaSettings, self.config.values),
             log_manager=self.storage.log_manager,
             log_config=self.storage.log_configs.log_config,
             metadata_cache=self.metadata_cache,
             inter_broker_listener_name=self.config.listeners.inter_broker,
             alter_partition=self.alter_partition_channel,
-            connections=BrokerLinks(self._links, foundation.host.random, outgoing_settings(self.config)),
+            connections=BrokerLinks(self._links, shared.host.random, outgoing_settings(self.config)),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
         )
 
     def _controller(self) -> Controller:
         values, listeners = self.config.values, self.config.listeners
-        foundation = self.foundation
+        shared = self.shared
         links = ControlLinks(
             self._links,
-            foundation.host.random,
+            shared.host.random,
             outgoing_settings(self.config),
             str(self.identity.broker_id),
-            foundation.steps,
+            shared.steps,
         )
         settings = ControllerSettings(
             broker_id=self.identity.broker_id,
@@ -268,12 +268,12 @@ class Rooms:
             zookeeper_connection_timeout_ms=zookeeper_connection_timeout_ms(values),
         )
         return Controller(
-            foundation.host,
+            shared.host,
             settings,
             ControllerPorts(self.registration, links, self.features, ToldLeadership(self.metadata_cache)),
-            timers=foundation.timers,
-            logs=foundation.logs,
-            metrics=foundation.metrics,
+            timers=shared.timers,
+            logs=shared.logs,
+            metrics=shared.metrics,
         )
 
     async def _close_channels(self) -> None:

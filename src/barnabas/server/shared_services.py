@@ -15,7 +15,7 @@ from barnabas.link.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
-class Foundation:
+class SharedServices:
     """The host, and what stands on it."""
 
     host: Host
@@ -28,7 +28,7 @@ class Foundation:
     steps: StepRunner
 
     @classmethod
-    def on(cls, host: Host, logs: Logs) -> Foundation:
+    def on(cls, host: Host, logs: Logs) -> SharedServices:
         timers = Timers(host.loop)
         return cls(
             host=host,

@@ -22,7 +22,7 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.replication.partition import Partition
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
-from barnabas.server.foundation import Foundation
+from barnabas.server.shared_services import SharedServices
 from barnabas.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 _READ_AGAIN_MS: Final = 1_000
@@ -43,12 +43,12 @@ class ChannelAllocator:
         return response
 
 
-class CoordinatorRooms:
+class CoordinatorComponents:
     """Group coordinator and producer ids."""
 
     def __init__(
         self,
-        foundation: Foundation,
+        shared: SharedServices,
         config: BrokerConfig,
         broker_id: int,
         session: CoordinationSession,
@@ -60,19 +60,19 @@ class CoordinatorRooms:
         self._offsets_topic_id = ZERO_UUID
         """Of the topic whose partitions were counted."""
         self._reading: asyncio.Task[None] | None = None
-        self._loop = foundation.host.loop
-        self._timers = foundation.timers
-        self._logger = foundation.logs.logger("kafka.coordinator.group.GroupCoordinator")
-        host, logs = foundation.host, foundation.logs
+        self._loop = shared.host.loop
+        self._timers = shared.timers
+        self._logger = shared.logs.logger("kafka.coordinator.group.GroupCoordinator")
+        host, logs = shared.host, shared.logs
         self.groups = GroupCoordinator(
             broker_id,
             take(GroupSettings, config.values),
             host=host,
-            timers=foundation.timers,
-            scheduler=foundation.scheduler,
-            steps=foundation.steps,
+            timers=shared.timers,
+            scheduler=shared.scheduler,
+            steps=shared.steps,
             log=internal_log,
-            metrics=foundation.metrics,
+            metrics=shared.metrics,
             logs=logs,
         )
         self.zookeeper_offsets = ZookeeperOffsets(
@@ -81,7 +81,7 @@ class CoordinatorRooms:
         self.producer_ids = ProducerIdManager(
             allocator,
             host=host,
-            timers=foundation.timers,
+            timers=shared.timers,
             logger=logs.logger("kafka.coordinator.transaction.RPCProducerIdManager"),
         )
 

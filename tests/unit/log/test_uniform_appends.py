@@ -64,12 +64,12 @@ class Tick:
 
 
 def append_as_handlers_do(log: PartitionLog, batches: list[bytearray]) -> list[AppendResult | AppendError]:
-    alike = log.append_alike_as_leader(batches, 4, produce_version=9)
-    if alike is None:
+    uniform = log.append_uniform_as_leader(batches, 4, produce_version=9)
+    if uniform is None:
         return log.append_all_as_leader(batches, 4, produce_version=9)
-    outcomes = alike.each()
-    assert alike.record_count == len(outcomes)
-    assert alike.size_bytes == sum(outcome.size_bytes for outcome in outcomes)
+    outcomes = uniform.each()
+    assert uniform.record_count == len(outcomes)
+    assert uniform.size_bytes == sum(outcome.size_bytes for outcome in outcomes)
     return [*outcomes]
 
 
@@ -124,31 +124,31 @@ def test_appending_by_columns_is_appending_together(with_broker: WithBroker, con
     with_broker(scenario, config=config)
 
 
-def test_batches_that_are_alike_are_in_the_file_at_once(with_broker: WithBroker) -> None:
+def test_batches_that_are_uniform_are_in_the_file_at_once(with_broker: WithBroker) -> None:
     async def scenario(broker: LogBroker) -> None:
         log = broker.log()
         log.append_as_leader(records(b"pending"), 0)
         segment = log.segments.active
         assert segment.pending_bytes
-        alike = log.append_alike_as_leader([records(b"%d" % number) for number in range(9)], 0)
-        assert alike is not None
+        uniform = log.append_uniform_as_leader([records(b"%d" % number) for number in range(9)], 0)
+        assert uniform is not None
         assert segment.pending_bytes == 0
-        assert (alike.first_offset, alike.record_count, log.log_end_offset) == (1, 9, 10)
+        assert (uniform.first_offset, uniform.record_count, log.log_end_offset) == (1, 9, 10)
         values = [record.value for record in await broker.records(log)]
         assert values == [b"pending", *(b"%d" % number for number in range(9))]
 
     with_broker(scenario)
 
 
-def test_what_is_not_alike_changes_nothing(with_broker: WithBroker) -> None:
+def test_what_is_not_uniform_changes_nothing(with_broker: WithBroker) -> None:
     async def scenario(broker: LogBroker) -> None:
         log = broker.log()
         log.append_as_leader(records(b"first"), 0)
         before = facts(log.segments.active)
         broken = records(b"second")
         broken[-1] ^= 1
-        assert log.append_alike_as_leader([*(records(b"other%d" % number) for number in range(9)), broken], 0) is None
-        assert log.append_alike_as_leader([records(b"x") for _ in range(9)] + [broken], 0) is None
+        assert log.append_uniform_as_leader([*(records(b"other%d" % number) for number in range(9)), broken], 0) is None
+        assert log.append_uniform_as_leader([records(b"x") for _ in range(9)] + [broken], 0) is None
         assert (log.log_end_offset, facts(log.segments.active)) == (1, before)
 
     with_broker(scenario)
@@ -160,7 +160,7 @@ def test_a_disk_that_fails_is_told_and_leaves_the_log_as_it_was(
     async def scenario(broker: LogBroker) -> None:
         log = broker.log()
         batches = [records(b"%d" % number) for number in range(9)]
-        assert log.append_alike_as_leader(batches, 0) is not None
+        assert log.append_uniform_as_leader(batches, 0) is not None
         segment = log.segments.active
 
         def fail(*_: Any) -> int:
@@ -169,10 +169,10 @@ def test_a_disk_that_fails_is_told_and_leaves_the_log_as_it_was(
         size_bytes = segment.size_bytes
         monkeypatch.setattr(segment, "_write", fail)
         with pytest.raises(AppendError) as caught:
-            log.append_alike_as_leader(batches, 0)
+            log.append_uniform_as_leader(batches, 0)
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (log.log_end_offset, segment.size_bytes, segment.next_offset) == (9, size_bytes, 9)
         with pytest.raises(AppendError, match="offline"):
-            log.append_alike_as_leader(batches, 0)
+            log.append_uniform_as_leader(batches, 0)
 
     with_broker(scenario, is_clean=False)

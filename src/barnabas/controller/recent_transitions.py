@@ -18,12 +18,12 @@ from barnabas.kernel.host import Clock
 Moved = TypeVar("Moved")
 State = TypeVar("State")
 
-MOVES_KEPT: Final = 100
+TRANSITIONS_KEPT: Final = 100
 """Of partitions, and again of replicas: a broker that starts moves as many replicas as it has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class StateTransition:
     """A partition, or one replica of it, went from one state to another; `fault` says why it could not."""
 
     topic: str
@@ -38,34 +38,34 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedMove:
+class TimedTransition:
     """A move and when it was carried out, in ms since 1970."""
 
     time_ms: int
-    move: Move
+    move: StateTransition
 
 
-class RecentMoves:
-    """The last `MOVES_KEPT` of partitions and of replicas."""
+class RecentTransitions:
+    """The last `TRANSITIONS_KEPT` of partitions and of replicas."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._number = 0
-        self._partitions: deque[tuple[int, TimedMove]] = deque(maxlen=MOVES_KEPT)
-        self._replicas: deque[tuple[int, TimedMove]] = deque(maxlen=MOVES_KEPT)
+        self._partitions: deque[tuple[int, TimedTransition]] = deque(maxlen=TRANSITIONS_KEPT)
+        self._replicas: deque[tuple[int, TimedTransition]] = deque(maxlen=TRANSITIONS_KEPT)
 
-    def add(self, move: Move) -> None:
+    def add(self, move: StateTransition) -> None:
         """The latest."""
         self._number += 1
         moves = self._partitions if move.broker_id is None else self._replicas
-        moves.append((self._number, TimedMove(self._clock.time_ms(), move)))
+        moves.append((self._number, TimedTransition(self._clock.time_ms(), move)))
 
     def clear(self) -> None:
         """A new term begins."""
         self._partitions.clear()
         self._replicas.clear()
 
-    def latest(self, limit: int) -> tuple[TimedMove, ...]:
+    def latest(self, limit: int) -> tuple[TimedTransition, ...]:
         """At most `limit` of partitions and as many of replicas, all in their order."""
         kept = [entry for moves in (self._partitions, self._replicas) for entry in _last(moves, limit)]
         return tuple(timed for _, timed in sorted(kept, key=lambda entry: entry[0]))
@@ -73,7 +73,7 @@ class RecentMoves:
 
 def to_be_told(before: Mapping[Moved, State], *, all_of_them: bool) -> Iterable[tuple[Moved, State]]:
     """The moves to make lines of: all of them, or the last ones, which are kept even where nothing is logged."""
-    return before.items() if all_of_them else _last(before.items(), MOVES_KEPT)
+    return before.items() if all_of_them else _last(before.items(), TRANSITIONS_KEPT)
 
 
 def _last(items: Collection[Moved], limit: int) -> Iterable[Moved]:

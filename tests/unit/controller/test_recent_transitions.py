@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.controller.recent_moves import MOVES_KEPT, Move, RecentMoves, to_be_told
+from barnabas.controller.recent_transitions import TRANSITIONS_KEPT, RecentTransitions, StateTransition, to_be_told
 
 
 class Clock:
@@ -14,22 +14,22 @@ class Clock:
         return self.now_ms
 
 
-def move(partition: int, broker_id: int | None = None) -> Move:
-    return Move("flights", partition, broker_id, "OFFLINE", "ONLINE")
+def move(partition: int, broker_id: int | None = None) -> StateTransition:
+    return StateTransition("flights", partition, broker_id, "OFFLINE", "ONLINE")
 
 
 def test_replicas_do_not_push_partitions_out() -> None:
-    recent = RecentMoves(Clock())
+    recent = RecentTransitions(Clock())
     recent.add(move(7))
-    for number in range(3 * MOVES_KEPT):
+    for number in range(3 * TRANSITIONS_KEPT):
         recent.add(move(number, 2))
-    kept = recent.latest(MOVES_KEPT)
+    kept = recent.latest(TRANSITIONS_KEPT)
     assert (kept[0].time_ms, kept[0].move) == (1, move(7))
-    assert [timed.move.partition for timed in kept[1:]] == list(range(2 * MOVES_KEPT, 3 * MOVES_KEPT))
+    assert [timed.move.partition for timed in kept[1:]] == list(range(2 * TRANSITIONS_KEPT, 3 * TRANSITIONS_KEPT))
 
 
 def test_they_are_told_in_the_order_in_which_they_came() -> None:
-    recent = RecentMoves(Clock())
+    recent = RecentTransitions(Clock())
     for number in range(6):
         recent.add(move(number, None if number % 2 else 1))
     assert [timed.move.partition for timed in recent.latest(2)] == [2, 3, 4, 5]
@@ -39,7 +39,7 @@ def test_they_are_told_in_the_order_in_which_they_came() -> None:
 
 
 def test_of_many_moves_that_are_not_logged_only_those_are_told_that_are_kept() -> None:
-    before = dict.fromkeys(range(MOVES_KEPT + 5), "OFFLINE")
+    before = dict.fromkeys(range(TRANSITIONS_KEPT + 5), "OFFLINE")
     assert list(to_be_told(before, all_of_them=False)) == list(before.items())[5:]
     assert list(to_be_told(before, all_of_them=True)) == list(before.items())
     assert list(to_be_told({1: "NEW"}, all_of_them=False)) == [(1, "NEW")]

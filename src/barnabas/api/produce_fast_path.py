@@ -1,4 +1,4 @@
-"""The short way of Produce requests: from the frame to the append, and from the append to a response that is sent with
+"""The fast path of Produce requests: from the frame to the append, and from the append to a response that is sent with
 this tick, or that waits for the replicas.
 
 A tick writes before it sends. So the response to acks 1 takes its place at once, in the order of the connection's
@@ -23,16 +23,16 @@ from barnabas.api.produce_frames import (
     find_records,
 )
 from barnabas.link.tick import BYTES_PER_REQUEST
-from barnabas.log.appending import AlikeResult, AppendResult
+from barnabas.log.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.replication.partition import ACKS_ALL
-from barnabas.wire.alike_batches import ALIKE_MIN
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES
 from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.uniform_batches import UNIFORM_MIN
 
 if TYPE_CHECKING:
     from barnabas.api.request_metrics import RequestMetrics
@@ -55,7 +55,7 @@ _COLLECTED_RECORDS_MAX: Final = 1024
 """Of one request that is compressed."""
 _COLLECTED_LZ4_BYTES_MAX: Final = 512
 """Of the records of one request in LZ4, which makes 255 bytes of one."""
-_NOT_ALIKE: Final = TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
+_NOT_UNIFORM: Final = TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _FAILED: Final = "handling a produce request failed"
 
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
@@ -108,7 +108,7 @@ class AppendTarget:
         # Responses that have taken their places before the write that makes them true.
         self._given: list[bytearray] = []
 
-    def give(self, log: PartitionLog, responses: list[bytearray]) -> None:
+    def complete(self, log: PartitionLog, responses: list[bytearray]) -> None:
         """The responses leave with this tick; they were given to their connections."""
         if self._given:
             self._given += responses
@@ -241,7 +241,7 @@ class ProduceWay:
         records = request[2]
         if type(records) is memoryview:
             self.finish()
-            return self._take_at_once(request, comes_alone=False)
+            return self._take_at_once(request, is_sole_ready=False)
         connection.collected += 1
         collected = self._collected
         collection = self._collection
@@ -259,14 +259,14 @@ class ProduceWay:
         request = self._request(connection, buffer, start, end, 0)
         if request is None:
             return False
-        return self._take_at_once(request, comes_alone=True)
+        return self._take_at_once(request, is_sole_ready=True)
 
-    def _take_at_once(self, request: _Request, *, comes_alone: bool) -> bool:
+    def _take_at_once(self, request: _Request, *, is_sole_ready: bool) -> bool:
         """Handles a request that is not collected; False, and nothing has changed, if that takes long."""
         connection = request[0]
         connection.collected += 1
         try:
-            self._handle_one(request, comes_alone=comes_alone)
+            self._handle_one(request, is_sole_ready=is_sole_ready)
         except TakesLongError:
             connection.collected -= 1
             return False
@@ -290,7 +290,7 @@ class ProduceWay:
         if (
             end - start == self._like_bytes
             and buffer[start + _HEADER_BYTES : start + self._like_end] == self._like
-            and not buffer[start + self._attributes_at] & _NOT_ALIKE
+            and not buffer[start + self._attributes_at] & _NOT_UNIFORM
             and (records_end == end or not (buffer[end - 3] | buffer[end - 2] | buffer[end - 1]))
         ):
             records_start = start + self._records_at
@@ -338,7 +338,7 @@ class ProduceWay:
                 connection.fail(_FAILED)
             raise
 
-    def _handle_one(self, request: _Request, *, comes_alone: bool) -> None:
+    def _handle_one(self, request: _Request, *, is_sole_ready: bool) -> None:
         """`_handle` for one request; if it comes alone, it shares neither the write nor the send of this tick with
         others. Raises TakesLongError.
         """
@@ -350,7 +350,7 @@ class ProduceWay:
                 records,
                 required_acks=acks,
                 produce_version=self._api_version,
-                writes_at_once=comes_alone,
+                writes_at_once=is_sole_ready,
                 only_at_once=True,
             )
         except TakesLongError:
@@ -360,7 +360,7 @@ class ProduceWay:
             return
         first_offset, _, _, log_append_time_ms, log_start_offset, record_count, size_bytes, _, converted, _ = outcome
         target.count_records(record_count, size_bytes, converted)
-        if comes_alone and acks == 1 and target.is_written(log):
+        if is_sole_ready and acks == 1 and target.is_written(log):
             response = target.form.frame(correlation_id, first_offset, log_append_time_ms, log_start_offset)
             target.count_answers(1)
             connection.answer_at_once(response)
@@ -372,20 +372,20 @@ class ProduceWay:
         log = target.partition.log
         outcomes: Sequence[AppendResult | Exception]
         batches = [records for _, _, records in requests]
-        alike = None
+        uniform = None
         try:
-            if len(batches) >= ALIKE_MIN:
-                alike = target.partition.append_alike(
+            if len(batches) >= UNIFORM_MIN:
+                uniform = target.partition.append_uniform(
                     batches, required_acks=self._acks, produce_version=self._api_version
                 )
-            if alike is None:
+            if uniform is None:
                 outcomes = target.partition.append_all(
                     batches, required_acks=self._acks, produce_version=self._api_version
                 )
         except Exception as error:  # noqa: BLE001 - every one of them is told
             outcomes = [error] * len(requests)
-        if alike is not None:
-            self._answer_alike(log, requests, alike)
+        if uniform is not None:
+            self._answer_uniform(log, requests, uniform)
             return
         appended: list[_Appended] = []
         records_in = bytes_in = converted = 0
@@ -402,16 +402,16 @@ class ProduceWay:
         target.count_records(records_in, bytes_in, converted)
         self._answer(log, appended)
 
-    def _answer_alike(self, log: PartitionLog | None, requests: Sequence[_Request], alike: AlikeResult) -> None:
+    def _answer_uniform(self, log: PartitionLog | None, requests: Sequence[_Request], uniform: UniformResult) -> None:
         """Answers requests whose records are in the log one behind the other, and in its file."""
         target = self._target
-        target.count_records(alike.record_count, alike.size_bytes, 0)
+        target.count_records(uniform.record_count, uniform.size_bytes, 0)
         if self._acks != 1 or not target.is_written(log):
-            self._answer(log, list(zip(requests, alike.each(), strict=True)))
+            self._answer(log, list(zip(requests, uniform.each(), strict=True)))
             return
         target.count_answers(len(requests))
-        frame, log_start_offset = target.form.frame, alike.log_start_offset
-        for offset, (connection, correlation_id, _) in enumerate(requests, alike.first_offset):
+        frame, log_start_offset = target.form.frame, uniform.log_start_offset
+        for offset, (connection, correlation_id, _) in enumerate(requests, uniform.first_offset):
             connection.answer_at_once(frame(correlation_id, offset, NO_TIMESTAMP, log_start_offset))
 
     def _answer(self, log: PartitionLog | None, appended: Sequence[_Appended]) -> None:
@@ -451,7 +451,7 @@ class ProduceWay:
             given.append(response)
             connection.answer_collected([response])
         if given:
-            target.give(log, given)
+            target.complete(log, given)
         if waiting:
             target.park_until_replicated(log, waiting, self._timeout_ms)
 
@@ -510,7 +510,7 @@ class _Parked:
         self._now = now
         self._received = now()
 
-    def give(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode) -> None:
         if code:
             self._form.set_error(self._response, code)
             self._metrics.count_error(code)
@@ -526,7 +526,7 @@ class _Silence:
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
-    def give(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode) -> None:
         if code:
             self._connection.fail(f"a produce request with acks 0 failed ({code.name})")
 

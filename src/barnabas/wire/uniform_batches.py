@@ -1,9 +1,9 @@
-"""Batches of one record each that are alike, checked by columns instead of one by one.
+"""Batches of one record each that are uniform, checked by columns instead of one by one.
 
 Producers that send single records of a fixed size send the same frame around them each time: one batch is like the
 next, but for its timestamp, its checksum and what is in key and value. Laid one behind the other, a slice with the step
 of their size is one column of them, and comparing it is one operation for all batches. Nothing is assumed: the first
-batch is checked as it would be alone, and one that differs from it in any byte of its frame is not alike.
+batch is checked as it would be alone, and one that differs from it in any byte of its frame is not uniform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.wire.record_runs import behind_varint, size_at
 from barnabas.wire.record_validation import AppendOrigin, AppendRules, ValidatedBatch, validate_records
 from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
 
-ALIKE_MIN: Final = 8
+UNIFORM_MIN: Final = 8
 """Fewer are not worth the columns."""
 
 _OFFSET_BYTES: Final = 8
@@ -36,9 +36,9 @@ _TIMESTAMP_BYTES: Final = 8
 _HEADER_FRAME: Final = (*range(_EPOCH_AT), 16, *range(CHECKSUMMED_FROM, _BASE_TIMESTAMP_AT), *range(43, 61))
 
 
-class AlikeBatches(NamedTuple):
+class UniformBatches(NamedTuple):
     """Batches of magic 2, of equal size and with one record each, that may be appended as they are once
-    `number_alike` has been called on them.
+    `number_uniform` has been called on them.
     """
 
     records: bytearray
@@ -49,10 +49,10 @@ class AlikeBatches(NamedTuple):
     """Of the record in each."""
 
 
-def join_alike(
+def join_uniform(
     batches: Sequence[Buffer], rules: AppendRules, now_ms: int, produce_version: int | None = None
-) -> AlikeBatches | None:
-    """`validate_records` for what several requests of clients have brought, where all of it is good, and alike: single
+) -> UniformBatches | None:
+    """`validate_records` for what several requests of clients have brought, where all of it is good and uniform: single
     records without headers, not compressed, with timestamps that stay as they are, of no idempotent producer.
 
     None for all else, good or bad: then each is to be validated by itself.
@@ -88,12 +88,12 @@ def join_alike(
     for checksum, checksummed in _checksums(batch_bytes).iter_unpack(data):
         if checksum_of(checksummed) != checksum:
             return None
-    return AlikeBatches(bytearray(data), batch_bytes, timestamps_ms)
+    return UniformBatches(bytearray(data), batch_bytes, timestamps_ms)
 
 
-def number_alike(alike: AlikeBatches, base_offset: int, partition_leader_epoch: int) -> None:
+def number_uniform(uniform: UniformBatches, base_offset: int, partition_leader_epoch: int) -> None:
     """Stores the leader epoch, and the offsets from `base_offset` on. All of it is outside of the checksums."""
-    records, batch_bytes, timestamps_ms = alike
+    records, batch_bytes, timestamps_ms = uniform
     count = len(timestamps_ms)
     offsets = struct.pack(f">{count}q", *range(base_offset, base_offset + count))
     # The bytes in front of those that the largest has are 0, as they are in what a producer sends.
