@@ -18,11 +18,11 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Client", "client/client.py", ("Client",)),
     ("Producer", "client/producer.py", ("Producer",)),
     ("Consumer", "client/consumer.py", ("Consumer", "RebalanceListener")),
+    ("Partitions", "wire/topics.py", ("TopicPartition",)),
     (
         "Records and offsets",
         "client/records.py",
         (
-            "TopicPartition",
             "ProducerRecord",
             "RecordMetadata",
             "ConsumerRecord",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC
+from barnabas.wire.topics import OFFSETS_TOPIC
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import controller_port, create_topic, delete_topic, metadata

@@ -17,6 +17,7 @@ from barnabas.coordination.operations import Create
 from barnabas.coordination.paths import child_of
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.topics import TopicPartition
 from tests.support.apache_kafka import (
     CONFIG_COMMAND,
     TOPIC_COMMAND,
@@ -165,11 +166,11 @@ def test_kafka_takes_up_a_topic_a_config_and_a_reassignment_that_we_write(
             assert "PartitionCount: 2" in described
             assert "retention.ms=123456" in described
             # A reassignment to where the replicas are is done at once: Kafka removes what it has read and carried out.
-            wanted = admin.Reassignment({topics.TopicPartition(topic, 0): (0,)})
+            wanted = admin.Reassignment({TopicPartition(topic, 0): (0,)})
             await client.create(admin.REASSIGN_PARTITIONS_PATH, wanted.encode())
             await client.create(
                 admin.PREFERRED_REPLICA_ELECTION_PATH,
-                admin.PreferredReplicaElection((topics.TopicPartition(topic, 1),)).encode(),
+                admin.PreferredReplicaElection((TopicPartition(topic, 1),)).encode(),
             )
             async with asyncio.timeout(20):
                 for taken in (admin.REASSIGN_PARTITIONS_PATH, admin.PREFERRED_REPLICA_ELECTION_PATH):

@@ -12,7 +12,6 @@ import pytest
 from barnabas.controller import effects, partition_znodes
 from barnabas.controller.alter_partition import AlterPartitionProcessor, Proposal
 from barnabas.controller.context import ControllerContext
-from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
 from barnabas.coordination.operations import Check, SetData
 from barnabas.coordination.protocol import ANY_VERSION
 from barnabas.log.partition_log import PartitionLog
@@ -24,6 +23,7 @@ from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.stop_replica import StoppedPartition
 from barnabas.replication.wake_ups import WakeUps
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
+from barnabas.wire.sentinels import NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
     become_leader = Partition.become_leader
     become_follower = Partition.become_follower
 
-    def readable(self: Partition, _current_leader_epoch: int = NO_LEADER_EPOCH, *, leader_only: bool) -> PartitionLog:
-        return readable_log(self, NO_LEADER_EPOCH, leader_only=leader_only)
+    def readable(self: Partition, _current_leader_epoch: int = NO_EPOCH, *, leader_only: bool) -> PartitionLog:
+        return readable_log(self, NO_EPOCH, leader_only=leader_only)
 
     def judge(told: RequestedPartition, broker_id: int, **_known: Any) -> Judgement:
         return Judgement(Verdict.LEAD if told.state.leader == broker_id else Verdict.FOLLOW)

@@ -13,7 +13,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.fetcher import Fetcher
 from barnabas.client.group_member import GroupMember
 from barnabas.client.positions import PartitionState
-from barnabas.client.records import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

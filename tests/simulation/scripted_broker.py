@@ -21,7 +21,6 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, SessionExpiredError
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import Create
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
@@ -52,6 +51,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 COORDINATOR_PORT = 2181
 BROKER_PORT = 9092

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.server.broker import Broker
 from barnabas.server.cluster_probe import ClusterProbe
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.simulation import Simulation
+from barnabas.wire.topics import OFFSETS_TOPIC
 from tests.simulation.test_broker_start import PORT, properties
 
 ADDRESSES = [f"broker{broker_id}:{PORT}" for broker_id in (1, 2)]

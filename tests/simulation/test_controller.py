@@ -19,7 +19,6 @@ from barnabas.coordination.layout.topics import (
     PartitionState,
     ReplicaAssignment,
     TopicAssignment,
-    TopicPartition,
     partition_state_path,
     topic_path,
 )
@@ -29,6 +28,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, SimulationLimitError, simulation_seeds
+from barnabas.wire.topics import TopicPartition
 from tests.simulation.controller_cluster import BROKERS, Cluster
 
 TOPICS = tuple(f"topic-{number}" for number in range(6))

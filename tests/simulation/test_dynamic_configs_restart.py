@@ -11,13 +11,13 @@ import pytest
 from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import Support, UpdateMode
 from barnabas.coordination.embedded.config import CoordinatorConfig
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.log.start_up import LogStartUp
 from barnabas.server.broker import Broker
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
+from barnabas.wire.topics import TopicPartition
 from tests.simulation.test_broker_start import PORT, Requests, properties
 from tests.unit.server.coordinated import pause
 

@@ -17,7 +17,7 @@ import pytest
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
 from barnabas.client.producer import Producer
-from barnabas.client.records import OffsetAndMetadata, ProducerRecord, TopicPartition
+from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ProducerSettings
 from barnabas.coordination import client as coordination
 from barnabas.coordination import session
@@ -28,9 +28,10 @@ from barnabas.coordination.layout.cluster import CLUSTER_ID_PATH, FEATURE_PATH, 
 from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH, DEFAULT_ENTITY, ConfigEntityType, config_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTROLLER_PATH
 from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, LOG_DIR_EVENTS_PATH
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
+from barnabas.coordination.layout.topics import partition_state_path, topic_path
 from barnabas.kernel.host import Host
 from barnabas.testing.simulation import Simulation
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 from tests.simulation.broker_machines import BrokerMachines
 
 BROKERS = (1, 2, 3)

@@ -18,10 +18,10 @@ from barnabas.client.client import Client
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings, ProducerSettings
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.topics import TopicPartition
 from tests.simulation.broker_machines import BrokerMachines
 
 SEEDS = simulation_seeds(12)

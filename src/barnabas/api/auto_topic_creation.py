@@ -16,10 +16,10 @@ from barnabas.api.administration.ports import ControllerChannel, ControllerStatu
 from barnabas.api.administration.topic_creation import NewTopic, TopicCreator
 from barnabas.config.settings import setting
 from barnabas.controller.topic_assignment import check_topic_name
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
+from barnabas.wire.topics import OFFSETS_TOPIC
 
 IN_FLIGHT_MAX: Final = 10_000
 """Topics that are asked of the controller at a time; more are answered as if they were, and asked for again."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.cluster.image import MetadataImage, Node
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.replication.ports import Replicas
+from barnabas.wire.topics import TopicPartition
 
 
 class CurrentLeader(NamedTuple):

@@ -13,13 +13,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.context import RequestContext
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.log.log_directory import LogDirectory

@@ -1,8 +1,8 @@
 """From a frame to its handler, and from what the handler says back to a frame.
 
 Control goes before data: requests of the control plane's listener do, and those of any connection by which a controller
-has spoken (`link.tick` does the ordering). A request of an API or version that is not answered ends its connection, as
-in Kafka; only ApiVersions has an answer for it, so that a newer client can ask again.
+has spoken (`kernel.tick` does the ordering). A request of an API or version that is not answered ends its connection,
+as in Kafka; only ApiVersions has an answer for it, so that a newer client can ask again.
 
 No request holds the loop: large ones are decoded in steps, handlers with many elements handle them in steps, and large
 responses are encoded in steps (`kernel.steps`). The first step of each is done at once, so that whatever needs no other

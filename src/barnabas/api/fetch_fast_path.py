@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
-from barnabas.link.tick import BYTES_PER_REQUEST
+from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.replication.fetch_reads import NO_FOLLOWER
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
 from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH

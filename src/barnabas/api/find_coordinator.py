@@ -18,13 +18,13 @@ from barnabas.api.context import RequestContext
 from barnabas.api.transactional_ids import REASON, REFUSAL
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.placement import partition_for
 from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.wire.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1

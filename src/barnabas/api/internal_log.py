@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.ports import Buffer
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
@@ -17,6 +16,7 @@ from barnabas.replication.partition import ACKS_ALL, Partition
 from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.topics import TopicPartition
 
 _NOT_APPENDED: Final = -1
 _NO_ACKS: Final = 0

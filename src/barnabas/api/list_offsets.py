@@ -11,7 +11,6 @@ from typing import Final
 
 from barnabas.api.context import RequestContext
 from barnabas.api.fetch_frames import ISOLATION_LEVELS
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.read_plans import ReadIsolation
@@ -28,6 +27,7 @@ from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse
+from barnabas.wire.topics import TopicPartition
 
 _CLIENT: Final = -1
 _TOOL: Final = -2

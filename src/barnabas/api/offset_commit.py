@@ -13,7 +13,6 @@ from typing import Final
 from barnabas.api.context import RequestContext
 from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset, utf16_length
@@ -23,6 +22,7 @@ from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.wire.topics import TopicPartition
 
 _NO_TIMESTAMP: Final = -1
 _NO_RETENTION: Final = -1

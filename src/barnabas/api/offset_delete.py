@@ -8,13 +8,13 @@ from __future__ import annotations
 from barnabas.api.context import RequestContext
 from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.wire.topics import TopicPartition
 
 Topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
 Partition = OffsetDeleteRequest.OffsetDeleteRequestPartition

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from barnabas.api.context import RequestContext
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import NO_LEADER_EPOCH, TopicPartition
 from barnabas.coordinators.group.coordinator import FetchedOffset, GroupCoordinator
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
@@ -23,6 +22,8 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.topics import TopicPartition
 
 _COORDINATOR_SINCE: Final = 1
 _GROUP_ERROR_SINCE: Final = 2
@@ -127,7 +128,7 @@ class OffsetFetchHandler:
 def _from_zookeeper(partition: TopicPartition, found: int | ErrorCode) -> FetchedOffset:
     if isinstance(found, ErrorCode):
         return FetchedOffset(partition, None, found)
-    return FetchedOffset(partition, CommittedOffset(found, NO_LEADER_EPOCH, "", NO_TIMESTAMP))
+    return FetchedOffset(partition, CommittedOffset(found, NO_EPOCH, "", NO_TIMESTAMP))
 
 
 def _partitions(topics: _RequestTopics | None) -> Steps[list[TopicPartition] | None]:
@@ -158,7 +159,7 @@ def _fields(fetched: FetchedOffset) -> dict[str, Any]:
     return {
         "partition_index": fetched.partition.partition,
         "committed_offset": _NO_OFFSET if committed is None else committed.offset,
-        "committed_leader_epoch": NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+        "committed_leader_epoch": NO_EPOCH if committed is None else committed.leader_epoch,
         "metadata": "" if committed is None else committed.metadata,
         "error_code": fetched.error,
     }

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.api.context import RequestContext
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from barnabas.wire.topics import TopicPartition
 
 Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 Partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition

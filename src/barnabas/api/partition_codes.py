@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from barnabas.api.named_once import NamedTopic, Topic, named_once
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 
 class _Indexed(Protocol):

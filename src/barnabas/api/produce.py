@@ -20,7 +20,6 @@ from barnabas.api.produce_fast_path import AppendTarget, Collection, ProduceWay
 from barnabas.api.produce_frames import OLDEST_VERSION, read_frame
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.metadata_responses import is_internal
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each, each_within
 from barnabas.network.connection import ServerConnection
 from barnabas.replication.acknowledgements import Acknowledgements
@@ -35,6 +34,7 @@ from barnabas.wire.messages import ProduceRequest, ProduceResponse
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import check_produce_version
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

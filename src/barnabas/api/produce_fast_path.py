@@ -22,9 +22,9 @@ from barnabas.api.produce_frames import (
     find_compact_records,
     find_records,
 )
-from barnabas.link.tick import BYTES_PER_REQUEST
 from barnabas.log.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
+from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.replication.partition import ACKS_ALL
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compression import CompressionType

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 OLDEST_VERSION: Final = 3
 """Before it, a request has message sets and no transactional id."""

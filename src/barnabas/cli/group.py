@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
-    from barnabas.client.records import OffsetAndMetadata, TopicPartition
+    from barnabas.client.records import OffsetAndMetadata
+    from barnabas.wire.topics import TopicPartition
 
 DEAD = "Dead"
 """What brokers say of a group that is not there."""

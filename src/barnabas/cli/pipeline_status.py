@@ -12,11 +12,11 @@ import click
 
 from barnabas.cli.connection import ask_cluster
 from barnabas.cli.output import Column, Mark, Marked, print_fields, print_json, print_table, say
-from barnabas.client.records import TopicPartition
 from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.definition import Pipeline, ReadMode
 from barnabas.pipelines.state_directory import merged_offsets
 from barnabas.pipelines.status import PipelineState, PipelineStatus, QueryStatus, read_status
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin

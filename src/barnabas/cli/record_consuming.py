@@ -16,9 +16,10 @@ from barnabas.cli.streams import write
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError
-from barnabas.client.records import ConsumerRecord, TopicPartition
+from barnabas.client.records import ConsumerRecord
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
 from barnabas.wire.records import TimestampType
+from barnabas.wire.topics import TopicPartition
 
 RECORDS_PER_POLL_MAX: Final = 5_000
 POLL_MS: Final = 250.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_coordinator import GroupCoordinator, Membership
 from barnabas.client.offset_lookup import OffsetLookup
-from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.subscription_bytes import by_topic, read_assignment
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import (
@@ -36,6 +36,7 @@ from barnabas.wire.messages import (
     OffsetDeleteRequest,
 )
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

@@ -11,7 +11,7 @@ import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas.client.records import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id."""

@@ -35,9 +35,9 @@ from barnabas.wire.records import NO_TIMESTAMP, read_records
 if TYPE_CHECKING:
     import asyncio
 
-    from barnabas.client.records import TopicPartition
     from barnabas.client.settings import ProducerSettings
     from barnabas.wire.records import Header
+    from barnabas.wire.topics import TopicPartition
 
 PRODUCER_EPOCH_MAX: Final = 32_767
 

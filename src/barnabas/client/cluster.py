@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from barnabas.client.records import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.messages import MetadataResponse

@@ -28,12 +28,13 @@ from barnabas.client.positions import (
     Positions,
     PositionState,
 )
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.settings import ConsumerSettings
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

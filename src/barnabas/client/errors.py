@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from barnabas.client.records import OffsetAndMetadata, TopicPartition
+    from barnabas.client.records import OffsetAndMetadata
     from barnabas.wire.errors import ErrorCode
+    from barnabas.wire.topics import TopicPartition
 
 
 class ClientError(Exception):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from barnabas.client.records import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.messages import FetchResponse

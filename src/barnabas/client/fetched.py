@@ -13,10 +13,10 @@ from barnabas.wire.records import MAGIC_V2, NO_PARTITION_LEADER_EPOCH, batch_at,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from barnabas.client.records import TopicPartition
     from barnabas.wire.messages import FetchResponse
     from barnabas.wire.primitives import Buffer
     from barnabas.wire.records import Batch
+    from barnabas.wire.topics import TopicPartition
 
 
 class FetchedRecords:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.client.cluster import NO_NODE
 from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
 from barnabas.client.fetched import FetchedRecords
-from barnabas.client.records import TopicPartition
 from barnabas.client.settings import IsolationLevel
 from barnabas.client.versions import VERSIONS
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

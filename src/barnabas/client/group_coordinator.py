@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.cluster import NO_NODE, BrokerNode
 from barnabas.client.errors import CommitFailedError
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.subscription_bytes import by_topic
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

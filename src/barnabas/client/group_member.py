@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from barnabas.client.assignors import Assignor
     from barnabas.client.client import Client
     from barnabas.client.connections import Lane
-    from barnabas.client.records import TopicPartition
     from barnabas.client.settings import ConsumerSettings
+    from barnabas.wire.topics import TopicPartition
 
 _JOIN_MARGIN_MS: Final = 5_000
 _MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})

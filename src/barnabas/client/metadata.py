@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from barnabas.client.cluster import TopicInfo
     from barnabas.client.connections import Connections
-    from barnabas.client.records import TopicPartition
     from barnabas.client.retrying import Retry
     from barnabas.client.settings import ClientSettings
     from barnabas.kernel.host import Host
     from barnabas.kernel.timers import Timers
     from barnabas.link.outgoing import Outgoing
     from barnabas.wire.messages import MetadataResponse
+    from barnabas.wire.topics import TopicPartition
 
 _ATTEMPTS_PER_REFRESH_MAX: Final = 10
 """Known brokers, and as many bootstrap servers, that one refresh tries."""

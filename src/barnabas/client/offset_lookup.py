@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from barnabas.client.records import OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import OffsetAndTimestamp
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

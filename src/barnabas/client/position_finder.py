@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from barnabas.client.cluster import NO_EPOCH
 from barnabas.client.errors import LogTruncationError, NoOffsetError
 from barnabas.client.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, PositionState
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel, OffsetReset
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

@@ -16,7 +16,7 @@ from barnabas.kernel.transitions import TransitionTable
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
-    from barnabas.client.records import TopicPartition
+    from barnabas.wire.topics import TopicPartition
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1

@@ -11,12 +11,12 @@ from barnabas.client.batches import PartitionQueue, ProducerIdentity
 from barnabas.client.errors import BufferFullError, ClientClosedError
 from barnabas.client.partitioners import StickyPartitioner, partition_of_key
 from barnabas.client.producer_sender import NodeSender
-from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ProducerSettings
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import InitProducerIdRequest
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client

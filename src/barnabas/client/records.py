@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.wire.records import Header, TimestampType
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+from barnabas.wire.topics import TopicPartition
 
 
 class ProducerRecord(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from barnabas.client.assignors import MemberSubscription
-from barnabas.client.records import TopicPartition
 from barnabas.wire import codec
 from barnabas.wire.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from barnabas.wire.primitives import Buffer
+from barnabas.wire.topics import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
 _VERSION: Final = 3

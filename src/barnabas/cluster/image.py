@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.brokers import BrokerEndpoint
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.topics import TopicPartition
 
 NO_CONTROLLER_EPOCH: Final = -1
 

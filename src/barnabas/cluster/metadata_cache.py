@@ -11,10 +11,11 @@ from typing import Final
 from barnabas.cluster.image import Broker, MetadataImage, PartitionMetadata, TopicMetadata
 from barnabas.config.listeners import SecurityProtocol
 from barnabas.coordination.layout.brokers import BrokerEndpoint
-from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import Steps, at_once
 from barnabas.wire.messages import UpdateMetadataRequest
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
+from barnabas.wire.topics import TopicPartition
 
 FULL: Final = 2
 """The type of a request that names all there is (KIP-866)."""

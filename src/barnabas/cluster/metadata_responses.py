@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from barnabas.cluster.image import MetadataImage, PartitionMetadata, TopicMetadata
-from barnabas.coordination.layout.topics import INTERNAL_TOPICS, NO_LEADER
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
+from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import INTERNAL_TOPICS
 
 
 def is_internal(topic: str) -> bool:

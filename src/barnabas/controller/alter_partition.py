@@ -18,10 +18,10 @@ from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import read_leadership, write_leadership
 from barnabas.controller.settings import PARTITIONS_PER_BATCH
-from barnabas.coordination.layout.topics import LeaderRecoveryState, TopicPartition
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 TOPIC_IDS_VERSION = 2
 """From this version on topics are named by their ids, and an ineligible replica has an error of its own (KIP-841)."""

@@ -26,10 +26,10 @@ from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSetting
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.coordination.errors import BadVersionError, NoNodeError
 from barnabas.coordination.layout.brokers import broker_id_path
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import SetData
 from barnabas.coordination.protocol import Stat
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 UNKNOWN_BROKER_EPOCH = -1
 """In requests of brokers that do not know theirs (before KIP-380)."""

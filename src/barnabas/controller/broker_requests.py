@@ -24,10 +24,11 @@ from barnabas.controller.effects import (
 )
 from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
 from barnabas.coordination.layout.brokers import BrokerEndpoint
-from barnabas.coordination.layout.topics import LEADER_DURING_DELETE, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
+from barnabas.wire.topics import TopicPartition
 
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8

@@ -14,8 +14,10 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_EPOCH, ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.sentinels import EPOCH_DURING_DELETE, NO_EPOCH
+from barnabas.wire.topics import TopicPartition
 
 NO_REPLICAS = ReplicaAssignment(())
 
@@ -370,7 +372,7 @@ class ControllerContext:
         if partition.topic in self._queued_for_deletion:
             return EPOCH_DURING_DELETE
         known = self._leadership.get(partition)
-        return NO_LEADER_EPOCH if known is None else known.leader_epoch
+        return NO_EPOCH if known is None else known.leader_epoch
 
     @property
     def partitions_with_leadership(self) -> tuple[TopicPartition, ...]:

@@ -55,7 +55,6 @@ from barnabas.controller.term_events import steps_of
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.controller import ControllerRegistration
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.coordination.session_state import SessionState
@@ -77,6 +76,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 Answer = TypeVar("Answer")
 URGENT, IN_ORDER = 0, 1

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from barnabas.controller.leadership import LeaderAndIsr
-from barnabas.coordination.layout.topics import LeaderRecoveryState
+from barnabas.wire.topics import LeaderRecoveryState
 
 
 class ElectionStrategy(enum.Enum):

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from barnabas.controller.states import ControllerState
 from barnabas.coordination.layout.cluster import ProducerIdBlock
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -21,6 +20,7 @@ from barnabas.wire.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

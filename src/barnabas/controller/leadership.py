@@ -8,7 +8,8 @@ from typing import Any
 
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
-from barnabas.coordination.layout.topics import NO_LEADER, LeaderRecoveryState
+from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import LeaderRecoveryState
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0

@@ -11,8 +11,8 @@ from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, LOG_DIR_EVENTS_PATH, IsrChange, LogDirEvent
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import GetChildren, Watcher
+from barnabas.wire.topics import TopicPartition
 
 Announcement = TypeVar("Announcement")
 

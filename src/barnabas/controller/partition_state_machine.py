@@ -46,8 +46,8 @@ from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSetting
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.topics import TopicPartition
 
 UNCLEAN_ELECTION_CONFIG = "unclean.leader.election.enable"
 

@@ -17,13 +17,9 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import (
-    TopicPartition,
-    partition_path,
-    partition_state_path,
-    partitions_path,
-)
+from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path
 from barnabas.coordination.operations import Create, SetData
+from barnabas.wire.topics import TopicPartition
 
 ATTEMPTS_MAX = 100
 """How often a change is tried while the leader changes the same znode; a leader has one change in flight."""

@@ -25,8 +25,9 @@ from barnabas.controller.partition_znodes import (
 from barnabas.controller.recent_transitions import StateTransition, to_be_told
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(slots=True)

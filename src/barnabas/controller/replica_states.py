@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.transitions import TransitionTable
+from barnabas.wire.topics import TopicPartition
 
 
 class PartitionReplica(NamedTuple):

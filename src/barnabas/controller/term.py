@@ -32,7 +32,6 @@ from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode
@@ -44,6 +43,7 @@ from barnabas.wire.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 
 class ControllerTerm:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.controller.leadership import LeaderAndIsr
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

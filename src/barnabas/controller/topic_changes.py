@@ -17,7 +17,7 @@ from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import TOPICS_PER_BATCH
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 PARTITIONS_SHOWN_MAX = 100
 """In one line of the log."""

@@ -20,7 +20,7 @@ from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.topic_znodes import delete_requests, delete_topic_znodes
 from barnabas.controller.watches import ControllerWatches
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 
 class TopicDeletionManager:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AllocateProducerIdsResponse
+from barnabas.wire.topics import TopicPartition
 
 Buffer = bytes | bytearray | memoryview
 

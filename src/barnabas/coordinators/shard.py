@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.ports import Buffer, InternalLog
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -25,6 +24,7 @@ from barnabas.wire.compression import NO_COMPRESSION, Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Batch, BatchSpan, batch_at, walk_batches
+from barnabas.wire.topics import TopicPartition
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound="ShardLoader")

@@ -1,5 +1,5 @@
 """What every room stands on, with no Kafka in it.
 
-The host's ports and the real host, timers, periodic tasks, the event queue, the purgatory, transition tables, ids,
-metrics and logging.
+The host's ports and the real host, timers, ticks, periodic tasks, the event queue, the purgatory, transition tables,
+ids, metrics and logging.
 """

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.errors import FrameSizeError
 from barnabas.link.frames import FrameReceiver
 from barnabas.link.idle import IdleWatch
 from barnabas.link.limits import LinkLimits
-from barnabas.link.tick import Tick
 from barnabas.wire.primitives import Buffer, ProtocolError
 
 # Buffers up to this size are joined before they are sent; larger ones are sent as they are.

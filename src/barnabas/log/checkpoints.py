@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files
 from barnabas.log.files import read_file, replace_file
+from barnabas.wire.topics import TopicPartition
 
 Entry = TypeVar("Entry")
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.ids import Uuid
 from barnabas.log.appending import AppendError, storage_error
@@ -26,6 +25,7 @@ from barnabas.log.producer_state import ProducerState
 from barnabas.log.segment import Segment
 from barnabas.log.write_queue import Written
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 
 class LocalLog:

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
@@ -19,6 +18,7 @@ from barnabas.log.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from barnabas.log.offload_with_retry import offload_with_retry
+from barnabas.wire.topics import TopicPartition
 
 
 class LogDirectory:

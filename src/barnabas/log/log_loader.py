@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Files
 from barnabas.kernel.ids import Uuid
 from barnabas.log.appending import header_of, marker_in
@@ -45,6 +44,7 @@ from barnabas.log.segment import Segment
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
 from barnabas.wire.records import Batch
+from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.later_turns import LaterTurns
@@ -21,9 +20,9 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.system_errors import reason
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.link.tick import Tick
 from barnabas.log.appending import storage_error
 from barnabas.log.deletions import Deletions
 from barnabas.log.loaded_log import create_log
@@ -38,6 +37,7 @@ from barnabas.log.reading import LogReader
 from barnabas.log.start_up import LogStartUp, StartUpProgress
 from barnabas.log.write_queue import WriteQueue
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 _CLOSED_AT_ONCE: Final = 16
 """Syncs of several files at a time share the journal of their file system."""

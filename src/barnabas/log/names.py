@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"

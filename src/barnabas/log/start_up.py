@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.log.deletions import Deletions
 from barnabas.log.log_config import LogConfig
@@ -16,6 +15,7 @@ from barnabas.log.log_loader import LoadProgress, LoadRequest, load_log
 from barnabas.log.log_services import LogServices
 from barnabas.log.names import DirectoryKind, parse_partition_directory
 from barnabas.log.partition_log import PartitionLog
+from barnabas.wire.topics import TopicPartition
 
 
 class DuplicateLogError(Exception):

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.link.tick import Tick
+from barnabas.kernel.tick import Tick
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 WrittenCallback = Callable[[KafkaError | None], object]

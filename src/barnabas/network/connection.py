@@ -6,16 +6,11 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from barnabas.kernel.tick import DATA_BYTES_PER_TICK
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
 from barnabas.link.frames import SIZE_BYTES, KeptFrame
-from barnabas.link.tick import (
-    BYTES_PER_REQUEST,
-    BYTES_PER_TURN,
-    DATA_BYTES_PER_TICK,
-    ENCODED_BYTE_COST,
-    REQUESTS_PER_TURN,
-)
 from barnabas.network.ports import FastPath, RequestHandler
+from barnabas.network.request_costs import BYTES_PER_REQUEST, BYTES_PER_TURN, ENCODED_BYTE_COST, REQUESTS_PER_TURN
 from barnabas.network.request_queue import RequestQueue
 from barnabas.wire.primitives import Buffer
 

@@ -19,7 +19,7 @@ class FastPath(Protocol):
     """
 
     cost_bytes: ClassVar[int]
-    """What a request that it takes costs a tick beside its bytes, as `link.tick.BYTES_PER_REQUEST`."""
+    """What a request that it takes costs a tick beside its bytes, as `request_costs.BYTES_PER_REQUEST`."""
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         """Handles or collects the request in `buffer[start:end]`, header first; False if it is of another form, and

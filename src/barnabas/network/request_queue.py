@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.link.tick import Tick
+from barnabas.kernel.tick import Tick
 
 
 class RequestQueue:

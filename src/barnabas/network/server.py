@@ -13,10 +13,10 @@ from typing import Final
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.system_errors import reason
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
-from barnabas.link.tick import Tick
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler

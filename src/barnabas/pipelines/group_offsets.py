@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.replication.ports import AlterPartitionSender
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.topics import TopicPartition
 
 RETRY_MS: Final = 50
 CHANGES_PER_REQUEST: Final = 500

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.cluster.metadata_responses import is_internal
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 UNKNOWN_LOW_WATERMARK: Final = -1
 _HIGH_WATERMARK: Final = -1

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.sentinels import EPOCH_DURING_DELETE
 
 if TYPE_CHECKING:
-    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.wire.topics import TopicPartition
 
 REMEMBERED_MAX: Final = 10_000
 """Those that were deleted first are forgotten first."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps
-from barnabas.link.tick import Tick
+from barnabas.kernel.tick import Tick
 from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, FetchReader, Reads
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
 from barnabas.wire.errors import ErrorCode

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.coordination.layout.topics import NO_LEADER_EPOCH
 from barnabas.kernel.steps import Steps
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
@@ -16,6 +15,7 @@ from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.log.indexes import AbortedTransaction
@@ -204,7 +204,7 @@ class FetchReader:
     def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
         """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""
         # Whatever is negative stands for no epoch.
-        leader_epoch = item.leader_epoch if item.leader_epoch >= 0 else NO_LEADER_EPOCH
+        leader_epoch = item.leader_epoch if item.leader_epoch >= 0 else NO_EPOCH
         log = partition.readable_log(leader_epoch, leader_only=parameters.leader_only)
         if parameters.follower_id >= 0 and parameters.follower_id not in partition.in_sync.by_id:
             partition.check_follower(parameters.follower_id, leader_epoch)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import Steps
 from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, FetchClock
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.replication.fetch_reads import PartitionRead

@@ -12,9 +12,9 @@ from barnabas.replication.replica_fetcher import ReplicaFetcher
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.replication.fetcher_context import FetcherContext
     from barnabas.replication.fetcher_partitions import FetchedPartition
+    from barnabas.wire.topics import TopicPartition
 
 _CLIENT: Final = (("clientId", "Replica"),)
 

@@ -12,10 +12,10 @@ from barnabas.kernel.transitions import TransitionTable
 from barnabas.replication.follower_session import Position, Wanted
 
 if TYPE_CHECKING:
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.ids import Uuid
     from barnabas.log.leader_epochs import EpochEnd
     from barnabas.replication.partition import Partition
+    from barnabas.wire.topics import TopicPartition
 
 NO_FETCHED_EPOCH: Final = -1
 

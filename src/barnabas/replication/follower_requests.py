@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.replication.fetch_protocol import FETCH_WITH_REPLICA_STATE, FETCH_WITH_TOPIC_IDS, FETCH_WITHOUT_TOPIC_IDS
 from barnabas.replication.fetcher_partitions import FetchedPartition
@@ -19,6 +18,7 @@ from barnabas.wire.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

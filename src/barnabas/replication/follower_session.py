@@ -13,7 +13,7 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.coordination.layout.topics import TopicPartition
+    from barnabas.wire.topics import TopicPartition
 
 NO_SESSION: Final = 0
 _FULL: Final = 0

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.log_directory import LogDirectory
     from barnabas.log.partition_log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
 
 
 class HighWatermarkCheckpoints:

@@ -7,10 +7,10 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

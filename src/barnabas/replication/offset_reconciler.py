@@ -25,10 +25,10 @@ from barnabas.wire.record_errors import RecordsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.fetcher_context import FetcherContext
     from barnabas.replication.ports import LeaderConnection
+    from barnabas.wire.topics import TopicPartition
 
 
 class OffsetReconciler:

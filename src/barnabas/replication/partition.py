@@ -15,22 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from barnabas.coordination.layout.topics import NO_LEADER, NO_LEADER_EPOCH
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
 from barnabas.replication.in_sync_replicas import InSyncReplicas
 from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, RemoteReplica
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin, ValidatedBatch
+from barnabas.wire.sentinels import NO_EPOCH, NO_LEADER
 
 if TYPE_CHECKING:
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.host import Buffer
     from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition_context import PartitionContext
     from barnabas.replication.ports import PartitionWatcher
     from barnabas.wire.messages import LeaderAndIsrRequest
+    from barnabas.wire.topics import TopicPartition
 
 INITIAL_LEADER_EPOCH: Final = -1
 ACKS_ALL: Final = -1
@@ -153,7 +153,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self._local_log().last_stable_offset
 
-    def leader_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
+    def leader_log(self, current_leader_epoch: int = NO_EPOCH) -> PartitionLog:
         """The log, if this broker leads; `current_leader_epoch` is what the client believes.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH for an epoch that is over,
@@ -161,13 +161,13 @@ class Partition:
         """
         return self.readable_log(current_leader_epoch, leader_only=True)
 
-    def readable_log(self, current_leader_epoch: int = NO_LEADER_EPOCH, *, leader_only: bool) -> PartitionLog:
+    def readable_log(self, current_leader_epoch: int = NO_EPOCH, *, leader_only: bool) -> PartitionLog:
         """As `leader_log`; without `leader_only` a follower's log will do."""
         log = self.log
         if (
             log is None
             or (leader_only and not self.is_leader)
-            or current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch)
+            or current_leader_epoch not in (NO_EPOCH, self.leader_epoch)
         ):
             raise self._refusal(current_leader_epoch)
         return log
@@ -377,7 +377,7 @@ class Partition:
     def _appendable_log(self, required_acks: int) -> PartitionLog:
         log = self.log
         if log is None or not self.is_leader:
-            raise self._refusal(NO_LEADER_EPOCH)
+            raise self._refusal(NO_EPOCH)
         in_sync = self.in_sync
         if required_acks == ACKS_ALL and not in_sync.has_enough(log):
             raise KafkaError(
@@ -437,7 +437,7 @@ class Partition:
         follower = self.in_sync.by_id.get(follower_id)
         if follower is None:
             # Without an epoch nobody can say which of the two is behind.
-            has_epoch = current_leader_epoch != NO_LEADER_EPOCH
+            has_epoch = current_leader_epoch != NO_EPOCH
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {follower_id} has no replica of {self.name} among {list(self.replicas)} "
@@ -471,7 +471,7 @@ class Partition:
         return None
 
     def end_offset_for_epoch(
-        self, leader_epoch: int, current_leader_epoch: int = NO_LEADER_EPOCH, *, leader_only: bool
+        self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH, *, leader_only: bool
     ) -> EpochEnd:
         """Where a leader epoch ends in this log, for OffsetForLeaderEpoch. Raises KafkaError as `readable_log`."""
         return self.readable_log(current_leader_epoch, leader_only=leader_only).end_offset_for_epoch(leader_epoch)
@@ -533,11 +533,11 @@ class Partition:
 
     def _local_log(self) -> PartitionLog:
         if self.log is None:
-            raise self._refusal(NO_LEADER_EPOCH)
+            raise self._refusal(NO_EPOCH)
         return self.log
 
     def _refusal(self, current_leader_epoch: int) -> KafkaError:
-        if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             is_over = current_leader_epoch < self.leader_epoch
             return KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH if is_over else ErrorCode.UNKNOWN_LEADER_EPOCH,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import MetadataImage, Node
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.log.log_config import LogConfig
     from barnabas.replication.partition import Partition
     from barnabas.wire.api_keys import ApiKey
     from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+    from barnabas.wire.topics import TopicPartition
 
 
 class Replicas(Protocol):

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cluster.metadata_responses import is_internal
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps
 from barnabas.log.appending import AppendError, AppendResult
@@ -21,6 +20,7 @@ from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.byte_work import ByteWork, TakesLongError, run_in_steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordError, RecordsError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.log.write_queue import WriteQueue

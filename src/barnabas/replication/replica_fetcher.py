@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import UNDEFINED_OFFSET, EpochEnd
@@ -29,6 +28,7 @@ from barnabas.replication.follower_session import FollowerSession
 from barnabas.replication.offset_reconciler import OffsetReconciler
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node

@@ -32,13 +32,12 @@ from barnabas.wire.messages import StopReplicaResponse
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.host import Host
     from barnabas.kernel.logs import Logs
     from barnabas.kernel.metrics import MetricsRegistry
     from barnabas.kernel.scheduler import Scheduler
+    from barnabas.kernel.tick import Tick
     from barnabas.kernel.timers import Timers
-    from barnabas.link.tick import Tick
     from barnabas.log.log_config import LogConfig
     from barnabas.log.log_directory import LogDirectory
     from barnabas.log.log_manager import LogManager
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         StopReplicaRequest,
         UpdateMetadataRequest,
     )
+    from barnabas.wire.topics import TopicPartition
 
 INITIAL_CONTROLLER_EPOCH: Final = 0
 _STOPPED_AT_ONCE: Final = 100

@@ -13,9 +13,9 @@ from barnabas.kernel.metrics import MetricName, MetricsRegistry
 if TYPE_CHECKING:
     import asyncio
 
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.kernel.purgatory import Purgatory
     from barnabas.replication.partition import Partition
+    from barnabas.wire.topics import TopicPartition
 
 
 def _last_stable_offset_lag(partition: Partition) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import logging
 
     from barnabas.kernel.purgatory import Purgatory
-    from barnabas.link.tick import Tick
+    from barnabas.kernel.tick import Tick
     from barnabas.replication.partition import Partition
 
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
@@ -17,6 +16,7 @@ from barnabas.link.outgoing import Outgoing
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FindCoordinatorRequest, MetadataRequest
 from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.topics import OFFSETS_TOPIC
 
 _PROBE_EVERY_MS: Final = 10.0
 _METADATA_VERSION: Final = 9

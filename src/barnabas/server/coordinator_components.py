@@ -11,7 +11,7 @@ from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import TopicAssignment, topic_path
 from barnabas.coordination.operations import GetData
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.settings import GroupSettings
@@ -24,6 +24,7 @@ from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.shared_services import SharedServices
 from barnabas.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 _READ_AGAIN_MS: Final = 1_000
 

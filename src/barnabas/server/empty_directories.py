@@ -11,9 +11,10 @@ from typing import Final
 
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TOPICS_PATH, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import TOPICS_PATH, TopicAssignment, topic_path
 from barnabas.coordination.operations import GetChildrenNames
 from barnabas.server.coordination_session import CoordinationSession
+from barnabas.wire.topics import TopicPartition
 
 _NAMED_MAX: Final = 3
 _TOPICS_AT_ONCE: Final = 200

@@ -9,9 +9,9 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import StepRunner
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
-from barnabas.link.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.testing.cluster_history import FinalLog, History, StoredBatch
+from barnabas.wire.topics import TopicPartition
 
 Checker = Callable[[History], Iterator[str]]
 FINDINGS_MAX: Final = 20

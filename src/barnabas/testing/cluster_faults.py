@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin import ConfigOperation, ResourceType
-from barnabas.client.records import TopicPartition as ClientPartition
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, config_path
 from barnabas.coordination.layout.controller import (
@@ -16,14 +15,14 @@ from barnabas.coordination.layout.controller import (
     CONTROLLER_PATH,
     decode_controller_epoch,
 )
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, partition_state_path, topic_path
+from barnabas.coordination.layout.topics import partition_state_path, topic_path
 from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES, acting_value, has_stored
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
+from barnabas.wire.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.testing.cluster_effects import Effects
     from barnabas.testing.cluster_many import LargeRequests
     from barnabas.testing.cluster_observer import Observer
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_plans import Plan
     from barnabas.testing.simulated_host import Main, SimulatedMachine
     from barnabas.testing.simulation import Simulation
+    from barnabas.wire.topics import TopicPartition
 
 RESTART_SPREAD_SECONDS: Final = (0.0, 3.0)
 START_STEPS_SECONDS: Final = (0.05, 0.5, 6.0)
@@ -297,7 +297,7 @@ class ClusterFaults:
             self._effects.when_seen(FaultKind.RECORDS_DELETED, lambda: self._log_start(partition) == offset)
 
         async def delete(admin: Admin) -> None:
-            await admin.delete_records({ClientPartition(*partition): offset}, timeout_ms=10_000)
+            await admin.delete_records({partition: offset}, timeout_ms=10_000)
 
         self._operator.administer(delete)
         return _nothing

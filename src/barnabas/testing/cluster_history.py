@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 LOOKING_SECONDS: Final = 0.05
 """How often high watermarks are looked at."""

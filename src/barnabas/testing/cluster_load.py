@@ -20,10 +20,10 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.testing.cluster_history import Acknowledged, Committed, CommittedRead, Consumed, RecordId
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.records import RecordMetadata
@@ -181,7 +181,7 @@ class Users:
             while self.goes_on() and self.now() < ends_at:
                 try:
                     for record in await consumer.poll(1_000):
-                        at = TopicPartition(*record.partition)
+                        at = record.partition
                         identity = RecordId.of_value(record.value)
                         self.history.consumed.append(Consumed(self.now(), number, at, record.offset, identity))
                     if self.now() >= commit_at and consumer.assignment:
@@ -198,7 +198,7 @@ class Users:
             return
         for partition, place in offsets.items():
             if isinstance(place, OffsetAndMetadata):
-                at = TopicPartition(*partition)
+                at = partition
                 self.history.committed.append(Committed(self.now(), self.load.group, at, place.offset))
 
     async def watch_offsets(self, host: Host) -> None:
@@ -219,7 +219,7 @@ class Users:
             return False
         finally:
             await client.connections.close_lane(lane)
-        found = {TopicPartition(*partition): place.offset for partition, place in offsets.items()}
+        found = {partition: place.offset for partition, place in offsets.items()}
         for number in range(self.load.partitions):
             partition = TopicPartition(self.load.topic, number)
             self.history.committed_reads.append(

@@ -13,8 +13,8 @@ from barnabas.wire.record_errors import RecordsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from barnabas.coordination.layout.topics import TopicPartition
     from barnabas.testing.simulated_disk import Node, SimulatedDisk
+    from barnabas.wire.topics import TopicPartition
 
 _HEADER: Final = struct.Struct(">qiibIhi")
 _HEADER_BYTES: Final = 61

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.errors import ClientError
-from barnabas.client.records import TopicPartition as ClientPartition
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.testing.cluster_history import Acknowledged, Consumed, RecordId
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, ProduceRequest
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import read_records
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -53,7 +52,7 @@ class LargeRequests:
         self._number += 1
         number = self._number
         load = self._users.load
-        partition = ClientPartition(load.topic, host.random.randrange(load.partitions))
+        partition = TopicPartition(load.topic, host.random.randrange(load.partitions))
         ask = self._produce if host.random.random() < 0.5 else self._fetch
         with contextlib.suppress(ClientError, KafkaError, OSError):
             async with self._users.client(host) as client:

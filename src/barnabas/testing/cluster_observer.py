@@ -17,18 +17,13 @@ from barnabas.coordination.embedded.sessions import SessionTable
 from barnabas.coordination.embedded.tree import ZnodeTree, child_names
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import (
-    OFFSETS_TOPIC,
-    PartitionState,
-    TopicPartition,
-    partition_state_path,
-    topic_path,
-)
+from barnabas.coordination.layout.topics import PartitionState, partition_state_path, topic_path
 from barnabas.kernel.metrics import Meter
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replication.partition import Partition
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.coordination.embedded.server import EmbeddedCoordinator

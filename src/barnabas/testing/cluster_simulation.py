@@ -23,7 +23,6 @@ from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.server.config import read_server_config
 from barnabas.server.entry import broker_main
 from barnabas.testing.checkers import check_all
@@ -40,6 +39,7 @@ from barnabas.testing.cluster_plans import POWER, Plan
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.simulation import Simulation
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     import logging

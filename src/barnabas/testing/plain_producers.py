@@ -14,10 +14,11 @@ from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError
 from barnabas.client.producer import Producer
-from barnabas.client.records import ProducerRecord, TopicPartition
+from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ConsumerSettings, OffsetReset, ProducerSettings
 from barnabas.testing.cluster_history import RecordId
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.records import RecordMetadata
@@ -82,7 +83,7 @@ class PlainProducers:
                             identity = RecordId.of_value(record.value)
                             if identity is None:
                                 continue
-                            at = TopicPartition(*record.partition)
+                            at = record.partition
                             places.add((at, identity, record.offset))
                             if first.setdefault((at, identity), record.offset) != record.offset:
                                 self.counts["plain: written twice"] += 1

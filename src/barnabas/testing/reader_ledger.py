@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC
-from barnabas.coordination.layout.topics import TopicPartition as StoredPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata
 from barnabas.testing.cluster_history import Consumed, RecordId
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.testing.cluster_history import Forgot, History, UncleanElection
@@ -92,7 +91,7 @@ class GroupLedger:
 
     def begins_at(self, partition: TopicPartition, offset: int) -> bool:
         """Whether what lies below the offset may have been deleted; then nobody has to read it any more."""
-        if offset > self.history.deletable.get(StoredPartition(*partition), 0):
+        if offset > self.history.deletable.get(partition, 0):
             return False
         for frontiers in (self._given, self._processed):
             frontiers.setdefault(partition, Frontier()).begin_at(offset)
@@ -102,7 +101,7 @@ class GroupLedger:
         """A member was given a record: `checkers` hold it against the log."""
         self._given.setdefault(record.partition, Frontier()).add(record.offset)
         self._given_once.add((record.partition, record.offset))
-        at, identity = StoredPartition(*record.partition), RecordId.of_value(record.value)
+        at, identity = record.partition, RecordId.of_value(record.value)
         self.history.consumed.append(Consumed(self.now(), member, at, record.offset, identity))
 
     def process(self, partition: TopicPartition, offset: int, committed_at: float | None = None) -> None:
@@ -136,9 +135,7 @@ class GroupLedger:
         """Records that were committed, or offsets of the group, as `History.may_be_lost` has it, at any time."""
         told: list[Forgot | UncleanElection] = [*self.history.forgot, *self.history.unclean]
         partitions = {event.partition for event in told if event.partition.topic == OFFSETS_TOPIC}
-        return any(
-            self.history.may_be_lost(each, ANY_OFFSET, 0.0) for each in (*partitions, StoredPartition(*partition))
-        )
+        return any(self.history.may_be_lost(each, ANY_OFFSET, 0.0) for each in (*partitions, partition))
 
 
 class MemberLedger:

@@ -21,7 +21,7 @@ from barnabas.client.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientClosedError, ClientError
 from barnabas.client.group_coordinator import GroupCoordinator
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.testing.cluster_load import Users
 from barnabas.testing.cluster_plans import KEEPING, Plan
@@ -31,6 +31,7 @@ from barnabas.testing.plain_producers import PlainProducers
 from barnabas.testing.reader_ledger import GroupLedger, MemberLedger
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetCommitRequest
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

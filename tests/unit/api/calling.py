@@ -12,11 +12,11 @@ from barnabas.api.dispatch import Dispatcher
 from barnabas.api.registry import Handler, Registry
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
-from barnabas.link.tick import Tick
 from barnabas.network.config import ListenerConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler

@@ -20,7 +20,6 @@ from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
@@ -46,6 +45,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import Caller, Calls
 
 BROKER = 1

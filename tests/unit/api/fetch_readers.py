@@ -7,11 +7,11 @@ import random
 import struct
 from typing import Any
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import DataBroker, topic_id
 
 TOPICS = ("flights", "trains")

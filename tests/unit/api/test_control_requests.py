@@ -9,9 +9,9 @@ import pytest
 
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import StopReplicaRequest, UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.replication.test_replica_manager import Setting, in_setting
 
 TOPIC = "flights"

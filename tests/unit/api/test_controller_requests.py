@@ -16,7 +16,6 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.recent_transitions import StateTransition, TimedTransition
 from barnabas.controller.states import ControllerState
 from barnabas.coordination.layout.cluster import ProducerIdBlock
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire import catalogue, codec
 from barnabas.wire.classes import Message
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -30,6 +29,7 @@ from barnabas.wire.messages import (
     DescribeControllerRequest,
     DescribeControllerResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 
 class Context:

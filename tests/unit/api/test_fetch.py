@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.log.log_config import LogConfig
 from barnabas.log.reading import LogReader
@@ -18,6 +17,7 @@ from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.records import walk_batches
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import DataBroker, batch, produce_request
 from tests.unit.api.fetching import Run, asked, fetch_request, only, scenario, values
 

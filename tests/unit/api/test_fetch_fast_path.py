@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from barnabas.api.fetch_fast_path import FetchWay
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
 from barnabas.replication.fetch_sessions import FetchSessionCache
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request
 from tests.unit.api.fetch_readers import LONG_MS, PARTITIONS, Client, Follower
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, settled, values

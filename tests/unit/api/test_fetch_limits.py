@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from barnabas.api.fetch_fast_path import FetchWay
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.replication.fetch import DelayedFetches
 from barnabas.replication.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, values

@@ -23,7 +23,6 @@ from barnabas.api.offset_fetch import OffsetFetchHandler
 from barnabas.api.sync_group import SyncGroupHandler
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordination.errors import CoordinationError
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import GetData, Operation
 from barnabas.coordination.ports import Store
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
@@ -45,6 +44,7 @@ from barnabas.wire.messages import (
     SyncGroupRequest,
     UpdateMetadataRequest,
 )
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import Caller, Calls
 from tests.unit.controller.memory_store import MemoryStore
 from tests.unit.coordinators.group.group_world import GroupWorld

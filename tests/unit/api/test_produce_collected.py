@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
 from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ListOffsetsRequest, ProduceResponse
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import CONTROL, Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
 from tests.unit.api.test_produce import FailingFiles, follow, scenario, turns, two_partitions

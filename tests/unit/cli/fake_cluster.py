@@ -14,10 +14,11 @@ from barnabas.cli import connection
 from barnabas.client import admin, broker_views
 from barnabas.client.admin import ConfigEntry, GroupDescription, GroupListing, NewTopic
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
-from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeControllerResponse
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 NOW_MS = 1_700_000_100_000
 BROKERS = {number: BrokerNode(number, f"host-{number}", 9_090 + number, "rack-a") for number in (1, 2, 3)}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.client.admin import GroupDescription, GroupListing, GroupMemberDescription
-from barnabas.client.records import TopicPartition
+from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 

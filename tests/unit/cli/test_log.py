@@ -14,7 +14,6 @@ from barnabas.cli.log import command
 from barnabas.cli.log_dump import LogDumper
 from barnabas.cli.log_report import LogReport
 from barnabas.client.subscription_bytes import write_assignment
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
@@ -33,6 +32,7 @@ from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import GroupMetadataKey, GroupMetadataValue
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_batches import batch
 
 FILES = RealFiles()
@@ -235,7 +235,7 @@ def test_a_file_with_another_name_is_refused(tmp_path: Path) -> None:
 def test_records_of_consumer_offsets_are_decoded(tmp_path: Path) -> None:
     partition = tmp_path / "__consumer_offsets-7"
     partition.mkdir()
-    assigned = write_assignment([TopicPartition("flights", 3)])  # type: ignore[list-item]
+    assigned = write_assignment([TopicPartition("flights", 3)])
     group = GroupMetadataValue(
         protocol_type="consumer",
         generation=4,

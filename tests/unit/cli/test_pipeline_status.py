@@ -13,10 +13,11 @@ from barnabas.cli import pipeline_status
 from barnabas.cli.pipeline_status import PartitionPosition, TopicPosition, described, show_status, topic_positions
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import PartitionInfo, TopicInfo
-from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.pipelines.definition import Pipeline
 from barnabas.pipelines.progress import Totals
 from barnabas.pipelines.status import PipelineState, PipelineStatus, QueryStatus
+from barnabas.wire.topics import TopicPartition
 from tests.unit.pipelines.pipeline_files import read_flights
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -13,8 +13,9 @@ import pytest
 from barnabas.cli.connection import CommandError
 from barnabas.cli.record_consuming import Plan, _Reading
 from barnabas.cli.starts import AtOffset, AtTime, Edge
-from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp
 from barnabas.wire.records import TimestampType
+from barnabas.wire.topics import TopicPartition
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -16,8 +16,9 @@ from barnabas.cli.record_formats import (
     shown_bytes,
     shown_time,
 )
-from barnabas.client.records import ConsumerRecord, TopicPartition
+from barnabas.client.records import ConsumerRecord
 from barnabas.wire.records import Header, TimestampType
+from barnabas.wire.topics import TopicPartition
 
 BYTES = [b"text", "Žižkov ☃".encode(), b"", b"\xff\x00\xfe", b'quote " and \\', b"line\nbreak", None]
 

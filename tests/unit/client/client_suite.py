@@ -19,11 +19,12 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientTimeoutError, NoOffsetError
 from barnabas.client.partitioners import partition_of_key
 from barnabas.client.producer import Producer
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, ProducerRecord, TopicPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
 from barnabas.kernel.real_host import real_host
 from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 _numbers = itertools.count()

@@ -9,7 +9,6 @@ from typing import Any
 from barnabas.client.connections import Lane
 from barnabas.client.consumer import Consumer
 from barnabas.client.offset_lookup import EpochEnd
-from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.client.subscription_bytes import write_assignment
 from barnabas.kernel.host import Host
@@ -38,6 +37,7 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.record_batch import assign_offset_and_epoch, read_batch_header
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import TOPIC_ID, ScriptedClient, simulated
 
 PARTITION = TopicPartition("events", 0)

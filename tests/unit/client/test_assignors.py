@@ -14,7 +14,6 @@ from barnabas.client.assignors import (
     MemberSubscription,
     assign_cooperative_sticky,
 )
-from barnabas.client.records import TopicPartition
 from barnabas.client.subscription_bytes import (
     read_assignment,
     read_subscription,
@@ -22,6 +21,7 @@ from barnabas.client.subscription_bytes import (
     write_subscription,
 )
 from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.topics import TopicPartition
 
 
 def member(*topics: str, instance: str | None = None) -> MemberSubscription:

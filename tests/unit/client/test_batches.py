@@ -11,10 +11,11 @@ import pytest
 
 from barnabas.client.batches import PRODUCER_EPOCH_MAX, PartitionQueue, ProducerBatch, ProducerIdentity
 from barnabas.client.errors import DeliveryTimeoutError
-from barnabas.client.records import RecordMetadata, TopicPartition
+from barnabas.client.records import RecordMetadata
 from barnabas.client.settings import ProducerSettings
 from barnabas.wire.record_batch import INT32_MAX, read_batch_header
 from barnabas.wire.records import read_records
+from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("events", 0)
 IDENTITY = ProducerIdentity(7, 0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.records import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
+from barnabas.wire.topics import TopicPartition
 
 EVENTS = TopicPartition("events", 0)
 ONE, TWO = bytes(15) + b"\1", bytes(15) + b"\2"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from barnabas.client.fetch_session import FetchSession, FetchTarget
-from barnabas.client.records import TopicPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.topics import TopicPartition
 
 ID = bytes(15) + b"\1"
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.fetched import FetchedRecords
-from barnabas.client.records import TopicPartition
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.record_batch import assign_offset_and_epoch, read_batch_header
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 

@@ -9,13 +9,13 @@ import pytest
 from barnabas.client.connections import Lane
 from barnabas.client.fetcher import Fetcher
 from barnabas.client.positions import Position, Positions
-from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ConsumerSettings
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.record_batch import assign_offset_and_epoch, read_batch_header
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import ScriptedClient, simulated, turns
 
 PARTITIONS = [TopicPartition("events", number) for number in range(2)]

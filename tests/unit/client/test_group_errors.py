@@ -10,10 +10,11 @@ import pytest
 
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import CommitFailedError
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest, SyncGroupRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import ScriptedClient, simulated
 from tests.unit.client.scripted_group import PARTITION, SETTINGS, Broker, settled, unsettled, with_member
 

@@ -11,8 +11,8 @@ import pytest
 from barnabas.client.consumer import Consumer
 from barnabas.client.group_member import GroupMember
 from barnabas.client.positions import PartitionState, PositionState
-from barnabas.client.records import TopicPartition
 from barnabas.wire.messages import SyncGroupRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client import test_group_errors, test_processed, test_seek
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -16,8 +16,8 @@ from barnabas.client.positions import (
     Positions,
     PositionState,
 )
-from barnabas.client.records import TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 ALLOWED = {

@@ -11,10 +11,11 @@ import pytest
 from barnabas.client.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientClosedError
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import ScriptedClient, simulated, turns
 from tests.unit.client.scripted_group import PARTITION, SETTINGS, Broker, settled, unsettled
 

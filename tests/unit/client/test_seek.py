@@ -17,11 +17,11 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.errors import LogTruncationError
 from barnabas.client.fetched import FetchedRecords
 from barnabas.client.offset_lookup import EpochEnd
-from barnabas.client.records import TopicPartition
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse, OffsetForLeaderEpochRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import TOPIC_ID, ScriptedClient, simulated, turns
 from tests.unit.client.scripted_group import PARTITION, SETTINGS, Broker, records, with_member
 

@@ -12,10 +12,11 @@ from barnabas.client.client import Client
 from barnabas.client.connections import Lane
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.client.group_coordinator import GroupCoordinator, Membership
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.kernel.host import Host
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import ScriptedClient, simulated
 
 PARTITION = TopicPartition("events", 0)

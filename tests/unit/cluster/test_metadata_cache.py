@@ -7,11 +7,11 @@ import pytest
 from barnabas.cluster.image import MetadataImage, Node, PartitionMetadata
 from barnabas.cluster.metadata_cache import FULL, PARTITIONS_PER_STEP, MetadataCache, MetadataChange
 from barnabas.cluster.metadata_responses import TopicResponses, broker_responses
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataResponse, UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 
 FLIGHTS_ID = Uuid(b"f" * 16)
 OTHER_ID = Uuid(b"o" * 16)

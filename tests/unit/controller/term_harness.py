@@ -28,12 +28,13 @@ from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, TopicPartition, topic_path
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.coordination.operations import GetChildren, GetData, Operation, SetData, Watcher
 from barnabas.coordination.protocol import EventType, KeeperState, Stat, WatcherEvent
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER, MemoryStore, Shell
 
 Result = TypeVar("Result")

@@ -11,11 +11,12 @@ from barnabas.controller.effects import Effect, GiveWay, ZnodeOperations
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.settings import PARTITIONS_PER_BATCH
 from barnabas.coordination.errors import NoAuthError
-from barnabas.coordination.layout.topics import LeaderRecoveryState, TopicPartition, partition_state_path
+from barnabas.coordination.layout.topics import partition_state_path
 from barnabas.coordination.operations import Multi
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse, UpdateMetadataRequest
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 from tests.unit.controller.term_harness import Terms
 
 T0 = TopicPartition("t", 0)

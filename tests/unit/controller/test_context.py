@@ -14,8 +14,9 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.coordination.layout.topics import ReplicaAssignment, TopicPartition
+from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.topics import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = [TopicPartition(topic, partition) for topic in ("a", "b", "c") for partition in (0, 1, 2)]

@@ -16,7 +16,7 @@ from barnabas.controller.elections import (
     elect_preferred,
 )
 from barnabas.controller.leadership import LeaderAndIsr
-from barnabas.coordination.layout.topics import LeaderRecoveryState
+from barnabas.wire.topics import LeaderRecoveryState
 
 BROKERS = range(1, 7)
 assignments = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=6, unique=True).map(tuple)

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.layout import topics
-from barnabas.coordination.layout.topics import LeaderRecoveryState
+from barnabas.wire.topics import LeaderRecoveryState
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:

@@ -9,8 +9,8 @@ import pytest
 from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadChildren, ReadZnodes, ZnodeOperations
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse, UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.term_harness import CrashingShell, Terms
 
 TOPICS = 3

@@ -16,12 +16,8 @@ from barnabas.controller.partition_znodes import ATTEMPTS_MAX
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.errors import NodeExistsError, SessionExpiredError
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
-from barnabas.coordination.layout.topics import (
-    LeaderRecoveryState,
-    ReplicaAssignment,
-    TopicPartition,
-    partition_state_path,
-)
+from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 from tests.unit.controller.memory_store import EPOCH, LISTENER, Cluster
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from barnabas.controller.partition_states import PARTITION_TRANSITIONS, PartitionState
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.topics import TopicPartition
 
 ALLOWED = {
     ("NON_EXISTENT", "NEW"),

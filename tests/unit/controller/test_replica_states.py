@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS, PartitionReplica, ReplicaState
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.topics import TopicPartition
 
 ALLOWED = {
     "NON_EXISTENT": {"NEW"},

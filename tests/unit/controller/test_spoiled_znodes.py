@@ -18,10 +18,11 @@ from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.cluster import FEATURE_PATH, PRODUCER_ID_BLOCK_PATH, FinalizedFeatures
 from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
-from barnabas.coordination.layout.topics import TopicPartition, partition_state_path, topic_path
+from barnabas.coordination.layout.topics import partition_state_path, topic_path
 from barnabas.coordination.operations import Multi, Operation
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER
 from tests.unit.controller.term_harness import CONTROLLER, Terms
 

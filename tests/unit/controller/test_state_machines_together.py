@@ -15,7 +15,7 @@ from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import ReplicaState
 from barnabas.controller.settings import ControllerSettings
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER, Cluster
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]

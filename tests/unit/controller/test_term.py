@@ -31,15 +31,11 @@ from barnabas.coordination.layout.notifications import (
     LogDirEvent,
     log_dir_event_path,
 )
-from barnabas.coordination.layout.topics import (
-    NO_LEADER,
-    ReplicaAssignment,
-    TopicAssignment,
-    TopicPartition,
-    topic_path,
-)
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, UpdateMetadataRequest
+from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER
 from tests.unit.controller.term_harness import CrashError, Terms
 

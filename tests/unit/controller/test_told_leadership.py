@@ -7,9 +7,9 @@ import logging
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.told_leadership import ToldLeadership
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.messages import UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID, OTHER_ID = Uuid(b"t" * 16), Uuid(b"u" * 16)
 T0 = TopicPartition("t", 0)

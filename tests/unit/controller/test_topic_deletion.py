@@ -9,15 +9,11 @@ from barnabas.controller.replica_states import ReplicaState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH
 from barnabas.coordination.layout.configs import ConfigEntityType, config_path
-from barnabas.coordination.layout.topics import (
-    LEADER_DURING_DELETE,
-    ReplicaAssignment,
-    TopicAssignment,
-    TopicPartition,
-    topic_path,
-)
+from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import UpdateMetadataRequest
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER
 from tests.unit.controller.term_harness import CONTROLLER, CrashError, Terms
 

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.settings import ControllerSettings
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER
 from tests.unit.controller.term_harness import CONTROLLER, Terms
 

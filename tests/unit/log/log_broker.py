@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
-from barnabas.link.tick import Tick
 from barnabas.log.appending import AppendError, AppendResult
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
@@ -24,6 +23,7 @@ from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.reading import LogReader
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record, read_records
+from barnabas.wire.topics import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 

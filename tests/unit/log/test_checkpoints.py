@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.checkpoints import (
     CorruptCheckpointError,
@@ -22,6 +21,7 @@ from barnabas.log.checkpoints import (
     write_epochs,
     write_offsets,
 )
+from barnabas.wire.topics import TopicPartition
 
 offsets_of_partitions = st.dictionaries(
     st.builds(TopicPartition, st.text("abzAZ019._-", min_size=1, max_size=20), st.integers(0, 2**31 - 1)),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.log.appending import AppendError, AppendResult
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
 from barnabas.wire.compression import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records
 
 WithBroker = Callable[..., Any]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.log.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -25,6 +24,7 @@ from barnabas.log.names import (
     partition_directory_name,
     segment_file_name,
 )
+from barnabas.wire.topics import TopicPartition
 
 UNIQUE_ID = "0123456789abcdef0123456789abcdef"
 topics = st.text("abzAZ019._-", min_size=1, max_size=200)

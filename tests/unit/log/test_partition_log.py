@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.log.appending import AppendError, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
@@ -22,6 +21,7 @@ from barnabas.wire.control_records import ControlRecordType, EndTransactionMarke
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, records, refusal, send
 
 WithBroker = Callable[..., Any]

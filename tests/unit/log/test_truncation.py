@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_directory import LogDirectory
@@ -17,6 +16,7 @@ from barnabas.log.partition_log import PartitionLog
 from barnabas.log.producer_snapshots import write_snapshot
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records, refusal, send
 
 WithBroker = Callable[..., Any]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.link.tick import Tick
+from barnabas.kernel.tick import Tick
 from barnabas.log.write_queue import WriteQueue, Written
 from barnabas.wire.errors import ErrorCode, KafkaError
 

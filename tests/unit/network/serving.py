@@ -11,9 +11,9 @@ from typing import Any
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
-from barnabas.link.tick import Tick
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.server import NetworkServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.link.tick import Tick
+from barnabas.kernel.tick import Tick
 from barnabas.network.request_queue import RequestQueue
 from tests.unit.kernel.virtual_loop import run_virtually
 

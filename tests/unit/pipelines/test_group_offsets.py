@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.records import OffsetAndMetadata, TopicPartition
+from barnabas.client.records import OffsetAndMetadata
 from barnabas.pipelines import group_offsets
 from barnabas.pipelines.group_offsets import committing
+from barnabas.wire.topics import TopicPartition
 from tests.support.ports import free_port
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import Uuid
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd, LeaderEpochCache
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
+from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID = Uuid(bytes(range(16)))
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.metrics import Meter
 from barnabas.replication.alter_partition import IsrAnswer, IsrChange, OnAnswer
 from barnabas.replication.partition import Partition
 from barnabas.replication.partition_context import PartitionContext
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.replication.memory_log import MemoryLog
 
 PARTITION = TopicPartition("flights", 0)

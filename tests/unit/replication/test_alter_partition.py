@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.replication.alter_partition import AlterPartitionManager, IsrAnswer, IsrChange
@@ -15,6 +14,7 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import run_virtually
 
 FLIGHTS = Uuid(b"f" * 16)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.coordination.layout.topics import EPOCH_DURING_DELETE, NO_LEADER_EPOCH, TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.replication.deletion_fence import REMEMBERED_MAX, DeletionFence
+from barnabas.wire.sentinels import EPOCH_DURING_DELETE, NO_EPOCH
+from barnabas.wire.topics import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 FLIGHTS_ID = Uuid(b"f" * 16)
@@ -23,7 +24,7 @@ def test_a_replica_that_was_moved_away_is_gone_up_to_the_epoch_of_that() -> None
     deleted = DeletionFence()
     deleted.add(FLIGHTS, FLIGHTS_ID, 3, 4)
     assert [deleted.is_gone(FLIGHTS, FLIGHTS_ID, epoch) for epoch in (3, 4, 5)] == [True, True, False]
-    deleted.add(FLIGHTS, FLIGHTS_ID, 6, NO_LEADER_EPOCH)
+    deleted.add(FLIGHTS, FLIGHTS_ID, 6, NO_EPOCH)
     assert [deleted.is_gone(FLIGHTS, FLIGHTS_ID, epoch) for epoch in (6, 7)] == [True, False]
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.transitions import IllegalTransitionError
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.replication.fetcher_partitions import (
@@ -15,6 +14,7 @@ from barnabas.replication.fetcher_partitions import (
     FetchEvent,
     FetchPhase,
 )
+from barnabas.wire.topics import TopicPartition
 from tests.unit.replication.memory_log import TOPIC_ID, MemoryLog
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.replication.follower_session import FollowerSession, Position, Wanted
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID = Uuid(b"a" * 16)
 OTHER_ID = Uuid(b"b" * 16)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.replication.leader_and_isr import in_pieces, joined, requested_partitions, response
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest
+from barnabas.wire.topics import TopicPartition
 
 State = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 

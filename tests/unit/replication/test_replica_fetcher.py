@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.cluster.image import Node
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.timers import Timers
 from barnabas.replication.fetch_protocol import FetchProtocol
 from barnabas.replication.fetcher_context import FetcherContext
@@ -27,6 +26,7 @@ from barnabas.wire.messages import (
     OffsetForLeaderEpochResponse,
 )
 from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import run_virtually
 from tests.unit.replication.memory_log import TOPIC_ID, Entry
 from tests.unit.replication.partition_setting import BrokerSetting

@@ -12,13 +12,12 @@ import pytest
 
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
-from barnabas.link.tick import Tick
 from barnabas.log.log_config import LogConfig
 from barnabas.replication import replica_metrics
 from barnabas.replication.partition import Partition
@@ -27,6 +26,7 @@ from barnabas.replication.settings import ReplicaSettings
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import run_virtually
 from tests.unit.replication.memory_log import TOPIC_ID, MemoryLog
 from tests.unit.replication.partition_setting import leader_and_isr

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.testing import checkers
 from barnabas.testing.checkers import Checker, check_all
 from barnabas.testing.cluster_history import (
@@ -23,6 +22,7 @@ from barnabas.testing.cluster_history import (
     StoredRecord,
     UncleanElection,
 )
+from barnabas.wire.topics import TopicPartition
 
 EVENTS = TopicPartition("events", 0)
 RECORDS = [RecordId(1, number) for number in range(6)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.testing.cluster_history import RecordId
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.simulated_disk import SimulatedDisk
 from barnabas.testing.simulated_files import SimulatedFiles
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 
 EVENTS = TopicPartition("events", 0)
 DIRECTORIES = ("/one", "/two")

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.cluster.image import TopicMetadata
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
-from barnabas.coordination.layout.topics import NO_LEADER
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.timers import Timers
+from barnabas.wire.sentinels import NO_LEADER
 
 
 class TopicOperation(DelayedOperation):

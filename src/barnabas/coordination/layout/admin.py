@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas.coordination.layout.notifications import decode_partitions, encode_partitions
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, encode_json
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 ADMIN_PATH = "/admin"
 DELETE_TOPICS_PATH = "/admin/delete_topics"

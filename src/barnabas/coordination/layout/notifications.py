@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, encode_json
-from barnabas.coordination.layout.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 ISR_CHANGES_PATH = "/isr_change_notification"
 ISR_CHANGE_PREFIX = "isr_change_"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.steps import Steps, at_once
+from barnabas.wire.topics import LeaderRecoveryState
 
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
@@ -19,30 +19,6 @@ STATE_VERSION = 1
 PARTITIONS_PER_STEP: Final = 8_192
 """Of a topic's assignment, encoded or decoded at a time."""
 _BEFORE_PARTITIONS: Final = b'{"partitions":{'
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
-"""Topics of the brokers' own."""
-
-NO_LEADER: Final = -1
-"""The leader of a partition that has none."""
-LEADER_DURING_DELETE: Final = -2
-"""The leader that the controller names for a partition of a topic that is being deleted."""
-NO_LEADER_EPOCH: Final = -1
-"""No leader epoch is known; in a request, none is to be checked."""
-EPOCH_DURING_DELETE: Final = -2
-"""In StopReplica: the topic is being deleted, whatever the leader epoch is. Its deletion does not count it up."""
-
-
-class TopicPartition(NamedTuple):
-    """One partition of one topic; as text, `topic-partition`, which is how Kafka names it in logs and directories."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def topic_path(topic: str) -> str:
@@ -173,13 +149,6 @@ def _decode_topic_id(text: str, path: str) -> Uuid:
         return Uuid.from_text(text)
     except ValueError as error:
         raise LayoutError(path, f"topic_id: {error}") from None
-
-
-class LeaderRecoveryState(enum.IntEnum):
-    """Whether a leader that was elected uncleanly has recovered its log (KIP-704)."""
-
-    RECOVERED = 0
-    RECOVERING = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effect_runner import GroupHandle
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.kernel.steps import Steps
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 _APPLIED_PER_STEP: Final = 1024
 """An offset costs about 1 us."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.commits import Codes, PreparedCommit, append_commit
@@ -50,6 +49,7 @@ from barnabas.wire.messages import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 _EXPIRY_TASK: Final = "delete-expired-group-metadata"
 _KNOWN_MEMBER_ID_VERSION: Final = 4

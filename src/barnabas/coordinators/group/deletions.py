@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.group import Group
@@ -26,6 +25,7 @@ from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 _ELEMENTS_PER_APPEND: Final = 16
 """What an append costs, beside its records."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.effects import (
     Effect,
     Now,
@@ -37,6 +36,7 @@ from barnabas.wire.messages import (
     JoinGroupResponse,
     ListGroupsResponse,
 )
+from barnabas.wire.topics import TopicPartition
 
 _GROUP_TYPE = "classic"
 _MS_PER_SECOND = 1000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset
 from barnabas.kernel.steps import Steps
+from barnabas.wire.topics import TopicPartition
 
 _FREED_PER_STEP: Final = 4096
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.config.kafka_versions import is_at_least
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
 from barnabas.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from barnabas.wire.topics import TopicPartition
 
 NO_EXPIRATION: Final = -1
 NO_STATE_TIMESTAMP: Final = -1

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.cluster import consumer_offset_path, decode_consumer_offset, encode_consumer_offset
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordination.operations import Create, SetData
 from barnabas.coordination.ports import Store
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 
 class ZookeeperOffsets:

@@ -39,14 +39,9 @@ from barnabas.coordination.layout.controller import (
 from barnabas.coordination.layout.delegation_tokens import DelegationToken
 from barnabas.coordination.layout.notifications import IsrChange, LogDirEvent
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import (
-    LeaderRecoveryState,
-    PartitionState,
-    ReplicaAssignment,
-    TopicAssignment,
-    TopicPartition,
-)
+from barnabas.coordination.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 PATH = "/some/znode"
 Decode = Callable[[bytes, str], Any]

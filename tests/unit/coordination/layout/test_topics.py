@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.coordination.layout.topics import TopicPartition, partition_state_path
+from barnabas.coordination.layout.topics import partition_state_path
+from barnabas.wire.topics import TopicPartition
 
 
 def test_a_partition_is_named_in_words_as_kafka_names_it() -> None:

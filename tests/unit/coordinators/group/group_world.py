@@ -7,7 +7,6 @@ import itertools
 import logging
 from typing import Any, cast
 
-from barnabas.coordination.layout.topics import OFFSETS_TOPIC, TopicPartition
 from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.group import Group
@@ -31,6 +30,7 @@ from barnabas.wire.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 from tests.unit.coordinators.memory_log import MemoryLog
 from tests.unit.kernel.virtual_loop import VirtualLoop
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.records import GroupKey, OffsetKey, read_key, read_offset_value
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

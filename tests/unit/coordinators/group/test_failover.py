@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.records import CommittedOffset, group_key, offset_key, offset_value
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.codec import encode_prefixed
@@ -14,6 +13,7 @@ from barnabas.wire.control_records import ControlRecordType, EndTransactionMarke
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import GroupMetadataValue, OffsetCommitKey
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

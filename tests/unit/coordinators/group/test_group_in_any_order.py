@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
 
 MEMBERS_MAX = 5

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
 T0 = TopicPartition("t", 0)

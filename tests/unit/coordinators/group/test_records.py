@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group.records import (
     CommittedOffset,
     GroupKey,
@@ -19,6 +18,7 @@ from barnabas.coordinators.group.records import (
     utf16_length,
 )
 from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.topics import TopicPartition
 
 COMMITTED = CommittedOffset(7, 3, "é", 1_700_000_000_000)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.layout.topics import TopicPartition
 from barnabas.coordinators.group import commits, deletions
 from barnabas.coordinators.group.commits import Codes
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
 from tests.unit.coordinators.group.turn_counting import (
     ALLOWED_PER_TURN,

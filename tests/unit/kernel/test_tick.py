@@ -1,4 +1,4 @@
-"""`barnabas.link.tick`."""
+"""`barnabas.kernel.tick`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from barnabas.kernel.tick import DATA_BYTES_PER_TICK, ROUNDS_PER_TICK, Tick
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.link.tick import DATA_BYTES_PER_TICK, ROUNDS_PER_TICK, Tick
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -1,0 +1,28 @@
+"""Topics and partitions, as every API and every room names them."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+"""Topics of the brokers' own."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; as text, `topic-partition`, which is how Kafka names it in logs and directories."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class LeaderRecoveryState(enum.IntEnum):
+    """Whether a leader that was elected uncleanly has recovered its log (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
