@@ -5,8 +5,9 @@ loop is found by a signal: it is set to go off when the timer is late, comes bet
 sees its frames. Nobody notes anything on the way, so work pays nothing for being watched.
 
 So that an idle process is not woken for it, the timer of a loop that has done next to nothing for a second is due four
-times a second only, and another signal goes off when the process has used some milliseconds of its processor.
-Then a turn that works is found as before, one that waits (for a disk, say) only if it waits for 250 ms.
+times a second only, and another signal goes off when the process has used some 30 ms of its processor. How many turns
+those were is not known, so the first turn after idleness is told of only when it goes on for 50 ms more; one that
+waits (for a disk, say) only if it waits for 250 ms.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class TurnWatch:
         self._idle_beats = 0
         self._alarmed_at: float | None = None
         self._processor_seconds = 0.0
+        self._alarmed_processor_seconds = 0.0
         self._collector_seconds = 0.0
         self._collection_began = 0.0
         self._seen: Counter[str] = Counter()
@@ -127,13 +129,18 @@ class TurnWatch:
         took = time.monotonic() - self._began
         late = took - self._period
         processor = time.thread_time() - self._processor_seconds
-        if late > _ALARM_SECONDS or (self._is_idle and processor > _ALARM_SECONDS):
+        if self._alarmed_at is not None:
+            sure = time.monotonic() - self._alarmed_at
+            if sure * 1000 > LONG_TURN_MS:
+                # A busy machine's alarm is late.
+                before = min(self._alarmed_processor_seconds - self._processor_seconds, 2 * _ALARM_SECONDS)
+                of_turn = time.thread_time() - self._alarmed_processor_seconds
+                self._tell(self._turn(before + sure, before + of_turn))
+        elif late > _ALARM_SECONDS:
             # The turn began before the timer was due: by so much that the processor's time goes up, and no more than
             # half a beat, on average, where the loop was busy before too.
             unseen = self._period if self._is_idle else self._period / 2
             duration = max(late, min(processor, late + unseen))
-            if self._alarmed_at is not None:
-                duration = max(duration, _ALARM_SECONDS + time.monotonic() - self._alarmed_at)
             if duration * 1000 > LONG_TURN_MS:
                 self._tell(self._turn(duration, processor))
         if self._seen or self._collector_seconds:
@@ -165,6 +172,7 @@ class TurnWatch:
         self._look(number, frame)
         if self._is_idle and self._timer is not None and not self._timer.cancelled():
             self._alarmed_at = time.monotonic()
+            self._alarmed_processor_seconds = time.thread_time()
             self._timer.cancel()
             # A beat in the next turn ends what is taken for one turn.
             self._loop.call_soon_threadsafe(self._beat)
