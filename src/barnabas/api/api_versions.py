@@ -15,10 +15,10 @@ from barnabas.api.registry import Registry
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.wire.sentinels import NO_EPOCH
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE: Final = 3
-NO_FEATURES_EPOCH: Final = -1
 
 
 class ApiVersionsHandler:
@@ -27,7 +27,7 @@ class ApiVersionsHandler:
     api_key = ApiKey.API_VERSIONS
     versions = (0, 4)
 
-    def __init__(self, registry: Registry, features_epoch: Callable[[], int] = lambda: NO_FEATURES_EPOCH) -> None:
+    def __init__(self, registry: Registry, features_epoch: Callable[[], int] = lambda: NO_EPOCH) -> None:
         """`features_epoch` is the version of the znode `/feature`; -1 while there is none."""
         self._registry = registry
         self._features_epoch = features_epoch

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from barnabas.wire.errors import ErrorCode, KafkaError
-
-NO_BROKER_EPOCH: Final = -1
-"""A controller that does not know of broker epochs."""
+from barnabas.wire.sentinels import NO_EPOCH
 
 BrokerEpoch = Callable[[], int]
 """The epoch of this broker's registration, as it is now."""
@@ -31,7 +29,7 @@ def check_broker_epoch(request_epoch: int, broker_epoch: int) -> None:
 
     An epoch that is greater than ours is no error: the controller may see a registration before its broker does.
     """
-    if request_epoch != NO_BROKER_EPOCH and request_epoch < broker_epoch:
+    if request_epoch != NO_EPOCH and request_epoch < broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH, f"the request is for broker epoch {request_epoch}; {broker_epoch} is ours"
         )

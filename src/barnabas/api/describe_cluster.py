@@ -9,11 +9,11 @@ from typing import Final
 
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS
 from barnabas.api.context import RequestContext
-from barnabas.api.metadata import NO_CONTROLLER
 from barnabas.replication.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.wire.sentinels import NO_BROKER
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -42,7 +42,7 @@ class DescribeClusterHandler:
         nodes = image.nodes(context.listener_name)
         controller_id = image.controller_id
         if controller_id is None or all(node.broker_id != controller_id for node in nodes):
-            controller_id = NO_CONTROLLER
+            controller_id = NO_BROKER
         response = DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=controller_id,

@@ -20,7 +20,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import DelayedFetches
-from barnabas.replication.fetch_reads import NO_FOLLOWER, READ_PER_STEP, FetchParameters
+from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters
 from barnabas.replication.fetch_sessions import (
     FEW_PARTITIONS,
     PARTITIONS_MAX,
@@ -32,13 +32,13 @@ from barnabas.replication.fetch_sessions import (
     SessionRequest,
 )
 from barnabas.replication.ports import MetadataSource, Replicas
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import dissolve
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.log.reading import LogReader
@@ -204,7 +204,7 @@ class FetchHandler:
     # What is asked.
 
     def parameters(
-        self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int = UNKNOWN_BROKER_EPOCH
+        self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int = NO_EPOCH
     ) -> FetchParameters:
         """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
@@ -288,9 +288,9 @@ def _follower_id(api_version: int, request: FetchRequest) -> int:
     """Negative for a client."""
     if api_version < _REPLICA_STATE_SINCE:
         return request.replica_id
-    return NO_FOLLOWER if request.replica_state is None else request.replica_state.replica_id
+    return CONSUMER_ID if request.replica_state is None else request.replica_state.replica_id
 
 
 def _follower_epoch(request: FetchRequest) -> int:
     """-1 for a client, and below version 15."""
-    return UNKNOWN_BROKER_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
+    return NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch

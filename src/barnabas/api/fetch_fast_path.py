@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.replication.fetch_reads import NO_FOLLOWER
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.wire.messages import FetchResponse
+from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.api.context import RequestContext, Responder
@@ -118,7 +117,7 @@ class FetchWay:
         broker, None for a client."""
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
-        self._follower_id, self._follower_epoch = follower or (NO_FOLLOWER, UNKNOWN_BROKER_EPOCH)
+        self._follower_id, self._follower_epoch = follower or (CONSUMER_ID, NO_EPOCH)
         self._form = form
         self._metrics = context.metrics
         self._requests = self._metrics[0].meter(context.api_version)

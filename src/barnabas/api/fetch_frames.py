@@ -11,12 +11,13 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.replication.fetch_reads import NO_FOLLOWER, PartitionRead
+from barnabas.replication.fetch_reads import PartitionRead
 from barnabas.replication.fetch_sessions import FetchPartition, NamedPartition
 from barnabas.wire import headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Buffer, Uuid
+from barnabas.wire.sentinels import CONSUMER_ID
 
 ID_VERSIONS: Final = range(15, 18)
 """They name topics by id."""
@@ -175,7 +176,7 @@ class NameForm:
         key_and_version, correlation_id, prefix, replica_id, max_wait_ms, min_bytes, max_bytes, isolation, *rest = (
             self._unpack_from(buffer, start)
         )
-        if key_and_version != _NAME_KEY_AND_VERSION or prefix != self._prefix or replica_id != NO_FOLLOWER:
+        if key_and_version != _NAME_KEY_AND_VERSION or prefix != self._prefix or replica_id != CONSUMER_ID:
             return None
         if isolation not in ISOLATION_LEVELS:
             return None

@@ -15,7 +15,7 @@ from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID
 
 _FIRST_EPOCH: Final = 0
 
@@ -33,7 +33,7 @@ class InitProducerIdHandler:
     def handle(
         self, _context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Coroutine[None, None, InitProducerIdResponse]:
-        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
             self._check_transactional(request)
@@ -44,9 +44,7 @@ class InitProducerIdHandler:
     def error_response(
         self, _context: RequestContext, _request: InitProducerIdRequest, error: KafkaError
     ) -> InitProducerIdResponse:
-        return InitProducerIdResponse(
-            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
-        )
+        return InitProducerIdResponse(error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
     def _check_transactional(self, request: InitProducerIdRequest) -> None:
         if not request.transactional_id:

@@ -12,13 +12,13 @@ from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.reading import LogReader
 from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.partition import ACKS_ALL, Partition
+from barnabas.replication.partition import Partition
 from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
-_NOT_APPENDED: Final = -1
 _NO_ACKS: Final = 0
 
 
@@ -51,7 +51,7 @@ class ReplicatedInternalLog:
                 memoryview(batch), required_acks=ACKS_ALL, produce_version=None, origin=AppendOrigin.COORDINATOR
             )
         except KafkaError as error:
-            on_done(_NOT_APPENDED, error.code)
+            on_done(NO_OFFSET, error.code)
             return
         self._acknowledgements.when_replicated(
             replica, log, result.last_offset + 1, round(timeout_ms), _Answer(result.first_offset, on_done)

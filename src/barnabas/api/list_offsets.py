@@ -14,22 +14,22 @@ from barnabas.api.fetch_frames import ISOLATION_LEVELS
 from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.timestamp_lookup import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    ListedOffset,
-)
+from barnabas.log.timestamp_lookup import ListedOffset
 from barnabas.replication.list_offsets import find_offset, latest_offset, offsets_before
 from barnabas.replication.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse
+from barnabas.wire.sentinels import (
+    CONSUMER_ID,
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 from barnabas.wire.topics import TopicPartition
 
-_CLIENT: Final = -1
 _TOOL: Final = -2
 """Reads from followers too."""
 _READ_COMMITTED: Final = 1
@@ -160,7 +160,7 @@ class ListOffsetsHandler:
                 self._clock.time_ms(),
                 asked.timestamp,
                 asked.max_num_offsets,
-                is_client=request.replica_id == _CLIENT,
+                is_client=request.replica_id == CONSUMER_ID,
                 leader_only=request.replica_id != _TOOL,
             )
         except Exception as error:  # noqa: BLE001 - sorted there
@@ -177,7 +177,7 @@ class ListOffsetsHandler:
 
 
 def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
-    if request.replica_id != _CLIENT:
+    if request.replica_id != CONSUMER_ID:
         return ReadIsolation.LOG_END
     return ReadIsolation.COMMITTED if request.isolation_level == _READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
 

@@ -24,8 +24,8 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest, MetadataResponse
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import NO_BROKER
 
-NO_CONTROLLER: Final = -1
 _NULL_TOPICS_SINCE: Final = 1
 _LISTENER_NOT_FOUND_SINCE: Final = 6
 _OPERATIONS_SINCE: Final = 8
@@ -154,7 +154,7 @@ class MetadataHandler:
         response = MetadataResponse(
             brokers=broker_responses(image, context.listener_name),
             cluster_id=self._cluster_id,
-            controller_id=NO_CONTROLLER if controller_id is None else controller_id,
+            controller_id=NO_BROKER if controller_id is None else controller_id,
             topics=topics,
         )
         if version >= _OPERATIONS_SINCE and request.include_topic_authorized_operations:

@@ -22,9 +22,9 @@ from barnabas.kernel.steps import Steps, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.wire.sentinels import NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
-_NO_TIMESTAMP: Final = -1
 _NO_RETENTION: Final = -1
 _COORDINATOR_SINCE: Final = 1
 
@@ -95,7 +95,7 @@ class OffsetCommitHandler:
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
-                    now_ms if timestamp_ms == _NO_TIMESTAMP else timestamp_ms,
+                    now_ms if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
                     expire_timestamp_ms,
                 )
 

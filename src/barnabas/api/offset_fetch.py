@@ -21,14 +21,12 @@ from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each, each_within
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetFetchRequest, OffsetFetchResponse
-from barnabas.wire.records import NO_TIMESTAMP
-from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 _COORDINATOR_SINCE: Final = 1
 _GROUP_ERROR_SINCE: Final = 2
 _BATCHED_SINCE: Final = 8
-_NO_OFFSET: Final = -1
 _NAMED_PER_STEP: Final = 4096
 
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
@@ -158,7 +156,7 @@ def _fields(fetched: FetchedOffset) -> dict[str, Any]:
     committed = fetched.committed
     return {
         "partition_index": fetched.partition.partition,
-        "committed_offset": _NO_OFFSET if committed is None else committed.offset,
+        "committed_offset": NO_OFFSET if committed is None else committed.offset,
         "committed_leader_epoch": NO_EPOCH if committed is None else committed.leader_epoch,
         "metadata": "" if committed is None else committed.metadata,
         "error_code": fetched.error,

@@ -25,13 +25,12 @@ from barnabas.api.produce_frames import (
 from barnabas.log.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.replication.partition import ACKS_ALL
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import ACKS_ALL, NO_TIMESTAMP
 from barnabas.wire.uniform_batches import UNIFORM_MIN
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
+from barnabas.wire.sentinels import LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 DEAD = "Dead"
 """What brokers say of a group that is not there."""
-_END = -1
 _PATTERN_CHARACTERS = "*?["
 _END_OFFSETS_TIMEOUT_MS = 10_000
 
@@ -279,7 +279,9 @@ async def _end_offsets(
         return {}
     client.metadata.use(*{partition.topic for partition in partitions})
     await client.metadata.update()
-    led = dict.fromkeys([partition for partition in partitions if client.cluster.leader(partition) is not None], _END)
+    led = dict.fromkeys(
+        [partition for partition in partitions if client.cluster.leader(partition) is not None], LATEST_TIMESTAMP
+    )
     try:
         found = await admin.list_offsets(led, _END_OFFSETS_TIMEOUT_MS)
     except ClientTimeoutError as error:

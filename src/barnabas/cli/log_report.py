@@ -13,7 +13,8 @@ from barnabas.cli.record_formats import add_bytes, header_documents, json_line, 
 from barnabas.log.inspection import DamageKind
 from barnabas.wire.control_records import read_control_record_type, read_end_transaction_marker
 from barnabas.wire.record_errors import InvalidRecordError
-from barnabas.wire.records import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
+from barnabas.wire.records import TimestampType
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.log.index_inspection import IndexEntry, Mismatch, Reserved

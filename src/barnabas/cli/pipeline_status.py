@@ -16,6 +16,7 @@ from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.definition import Pipeline, ReadMode
 from barnabas.pipelines.state_directory import merged_offsets
 from barnabas.pipelines.status import PipelineState, PipelineStatus, QueryStatus, read_status
+from barnabas.wire.sentinels import LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ async def topic_positions(admin: Admin, pipeline: Pipeline, status: PipelineStat
     partitions = [
         TopicPartition(topic, number) for topic in topics if topic in there for number in there[topic].partitions
     ]
-    ends = await admin.list_offsets(dict.fromkeys(partitions, -1)) if partitions else {}
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP)) if partitions else {}
     committed = await admin.list_group_offsets(pipeline.group_id)
     read = _offsets_read(status)
     found: dict[str, list[PartitionPosition]] = {topic: [] for topic in topics}

@@ -30,7 +30,8 @@ from barnabas.client.records import RecordMetadata
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.record_batch import increment_sequence, set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
-from barnabas.wire.records import NO_TIMESTAMP, read_records
+from barnabas.wire.records import read_records
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import asyncio

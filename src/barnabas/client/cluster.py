@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import NO_BROKER, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.messages import MetadataResponse
-
-NO_NODE = -1
-NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Cluster:
     """The image."""
 
     cluster_id: str | None = None
-    controller_id: int = NO_NODE
+    controller_id: int = NO_BROKER
     brokers: Mapping[int, BrokerNode] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
 

@@ -20,20 +20,14 @@ from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, M
 from barnabas.client.group_member import GroupMember
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.position_finder import PositionFinder
-from barnabas.client.positions import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    PartitionState,
-    Position,
-    Positions,
-    PositionState,
-)
+from barnabas.client.positions import PartitionState, Position, Positions, PositionState
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.settings import ConsumerSettings
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

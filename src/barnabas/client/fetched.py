@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from barnabas.client.records import ConsumerRecord
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.record_batch import read_batch_header
-from barnabas.wire.records import MAGIC_V2, NO_PARTITION_LEADER_EPOCH, batch_at, walk_batches
+from barnabas.wire.records import MAGIC_V2, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ class FetchedRecords:
         self.fetch_offset = offset
         self.next_offset = offset
         """Behind the last record that `take` gave, or behind what there is nothing to read in."""
-        self.offset_epoch = -1
+        self.offset_epoch = NO_EPOCH
         """The leader epoch of the batch before `next_offset`."""
         self.is_at_end = False
         """`take` has found out that there is no more."""
@@ -93,7 +94,7 @@ class FetchedRecords:
             self._batch_begins_at = span.position
             if self._checks_crcs:
                 batch.verify()
-            epoch = NO_PARTITION_LEADER_EPOCH
+            epoch = NO_EPOCH
             if batch.magic == MAGIC_V2:
                 epoch = read_batch_header(self._buffer, span.position).partition_leader_epoch
             if not self._is_hidden(batch):

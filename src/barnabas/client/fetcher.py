@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.cluster import NO_NODE
 from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
 from barnabas.client.fetched import FetchedRecords
 from barnabas.client.settings import IsolationLevel
@@ -15,6 +14,7 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import NO_BROKER
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Fetcher:
             self._take_records(state, answer)
         elif code in _LEADER_CHANGED:
             leader = answer.current_leader
-            if leader is not None and leader.leader_id != NO_NODE:
+            if leader is not None and leader.leader_id != NO_BROKER:
                 self._client.metadata.learn_leader(state.partition, leader.leader_id, leader.leader_epoch)
             self._preferred.pop(state.partition, None)
             self._client.metadata.request_update()
@@ -257,7 +257,7 @@ class Fetcher:
 
     def _take_records(self, state: PartitionState, answer: Any) -> None:
         state.high_watermark = answer.high_watermark
-        if answer.preferred_read_replica != NO_NODE:
+        if answer.preferred_read_replica != NO_BROKER:
             until = self._client.host.loop.time() + PREFERRED_REPLICA_SECONDS
             self._preferred[state.partition] = (answer.preferred_read_replica, until)
         if answer.records is None or not len(answer.records):

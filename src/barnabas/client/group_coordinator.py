@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.cluster import NO_NODE, BrokerNode
+from barnabas.client.cluster import BrokerNode
 from barnabas.client.errors import CommitFailedError
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.subscription_bytes import by_topic
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from barnabas.wire.sentinels import NO_BROKER
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class GroupCoordinator:
     @property
     def node_id(self) -> int:
         """The broker that coordinates the group, as far as is known; -1 when it has to be looked for."""
-        return NO_NODE if self._node is None else self._node.node_id
+        return NO_BROKER if self._node is None else self._node.node_id
 
     async def ask(self, message: Any, timeout_ms: float | None = None, lane: Lane | None = None) -> Any:
         """One request to the coordinator, which is looked for first where it is not known. A `lane` of its own is for a

@@ -12,6 +12,7 @@ from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from barnabas.wire.sentinels import CONSUMER_ID
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
     from barnabas.client.connections import Lane
-
-_CONSUMER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class OffsetLookup:
 
         async def ask(node: BrokerNode, partitions: list[TopicPartition], answers: Answers) -> None:
             request = ListOffsetsRequest(
-                replica_id=_CONSUMER,
+                replica_id=CONSUMER_ID,
                 isolation_level=int(self._isolation),
                 topics=[
                     ListOffsetsRequest.ListOffsetsTopic(
@@ -92,7 +91,7 @@ class OffsetLookup:
 
         async def ask(node: BrokerNode, partitions: list[TopicPartition], answers: Answers) -> None:
             request = OffsetForLeaderEpochRequest(
-                replica_id=_CONSUMER,
+                replica_id=CONSUMER_ID,
                 topics=[
                     OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
                         topic=topic,

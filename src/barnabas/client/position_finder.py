@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.client.cluster import NO_EPOCH
 from barnabas.client.errors import LogTruncationError, NoOffsetError
-from barnabas.client.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, PositionState
+from barnabas.client.positions import Position, PositionState
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel, OffsetReset
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from barnabas.client.cluster import NO_EPOCH
 from barnabas.kernel.transitions import TransitionTable
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
     from barnabas.wire.topics import TopicPartition
-
-EARLIEST_TIMESTAMP: Final = -2
-LATEST_TIMESTAMP: Final = -1
 
 
 class PositionState(enum.Enum):

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
-
-NO_CONTROLLER_EPOCH: Final = -1
 
 
 class Node(NamedTuple):
@@ -77,7 +76,7 @@ class MetadataImage:
     topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: _NO_TOPICS)
     names_by_id: Mapping[bytes, str] = field(default_factory=lambda: _NO_NAMES)
     controller_id: int | None = None
-    controller_epoch: int = NO_CONTROLLER_EPOCH
+    controller_epoch: int = NO_EPOCH
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         topic = self.topics.get(topic_partition.topic)

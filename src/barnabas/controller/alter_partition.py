@@ -21,13 +21,13 @@ from barnabas.controller.settings import PARTITIONS_PER_BATCH
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 TOPIC_IDS_VERSION = 2
 """From this version on topics are named by their ids, and an ineligible replica has an error of its own (KIP-841)."""
 BROKER_EPOCHS_VERSION = 3
 """From this version on members of an ISR carry their broker epochs (KIP-903)."""
-UNKNOWN_BROKER_EPOCH = -1
 
 Answer = LeaderAndIsr | ErrorCode
 
@@ -178,7 +178,7 @@ class AlterPartitionProcessor:
         if member not in self._context.live_brokers:
             return False
         present = self._context.live_or_shutting_down_brokers[member].epoch
-        return broker_epoch in {UNKNOWN_BROKER_EPOCH, present}
+        return broker_epoch in {NO_EPOCH, present}
 
     def _write(
         self, accepted: Mapping[TopicPartition, LeaderAndIsr], answers: dict[TopicPartition, Answer]
@@ -242,7 +242,7 @@ def _proposal(broker_id: int, data: AlterPartitionRequest.PartitionData, version
     if version >= BROKER_EPOCHS_VERSION:
         isr = {member.broker_id: member.broker_epoch for member in data.new_isr_with_epochs}
     else:
-        isr = dict.fromkeys(data.new_isr, UNKNOWN_BROKER_EPOCH)
+        isr = dict.fromkeys(data.new_isr, NO_EPOCH)
     return Proposal(broker_id, data.leader_epoch, isr, data.leader_recovery_state, data.partition_epoch)
 
 

@@ -29,10 +29,8 @@ from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.operations import SetData
 from barnabas.coordination.protocol import Stat
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
-
-UNKNOWN_BROKER_EPOCH = -1
-"""In requests of brokers that do not know theirs (before KIP-380)."""
 
 
 class BrokerChanges:
@@ -272,7 +270,7 @@ class BrokerChanges:
         broker = context.live_or_shutting_down_brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not registered")
-        if broker_epoch not in {UNKNOWN_BROKER_EPOCH, broker.epoch} and broker_epoch < broker.epoch:
+        if broker_epoch not in {NO_EPOCH, broker.epoch} and broker_epoch < broker.epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"broker {broker_id} asks to shut down in epoch {broker_epoch}; it has epoch {broker.epoch}",

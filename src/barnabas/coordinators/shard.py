@@ -24,6 +24,7 @@ from barnabas.wire.compression import NO_COMPRESSION, Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Batch, BatchSpan, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 Content = TypeVar("Content")
@@ -33,7 +34,6 @@ _WALKED_PER_STEP_BYTES: Final = 65_536
 """Of a chunk, the batches in so many bytes are found at a time."""
 _RETRY_MS: Final = 1_000
 _RETRY_MS_MAX: Final = 30_000
-_NOT_APPENDED: Final = -1
 
 
 class ShardState(enum.Enum):
@@ -159,7 +159,7 @@ class Shard(Generic[Content]):
         """As `append`, of a batch that `batch_in_steps` has made."""
         append = _Append(self._under_way, on_done)
         if self.state is not ShardState.ACTIVE:
-            append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            append.done(NO_OFFSET, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         self._log.start_append(
             self.partition,
@@ -184,9 +184,7 @@ class Shard(Generic[Content]):
 
     def fail_appends(self) -> Steps[None]:
         """Tells every append under way that this broker leads no more; what became of it is not known here."""
-        yield from each(
-            lambda append: append.done(_NOT_APPENDED, ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way)
-        )
+        yield from each(lambda append: append.done(NO_OFFSET, ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way))
 
     def _batch(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
         return at_once(batch_in_steps(records, timestamp_ms, self._settings.compression))

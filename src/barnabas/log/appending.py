@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.producer_state import ProducerStateError
@@ -15,9 +15,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
-from barnabas.wire.records import NO_TIMESTAMP, Batch, batch_at, walk_batches
-
-_NO_OFFSET: Final = -1
+from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 
 class AppendResult(NamedTuple):
@@ -96,7 +95,7 @@ class AppendError(KafkaError):
         """For what the validation has found."""
         record_errors = error.record_errors if isinstance(error, InvalidRecordError) else ()
         if error.is_of_request:
-            log_start_offset = _NO_OFFSET
+            log_start_offset = NO_OFFSET
         return cls(error.error, str(error), record_errors=record_errors, log_start_offset=log_start_offset)
 
     @classmethod

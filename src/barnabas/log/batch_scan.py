@@ -10,11 +10,10 @@ from barnabas.kernel.host import Files
 from barnabas.log.files import read_at
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_EPOCH
 
 _PREFIX_BYTES: Final = struct.calcsize(">qiib")  # offset, size, leader epoch or CRC-32, magic
 _SCAN_BYTES: Final = 1024 * 1024
-
-_NO_EPOCH: Final = -1
 
 
 class FoundTimestamp(NamedTuple):
@@ -62,7 +61,7 @@ def search_largest_timestamp(files: Files, search: TimestampSearch) -> FoundTime
 
 
 def _leader_epoch(batch: Batch) -> int:
-    return batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else _NO_EPOCH
+    return batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else NO_EPOCH
 
 
 def scan_batches(files: Files, descriptor: int, position: int, end: int) -> Iterator[tuple[int, Batch]]:

@@ -16,8 +16,8 @@ from barnabas.kernel.host import Files
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.files import read_file, replace_file, write_new
 from barnabas.log.names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, PARTITION_METADATA
+from barnabas.wire.sentinels import NO_EPOCH
 
-NO_BROKER_EPOCH: Final = -1
 _FILE_BYTES_MAX: Final = 64 * 1024
 _VERSION: Final = 0
 
@@ -82,7 +82,7 @@ def write_meta_properties(files: Files, directory: str, properties: MetaProperti
 def take_clean_shutdown(files: Files, directory: str) -> int | None:
     """Reads and removes the sign of a clean shutdown, before any log is loaded: a crash from now on is unclean again.
 
-    Returns the broker epoch of then, NO_BROKER_EPOCH where the file has none that can be read (older brokers wrote
+    Returns the broker epoch of then, NO_EPOCH where the file has none that can be read (older brokers wrote
     an empty one), and None where the shutdown was not clean. The removal is durable.
     """
     path = f"{directory}/{CLEAN_SHUTDOWN}"
@@ -97,9 +97,9 @@ def take_clean_shutdown(files: Files, directory: str) -> int | None:
     try:
         content = json.loads(data)
     except ValueError:
-        return NO_BROKER_EPOCH
+        return NO_EPOCH
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
-    return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else NO_BROKER_EPOCH
+    return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else NO_EPOCH
 
 
 def write_clean_shutdown(files: Files, directory: str, broker_epoch: int) -> None:

@@ -15,7 +15,7 @@ from barnabas.log.files import read_at
 from barnabas.log.indexes import AbortedTransaction, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 from barnabas.log.inspection import BatchFacts, Damage, DamageKind, is_zero_from
 from barnabas.wire.control_records import ControlRecordType
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 IndexEntry = OffsetPosition | TimestampOffset | AbortedTransaction
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from barnabas.kernel.host import Files
 from barnabas.log.files import read_at, write_all
 from barnabas.log.index_file import CorruptIndexError, IndexFile
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 

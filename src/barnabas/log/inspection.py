@@ -20,18 +20,8 @@ from barnabas.wire.compression import CompressionType
 from barnabas.wire.legacy_records import LegacyBatch
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, CHECKSUMMED_FROM, BatchHeader, read_batch_header
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import (
-    MAGIC_V2,
-    NO_PARTITION_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    Batch,
-    TimestampType,
-    batch_at,
-    walk_batches,
-)
+from barnabas.wire.records import MAGIC_V2, Batch, TimestampType, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 SHOWN_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest batch whose records can be read here."""
@@ -284,9 +274,9 @@ def _legacy_facts(window: _Window, position: int, size_bytes: int, previous_offs
         base_offset=base_offset,
         last_offset=batch.last_offset,
         record_count=record_count,
-        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+        partition_leader_epoch=NO_EPOCH,
         producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
+        producer_epoch=NO_EPOCH,
         base_sequence=NO_SEQUENCE,
         last_sequence=NO_SEQUENCE,
         is_transactional=False,

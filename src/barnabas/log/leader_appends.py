@@ -21,7 +21,8 @@ from barnabas.wire.record_validation import (
     validate_in_steps,
     validate_records,
 )
-from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
+from barnabas.wire.records import TimestampType
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.uniform_batches import join_uniform, number_uniform
 
 _CLIENT: Final = AppendOrigin.CLIENT

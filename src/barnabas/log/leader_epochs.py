@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from barnabas.log.checkpoints import EpochEntry
-
-UNDEFINED_EPOCH: Final = -1
-UNDEFINED_OFFSET: Final = -1
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 
 
 class EpochEnd(NamedTuple):
@@ -24,7 +22,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-UNDEFINED_END: Final = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+UNDEFINED_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochCache:
@@ -32,8 +30,8 @@ class LeaderEpochCache:
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: list[EpochEntry] = []
-        self.latest_epoch = UNDEFINED_EPOCH
-        """The epoch of the last record, or the one that was begun since; UNDEFINED_EPOCH in a new log."""
+        self.latest_epoch = NO_EPOCH
+        """The epoch of the last record, or the one that was begun since; NO_EPOCH in a new log."""
         for entry in entries:
             self.assign(*entry)
 
@@ -64,10 +62,10 @@ class LeaderEpochCache:
 
         The current epoch ends at the log's end. An older one ends where the next begins; where this log has no record
         of it, the largest smaller epoch is named, or the asked one itself with the start of the first known. An epoch
-        beyond the current one, and UNDEFINED_EPOCH, have no end: UNDEFINED_END.
+        beyond the current one, and NO_EPOCH, have no end: UNDEFINED_END.
         """
         entries = self._entries
-        if epoch == UNDEFINED_EPOCH or not entries or epoch > self.latest_epoch:
+        if epoch == NO_EPOCH or not entries or epoch > self.latest_epoch:
             return UNDEFINED_END
         if epoch == self.latest_epoch:
             return EpochEnd(epoch, log_end_offset)
@@ -76,18 +74,18 @@ class LeaderEpochCache:
         return EpochEnd(known, entries[following].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch in which `offset` was written; UNDEFINED_EPOCH before the first entry."""
+        """The epoch in which `offset` was written; NO_EPOCH before the first entry."""
         following = bisect.bisect_right(self._entries, offset, key=_start_offset_of)
-        return self._entries[following - 1].epoch if following else UNDEFINED_EPOCH
+        return self._entries[following - 1].epoch if following else NO_EPOCH
 
     def earliest(self) -> EpochEntry | None:
         """The first entry."""
         return self._entries[0] if self._entries else None
 
     def previous_epoch(self, epoch: int) -> int:
-        """The largest known epoch below `epoch`; UNDEFINED_EPOCH where there is none."""
+        """The largest known epoch below `epoch`; NO_EPOCH where there is none."""
         at = bisect.bisect_left(self._entries, epoch, key=_epoch_of)
-        return self._entries[at - 1].epoch if at else UNDEFINED_EPOCH
+        return self._entries[at - 1].epoch if at else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """Drops the epochs that begin at the log's new end or later; True where any did."""
@@ -95,7 +93,7 @@ class LeaderEpochCache:
         if count == len(self._entries):
             return False
         del self._entries[count:]
-        self.latest_epoch = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+        self.latest_epoch = self._entries[-1].epoch if self._entries else NO_EPOCH
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:

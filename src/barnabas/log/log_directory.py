@@ -18,6 +18,7 @@ from barnabas.log.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from barnabas.log.offload_with_retry import offload_with_retry
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 
@@ -40,7 +41,7 @@ class LogDirectory:
         """What took it offline."""
         self.was_clean = False
         """Whether the last broker here stopped in order."""
-        self.previous_broker_epoch = -1
+        self.previous_broker_epoch = NO_EPOCH
         self._host = host
         self._timers = timers
         self._files: Files = host.files
@@ -91,7 +92,7 @@ class LogDirectory:
         """Reads and removes the sign of a clean stop: a crash from now on is an unclean one. Raises OSError."""
         epoch = take_clean_shutdown(self._files, self.path)
         self.was_clean = epoch is not None
-        self.previous_broker_epoch = -1 if epoch is None else epoch
+        self.previous_broker_epoch = NO_EPOCH if epoch is None else epoch
 
     def close(self, broker_epoch: int | None) -> None:
         """Lets other brokers in; with `broker_epoch`, says before that every log here is complete. Raises OSError."""

@@ -37,6 +37,7 @@ from barnabas.log.reading import LogReader
 from barnabas.log.start_up import LogStartUp, StartUpProgress
 from barnabas.log.write_queue import WriteQueue
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 _CLOSED_AT_ONCE: Final = 16
@@ -118,7 +119,7 @@ class LogManager:
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last stop, where that was clean in every directory; -1 otherwise."""
         epochs = {directory.previous_broker_epoch for directory in self.directories}
-        return epochs.pop() if len(epochs) == 1 else -1
+        return epochs.pop() if len(epochs) == 1 else NO_EPOCH
 
     @property
     def start_up(self) -> StartUpProgress:
@@ -391,7 +392,7 @@ class LogManager:
 
     # Ending.
 
-    async def close(self, broker_epoch: int = -1) -> None:
+    async def close(self, broker_epoch: int = NO_EPOCH) -> None:
         """Completes every log, writes the checkpoints and, last of all, the sign of a clean stop.
 
         A directory that fails meanwhile gets no such sign: its logs are recovered at the next start.

@@ -27,7 +27,7 @@ from barnabas.log.appending import (
 from barnabas.log.flushing import FlushWork
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.leader_appends import LeaderAppends
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
+from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.producer_snapshots import (
     ProducerReplay,
     log_ranges,
@@ -41,7 +41,7 @@ from barnabas.log.timestamp_lookup import ListedOffset, list_offset
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.records import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
 
 
 class PartitionLog(LeaderAppends):
@@ -147,7 +147,7 @@ class PartitionLog(LeaderAppends):
     def latest_epoch(self) -> int | None:
         """The epoch of the last record, or the one begun since."""
         epoch = self.leader_epochs.latest_epoch
-        return None if epoch == UNDEFINED_EPOCH else epoch
+        return None if epoch == NO_EPOCH else epoch
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         """Where an epoch ends in this log; (-1, -1) where that is not known."""

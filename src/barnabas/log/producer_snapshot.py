@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from barnabas.wire.crc import crc32c
 
-NO_COORDINATOR_EPOCH: Final = -1
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hIi")
 _CHECKSUMMED_FROM: Final = 6

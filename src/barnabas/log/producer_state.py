@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from barnabas.log.indexes import AbortedTransaction
-from barnabas.log.producer_snapshot import NO_COORDINATOR_EPOCH, ProducerSnapshotEntry
+from barnabas.log.producer_snapshot import ProducerSnapshotEntry
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader, increment_sequence
-from barnabas.wire.records import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED: Final = 5
 """A producer has at most this many requests on their way, so a batch that comes twice is among so many last ones."""
@@ -78,11 +78,11 @@ class ProducerEntry(NamedTuple):
     """What is known of one producer. A tuple, because one is made for every batch of an idempotent producer."""
 
     producer_id: int
-    epoch: int = NO_PRODUCER_EPOCH
+    epoch: int = NO_EPOCH
     batches: tuple[BatchMetadata, ...] = ()
     """The last ones of this epoch, oldest first, at most BATCHES_REMEMBERED."""
     timestamp_ms: int = NO_TIMESTAMP
-    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    coordinator_epoch: int = NO_EPOCH
     transaction_first_offset: int | None = None
 
     @property
@@ -357,7 +357,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader, offset: int) -> N
     """A new epoch begins with 0, an old one goes on without a gap; a producer of whom nothing is left may go on
     anywhere, since retention may have removed what it wrote before.
     """
-    if entry.epoch == NO_PRODUCER_EPOCH:
+    if entry.epoch == NO_EPOCH:
         return
     first = header.base_sequence
     if header.producer_epoch != entry.epoch:

@@ -22,13 +22,7 @@ from barnabas.kernel.host import Buffer, Files
 from barnabas.log.batch_scan import TimestampSearch, scan_batches
 from barnabas.log.files import read_at, write_all
 from barnabas.log.index_file import CorruptIndexError
-from barnabas.log.indexes import (
-    RELATIVE_OFFSET_MAX,
-    OffsetIndex,
-    TimeIndex,
-    TimestampOffset,
-    TransactionIndex,
-)
+from barnabas.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 from barnabas.log.names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -38,7 +32,8 @@ from barnabas.log.names import (
     segment_file_name,
 )
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, NO_TIMESTAMP, Batch
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Batch
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 SMALL_APPEND_BYTES: Final = 16 * 1024
 PENDING_BYTES_MAX: Final = 1024 * 1024

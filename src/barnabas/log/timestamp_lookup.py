@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.log.batch_scan import (
@@ -13,19 +13,12 @@ from barnabas.log.batch_scan import (
     search_largest_timestamp,
     search_timestamp,
 )
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.log.partition_log import PartitionLog
-
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
 
 
 class ListedOffset(NamedTuple):
@@ -46,13 +39,13 @@ async def list_offset(log: PartitionLog, host: Host, timestamp_ms: int) -> Liste
         case -2 | -4:
             earliest = log.leader_epochs.earliest()
             is_known = earliest is not None and earliest.start_offset <= log.log_start_offset
-            epoch = earliest.epoch if earliest is not None and is_known else UNDEFINED_EPOCH
+            epoch = earliest.epoch if earliest is not None and is_known else NO_EPOCH
             return ListedOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
         case -3:
             return await _largest(log, host)
         case -5:
             # Nothing is tiered.
-            return ListedOffset(NO_TIMESTAMP, UNDEFINED_OFFSET, UNDEFINED_EPOCH)
+            return ListedOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"ListOffsets has no place for timestamp {timestamp_ms}")
 
 

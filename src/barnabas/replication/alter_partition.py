@@ -15,6 +15,7 @@ from barnabas.replication.ports import AlterPartitionSender
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 RETRY_MS: Final = 50
@@ -44,8 +45,8 @@ class IsrAnswer:
     """What the controller says of one change; without error, the state that is in force."""
 
     error: ErrorCode
-    leader_epoch: int = -1
-    partition_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
+    partition_epoch: int = NO_EPOCH
     isr: tuple[int, ...] = ()
 
 

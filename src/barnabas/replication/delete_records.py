@@ -14,9 +14,9 @@ from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
-UNKNOWN_LOW_WATERMARK: Final = -1
 _HIGH_WATERMARK: Final = -1
 
 
@@ -24,7 +24,7 @@ class DeleteOutcome(NamedTuple):
     """What became of one partition."""
 
     code: ErrorCode
-    low_watermark: int = UNKNOWN_LOW_WATERMARK
+    low_watermark: int = NO_OFFSET
     """The least log start offset of the replicas."""
 
 

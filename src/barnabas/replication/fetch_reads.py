@@ -11,11 +11,10 @@ from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
 from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
 from barnabas.replication.ports import MetadataSource, Replicas
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID
-from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 
 if TYPE_CHECKING:
     from barnabas.log.indexes import AbortedTransaction
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from barnabas.log.segment import ReadPlan
     from barnabas.replication.partition import Partition
 
-NO_FOLLOWER: Final = -1
 _LOG_END: Final = ReadIsolation.LOG_END
 _EXPECTED: Final = frozenset(
     (
@@ -52,7 +50,7 @@ class FetchParameters(NamedTuple):
     """False for clients that may read from followers (KIP-392)."""
     is_max_bytes_hard: bool
     """Of requests before version 3: a first batch that is too large is cut off."""
-    follower_epoch: int = UNKNOWN_BROKER_EPOCH
+    follower_epoch: int = NO_EPOCH
     """Of the follower's broker."""
 
     @property
@@ -64,9 +62,9 @@ class PartitionRead(NamedTuple):
     """What one partition has to give, or why nothing."""
 
     code: ErrorCode
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
     plan: ReadPlan | None = None
     aborted: Sequence[AbortedTransaction] | None = None
     diverging: EpochEnd | None = None

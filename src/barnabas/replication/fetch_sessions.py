@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import Steps
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, FetchClock
+from barnabas.replication.remote_replica import FetchClock
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 """Of a request that ends a session, or wants none."""
 PARTITIONS_MAX: Final = 30_000
-"""A session has no more: its partitions are watched one by one, and let go all at once. Whoever fetches more names them
-in each request, as before there were sessions."""
+"""A session has no more. Whoever fetches more names them in each request, as before there were sessions."""
 FEW_PARTITIONS: Final = 1024
 """More than these are looked at in steps."""
 _PER_STEP: Final = 1024
@@ -80,9 +80,9 @@ class FetchPartition:
         *,
         fetch_offset: int,
         max_bytes: int,
-        leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        log_start_offset: int = -1,
+        leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = NO_OFFSET,
     ) -> None:
         """`topic` is None as long as nobody knows the topic of the id."""
         self.topic_id = topic_id
@@ -93,8 +93,8 @@ class FetchPartition:
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         """Where a follower's log begins."""
-        self.sent_high_watermark = -1
-        self.sent_log_start_offset = -1
+        self.sent_high_watermark = NO_OFFSET
+        self.sent_log_start_offset = NO_OFFSET
         self.watched: Partition | None = None
         """The partition that reports its changes."""
         self.was_unknown = False
@@ -135,7 +135,7 @@ class FetchPartition:
             or self.sent_log_start_offset != read.log_start_offset
         )
         # After an error the next answer is news whatever it is.
-        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else -1
+        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else NO_OFFSET
         self.sent_log_start_offset = read.log_start_offset
         return is_new
 
@@ -177,7 +177,7 @@ class FetchSession:
         follower_id: int,
         uses_topic_ids: bool,
         now: float,
-        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        broker_epoch: int = NO_EPOCH,
     ) -> None:
         """`follower_id` is -1 for a client; `now` is of the loop's clock, in seconds; `broker_epoch` that of the
         follower, in the request that opens the session."""
@@ -315,7 +315,7 @@ class SessionRequest(NamedTuple):
     uses_topic_ids: bool
     asked: Sequence[FetchPartition]
     forgotten: Sequence[SessionKey] = ()
-    follower_epoch: int = UNKNOWN_BROKER_EPOCH
+    follower_epoch: int = NO_EPOCH
 
     @property
     def is_full(self) -> bool:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from barnabas.replication.partition import Partition
     from barnabas.wire.topics import TopicPartition
 
-NO_FETCHED_EPOCH: Final = -1
-
 
 class FetchPhase(enum.Enum):
     """What a partition of a fetcher waits for."""

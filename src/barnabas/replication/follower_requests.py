@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.replication.fetch_protocol import FETCH_WITH_REPLICA_STATE, FETCH_WITH_TOPIC_IDS, FETCH_WITHOUT_TOPIC_IDS
@@ -19,9 +19,6 @@ from barnabas.wire.messages import (
     OffsetForLeaderEpochResponse,
 )
 from barnabas.wire.topics import TopicPartition
-
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 
 class LeaderOffset(NamedTuple):

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from barnabas.replication.alter_partition import IsrAnswer, IsrChange
 from barnabas.replication.isr import IsrPhase, IsrState, RefusalAction, refusal_action
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, RemoteReplica
+from barnabas.replication.remote_replica import RemoteReplica
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.log.partition_log import PartitionLog
@@ -163,7 +164,7 @@ class InSyncReplicas:
         """Of the life in which the follower has what this leader knows that it has. Who has not fetched since this
         broker leads is in the ISR already, and leaves it by the controller if it dies; so it needs none."""
         follower = self.by_id.get(broker_id)
-        return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
+        return NO_EPOCH if follower is None else follower.broker_epoch
 
     def _answered(self, asked: IsrState, answer: IsrAnswer) -> None:
         """The controller's answer to the change that made the state `asked`."""

@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.host import Files
 from barnabas.log.read_plans import ReadIsolation, visible_end
-from barnabas.log.timestamp_lookup import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ListedOffset,
-)
+from barnabas.log.timestamp_lookup import ListedOffset
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.sentinels import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.log.partition_log import PartitionLog
     from barnabas.replication.partition import Partition
 
-_NO_TIMESTAMP: Final = -1
 _ALWAYS_KNOWN: Final = frozenset((EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP))
 
 
@@ -32,7 +27,7 @@ def latest_offset(
     """
     log = partition.readable_log(current_leader_epoch, leader_only=leader_only)
     _check_known(partition, isolation)
-    return ListedOffset(_NO_TIMESTAMP, visible_end(log, isolation), partition.leader_epoch)
+    return ListedOffset(NO_TIMESTAMP, visible_end(log, isolation), partition.leader_epoch)
 
 
 async def find_offset(

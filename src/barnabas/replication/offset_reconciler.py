@@ -8,19 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd
-from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetcherPartitions, FetchPhase
-from barnabas.replication.follower_requests import (
-    EARLIEST,
-    LATEST,
-    epoch_ends,
-    epoch_request,
-    leader_offsets,
-    offsets_request,
-)
+from barnabas.log.leader_epochs import EpochEnd
+from barnabas.replication.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
+from barnabas.replication.follower_requests import epoch_ends, epoch_request, leader_offsets, offsets_request
 from barnabas.replication.truncation import Truncation, truncation
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,8 +169,8 @@ class OffsetReconciler:
         A log that is beyond the leader's has records that an unclean election has given up. One that ends before the
         leader's log starts has nothing that the leader still has, and begins anew (KIP-107).
         """
-        ends = await self._offsets(resetting, LATEST)
-        starts = await self._offsets([fetched for fetched in resetting if fetched in ends], EARLIEST)
+        ends = await self._offsets(resetting, LATEST_TIMESTAMP)
+        starts = await self._offsets([fetched for fetched in resetting if fetched in ends], EARLIEST_TIMESTAMP)
         await asyncio.gather(*(self._reset_to(fetched, start, ends[fetched]) for fetched, start in starts.items()))
 
     async def _reset_to(self, fetched: FetchedPartition, start: int, end: int) -> None:
@@ -230,7 +224,7 @@ class OffsetReconciler:
 
     def _go_on(self, fetched: FetchedPartition, log: PartitionLog) -> None:
         epoch = log.latest_epoch
-        self._partitions.settled(fetched, log.log_end_offset, NO_FETCHED_EPOCH if epoch is None else epoch)
+        self._partitions.settled(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
 
     def _refused(self, fetched: FetchedPartition, error: ErrorCode, question: str) -> None:
         if error is ErrorCode.FENCED_LEADER_EPOCH:
@@ -248,6 +242,6 @@ class OffsetReconciler:
 
 
 def _shown(end: EpochEnd | None) -> str:
-    if end is None or end.epoch == UNDEFINED_EPOCH:
+    if end is None or end.epoch == NO_EPOCH:
         return "unknown"
     return f"{end.end_offset} (epoch {end.epoch})"

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
+from barnabas.log.leader_epochs import EpochEnd
 from barnabas.replication.in_sync_replicas import InSyncReplicas
-from barnabas.replication.remote_replica import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, FetchClock, RemoteReplica
+from barnabas.replication.remote_replica import FetchClock, RemoteReplica
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin, ValidatedBatch
-from barnabas.wire.sentinels import NO_EPOCH, NO_LEADER
+from barnabas.wire.sentinels import ACKS_ALL, NO_EPOCH, NO_LEADER, NO_OFFSET
 
 if TYPE_CHECKING:
     from barnabas.kernel.host import Buffer
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from barnabas.wire.messages import LeaderAndIsrRequest
     from barnabas.wire.topics import TopicPartition
 
-INITIAL_LEADER_EPOCH: Final = -1
-ACKS_ALL: Final = -1
 _CLIENT: Final = AppendOrigin.CLIENT
 
 
@@ -66,7 +64,7 @@ class Partition:
         self.is_leader = False
         """This broker leads the partition, and has its log."""
         self.is_offline = False
-        self.leader_epoch = INITIAL_LEADER_EPOCH
+        self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset: int | None = None
         """Where the log ended when this broker began to lead in this epoch; None for a follower."""
         self.partition_epoch = 0
@@ -456,7 +454,7 @@ class Partition:
         if is_in_range and last_fetched_epoch == log.leader_epochs.latest_epoch:
             return None  # the last epoch ends where the log does
         end = log.end_offset_for_epoch(last_fetched_epoch)
-        if end.end_offset == UNDEFINED_OFFSET or end.epoch == UNDEFINED_EPOCH:
+        if end.end_offset == NO_OFFSET or end.epoch == NO_EPOCH:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.name} does not know where leader epoch {last_fetched_epoch} ends",
@@ -485,7 +483,7 @@ class Partition:
         leader_end_offset: int,
         now: float,
         clock: FetchClock | None = None,
-        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        broker_epoch: int = NO_EPOCH,
     ) -> None:
         """Takes note of a follower's fetch, which did not diverge. May ask for a greater ISR and move the high
         watermark. Raises KafkaError with NOT_LEADER_OR_FOLLOWER for a fetch of a former life of the follower's broker.
@@ -515,7 +513,7 @@ class Partition:
         """A fetch of the follower has opened a session: `clock` tells of the next ones, if `update_follower` has told
         of this one."""
         follower = self.in_sync.by_id.get(follower_id)
-        if follower is not None and follower.clock is None and follower.log_end_offset != UNKNOWN_OFFSET:
+        if follower is not None and follower.clock is None and follower.log_end_offset != NO_OFFSET:
             follower.clock = clock
 
     def is_fetched_by(self, follower_id: int, clock: FetchClock) -> bool:

@@ -14,12 +14,12 @@ from barnabas.cluster.metadata_responses import is_internal
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps
 from barnabas.log.appending import AppendError, AppendResult
-from barnabas.replication.partition import ACKS_ALL
 from barnabas.replication.ports import Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.byte_work import ByteWork, TakesLongError, run_in_steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordError, RecordsError
+from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from typing import Final
 
-UNKNOWN_OFFSET: Final = -1
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
+
 NEVER: Final = float("-inf")
 """Before any time of the loop's clock."""
-UNKNOWN_BROKER_EPOCH: Final = -1
-"""Of a follower that says none (Fetch below version 15), or that has not fetched yet."""
 
 
 class FetchClock:
@@ -30,7 +29,7 @@ class FetchClock:
 
     __slots__ = ("broker_epoch", "time")
 
-    def __init__(self, time: float = NEVER, broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
+    def __init__(self, time: float = NEVER, broker_epoch: int = NO_EPOCH) -> None:
         self.time = time
         """Of the last fetch request, in seconds of the loop's clock."""
         self.broker_epoch = broker_epoch
@@ -57,12 +56,12 @@ class RemoteReplica:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.broker_epoch = NO_EPOCH
         """Of the last fetch in this leader's epochs."""
         self.in_maximal_isr = False
         """Kept by the partition: it may hold the high watermark back."""
-        self.log_end_offset = UNKNOWN_OFFSET
-        self.log_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
         self.fetch_leader_end_offset = 0
         """The end of the leader's log at the last fetch."""
         self.fetch_time = NEVER
@@ -76,10 +75,10 @@ class RemoteReplica:
         A leader that stays leader knows still how far its followers are.
         """
         if is_new_leader:
-            self.log_start_offset = UNKNOWN_OFFSET
-            self.log_end_offset = UNKNOWN_OFFSET
-            self.broker_epoch = UNKNOWN_BROKER_EPOCH
-            self.fetch_leader_end_offset = UNKNOWN_OFFSET
+            self.log_start_offset = NO_OFFSET
+            self.log_end_offset = NO_OFFSET
+            self.broker_epoch = NO_EPOCH
+            self.fetch_leader_end_offset = NO_OFFSET
             self.fetch_time = NEVER
         else:
             self.fetch_leader_end_offset = leader_end_offset
@@ -90,7 +89,7 @@ class RemoteReplica:
     def is_of_former_life(self, broker_epoch: int) -> bool:
         """Whether a fetch in that epoch was sent before what is known of the follower, by a broker that has started
         anew since."""
-        return UNKNOWN_BROKER_EPOCH < broker_epoch < self.broker_epoch
+        return NO_EPOCH < broker_epoch < self.broker_epoch
 
     def fetched(
         self,
@@ -99,7 +98,7 @@ class RemoteReplica:
         leader_end_offset: int,
         now: float,
         clock: FetchClock | None,
-        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        broker_epoch: int = NO_EPOCH,
     ) -> None:
         """Takes over a fetch from `fetch_offset`, when the leader's log ended at `leader_end_offset`, which is not of a
         former life."""
@@ -137,7 +136,7 @@ class RemoteReplica:
     def _begin_life(self, broker_epoch: int) -> None:
         """The follower's broker has started anew, or has told its epoch for the first time. What it had caught up with
         in its former life it may have lost. A member of the ISR keeps its time to lag: the controller takes it out."""
-        if self.broker_epoch != UNKNOWN_BROKER_EPOCH:
+        if self.broker_epoch != NO_EPOCH:
             self.fetch_time = NEVER
             if not self.in_maximal_isr:
                 self.caught_up_time = NEVER

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
-from barnabas.log.leader_epochs import UNDEFINED_OFFSET, EpochEnd
+from barnabas.log.leader_epochs import EpochEnd
 from barnabas.replication.fetch_pacing import FetchWait, retry_delay_ms
-from barnabas.replication.fetcher_partitions import (
-    NO_FETCHED_EPOCH,
-    FetchedPartition,
-    FetcherPartitions,
-    FetchPhase,
-)
+from barnabas.replication.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.replication.follower_requests import fetch_request
 from barnabas.replication.follower_session import FollowerSession
 from barnabas.replication.offset_reconciler import OffsetReconciler
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -276,7 +272,7 @@ class ReplicaFetcher:
             return
         fetched.refusals = 0
         end = data.diverging_epoch
-        if end is not None and end.end_offset != UNDEFINED_OFFSET:
+        if end is not None and end.end_offset != NO_OFFSET:
             # Nothing else of the answer counts before the log is cut off.
             self._partitions.diverged(fetched, EpochEnd(end.epoch, end.end_offset))
             return
@@ -327,7 +323,7 @@ class ReplicaFetcher:
             return False
         self.bytes_fetched.count += result.size_bytes
         epoch = log.latest_epoch
-        self._partitions.advanced(fetched, log.log_end_offset, NO_FETCHED_EPOCH if epoch is None else epoch)
+        self._partitions.advanced(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
         return True
 
     def _begin_before_start(

@@ -16,11 +16,11 @@ from barnabas.replication.deletion_fence import DeletionFence
 from barnabas.replication.fetch_protocol import FetchProtocol
 from barnabas.replication.fetcher_context import FetcherContext
 from barnabas.replication.fetcher_manager import FetcherManager
-from barnabas.replication.fetcher_partitions import NO_FETCHED_EPOCH, FetchedPartition, FetchPhase
+from barnabas.replication.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.replication.high_watermark_checkpoint import HighWatermarkCheckpoints
 from barnabas.replication.isr_expansion_retries import IsrExpansionRetries
 from barnabas.replication.leader_and_isr import RequestedPartition, Verdict, judge, requested_partitions, response
-from barnabas.replication.partition import INITIAL_LEADER_EPOCH, Partition
+from barnabas.replication.partition import Partition
 from barnabas.replication.partition_context import PartitionContext
 from barnabas.replication.replica_metrics import ReplicaMetrics
 from barnabas.replication.settings import ReplicaSettings
@@ -28,6 +28,7 @@ from barnabas.replication.stop_replica import StoppedPartition, partition_errors
 from barnabas.replication.wake_ups import WakeUps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import StopReplicaResponse
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
@@ -200,12 +201,12 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             return partition
-        name = f"{topic_partition.topic}-{topic_partition.partition}"
         if topic_partition in self.offline_partitions:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is in an offline log directory")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is in an offline log directory")
         if self._metadata_cache.image.partition(topic_partition) is not None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._broker_id} has no replica of {name}")
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
+            problem = f"broker {self._broker_id} has no replica of {topic_partition}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, problem)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not known")
 
     def partition_changed(self, partition: Partition) -> None:
         """Wakes who waits for something in the partition; for whoever changes its log otherwise than through it."""
@@ -375,7 +376,7 @@ class ReplicaManager:
         judgement = judge(
             requested,
             self._broker_id,
-            leader_epoch=INITIAL_LEADER_EPOCH if partition is None else partition.leader_epoch,
+            leader_epoch=NO_EPOCH if partition is None else partition.leader_epoch,
             topic_id=ZERO_UUID if log is None or log.topic_id is None else log.topic_id,
             is_kraft_controller=is_kraft_controller,
         )
@@ -456,7 +457,7 @@ class ReplicaManager:
                     partition.topic_id,
                     partition.leader_epoch,
                     log.high_watermark if epoch is None else log.log_end_offset,
-                    NO_FETCHED_EPOCH if epoch is None else epoch,
+                    NO_EPOCH if epoch is None else epoch,
                     FetchPhase.FETCHING if is_known else FetchPhase.TRUNCATING,
                 )
             )
@@ -466,11 +467,9 @@ class ReplicaManager:
         """The partition's log, made where there is none. Raises KafkaError with KAFKA_STORAGE_ERROR."""
         topic_partition = requested.topic_partition
         topic_id = None if requested.topic_id == ZERO_UUID else requested.topic_id
+        config = self._log_config(topic_partition.topic)
         log = self._log_manager.get_or_create_log(
-            topic_partition,
-            is_new=requested.state.is_new,
-            topic_id=topic_id,
-            config=self._log_config(topic_partition.topic),
+            topic_partition, is_new=requested.state.is_new, topic_id=topic_id, config=config
         )
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
@@ -519,7 +518,7 @@ class ReplicaManager:
             partition = self._partitions.get(topic_partition)
             log = self._log_manager.get_log(topic_partition)
             if delete and log is not None and log.topic_id is not None:
-                known_epoch = INITIAL_LEADER_EPOCH if partition is None else partition.leader_epoch
+                known_epoch = NO_EPOCH if partition is None else partition.leader_epoch
                 self._deleted.add(topic_partition, log.topic_id, known_epoch, leader_epoch)
             if partition is not None:
                 # Who waits is woken: what it waits for may never come.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd
+from barnabas.log.leader_epochs import EpochEnd
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +32,12 @@ def truncation(
     Invariant: below the offset, when the truncation is complete, our log and the leader's are the same; nothing that
     the leader has is cut off but what is behind the first difference, or behind a gap in our epochs.
     """
-    if leader_end.end_offset == UNDEFINED_OFFSET:
+    if leader_end.end_offset == NO_OFFSET:
         return Truncation(fallback_offset, is_complete=True)
-    if leader_end.epoch == UNDEFINED_EPOCH:  # a leader that answers version 0 knows no epochs
+    if leader_end.epoch == NO_EPOCH:  # a leader that answers version 0 knows no epochs
         return Truncation(min(leader_end.end_offset, log_end_offset), is_complete=True)
     ours = local_end(leader_end.epoch)
-    if ours.end_offset == UNDEFINED_OFFSET:
+    if ours.end_offset == NO_OFFSET:
         # All that we have is of later epochs than that.
         return Truncation(min(leader_end.end_offset, log_end_offset), is_complete=True)
     if ours.epoch != leader_end.epoch:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
 
 from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NoNodeError, SessionExpiredError
 from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, FinalizedFeatures
@@ -17,8 +16,7 @@ from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Exists, GetData
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import EventType, WatcherEvent
-
-NO_EPOCH: Final = -1
+from barnabas.wire.sentinels import NO_EPOCH
 
 
 class FinalizedFeatureCache:

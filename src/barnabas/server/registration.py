@@ -20,6 +20,7 @@ from barnabas.coordination.protocol import CreateMode, Stat, WatcherEvent
 from barnabas.coordination.session_state import SessionState
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
+from barnabas.wire.sentinels import NO_EPOCH
 
 # A server looks for expired sessions once per tick, and a tick is at most half of a session's time-out.
 _EXPIRY_FACTOR: Final = 1.5
@@ -49,7 +50,7 @@ class Registration:
         self._loop = loop
         self._logger = logger
         self._path = broker_id_path(broker_id)
-        self.broker_epoch = -1
+        self.broker_epoch = NO_EPOCH
         self._connections = 0
         session.add_state_listener(self._state_changed)
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError
-from barnabas.wire.records import NO_PARTITION_LEADER_EPOCH, Record
+from barnabas.wire.records import Record
+from barnabas.wire.sentinels import NO_EPOCH
 
 _KEY: Final = struct.Struct(">hh")
 _END_TRANSACTION_VALUE: Final = struct.Struct(">hi")
@@ -80,7 +81,7 @@ def end_transaction_batch(
     producer_id: int,
     producer_epoch: int,
     base_offset: int = 0,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    partition_leader_epoch: int = NO_EPOCH,
 ) -> bytearray:
     """The control batch with which a leader ends a transaction in its partition (WriteTxnMarkers)."""
     builder = RecordBatchBuilder(

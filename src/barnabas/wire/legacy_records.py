@@ -23,16 +23,8 @@ from barnabas.wire.compression import (
     compress,
 )
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
-from barnabas.wire.records import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC_V0,
-    MAGIC_V1,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    Record,
-    RecordEntry,
-    TimestampType,
-)
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V0, MAGIC_V1, Record, RecordEntry, TimestampType
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
 MESSAGE_OVERHEAD_BYTES: Final = (26, 34)
 """By magic: what a message takes besides key and value."""

@@ -15,16 +15,8 @@ from barnabas.wire.byte_work import WorkSteps, decompress_in_steps
 from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType, decompress
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.record_reader import iterate_entries, iterate_records
-from barnabas.wire.records import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC_V2,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    Record,
-    RecordEntry,
-    TimestampType,
-)
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Record, RecordEntry, TimestampType
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCH_HEADER_BYTES: Final = 61
 """From the base offset to the record count."""

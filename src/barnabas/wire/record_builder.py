@@ -19,17 +19,8 @@ from barnabas.wire.record_batch import (
     BatchHeader,
     set_checksum,
 )
-from barnabas.wire.records import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC_V2,
-    NO_PARTITION_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    Header,
-    TimestampType,
-)
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Header, TimestampType
+from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 _INT64_MAX: Final = (1 << 63) - 1
 # Members of an enum are slow to reach by name in Python 3.11, and these are wanted for every batch.
@@ -100,11 +91,11 @@ class RecordBatchBuilder:
         timestamp_type: TimestampType = _CREATE_TIME,
         log_append_time_ms: int = NO_TIMESTAMP,
         producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
+        producer_epoch: int = NO_EPOCH,
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
         is_control: bool = False,
-        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        partition_leader_epoch: int = NO_EPOCH,
         delete_horizon_ms: int | None = None,
     ) -> None:
         is_append_time = timestamp_type is _LOG_APPEND_TIME

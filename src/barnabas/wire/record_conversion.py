@@ -15,19 +15,8 @@ from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError, RecordsError, UnsupportedCompressionTypeError
-from barnabas.wire.records import (
-    MAGIC_V0,
-    MAGIC_V2,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    Batch,
-    Record,
-    TimestampType,
-    batch_at,
-    walk_batches,
-)
+from barnabas.wire.records import MAGIC_V0, MAGIC_V2, Batch, Record, TimestampType, batch_at, walk_batches
+from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 RECORDS_PER_STEP: Final = 1024
 """Records that are read and written anew: some 4 ms of them."""
@@ -200,7 +189,7 @@ def _producer_fields(header: BatchHeader | None) -> _ProducerFields:
     if header is None:
         return {
             "producer_id": NO_PRODUCER_ID,
-            "producer_epoch": NO_PRODUCER_EPOCH,
+            "producer_epoch": NO_EPOCH,
             "base_sequence": NO_SEQUENCE,
             "is_transactional": False,
         }

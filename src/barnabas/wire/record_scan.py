@@ -13,7 +13,7 @@ from barnabas.wire.compression import Buffer
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.record_reader import bytes_left, ends_early, read_long, read_varint, wrong_length
 from barnabas.wire.record_runs import RUN_MIN, run_like
-from barnabas.wire.records import NO_OFFSET, NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 _INT64_MAX: Final = (1 << 63) - 1
 _BEYOND_INT64: Final = 1 << 64

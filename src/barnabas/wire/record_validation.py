@@ -58,16 +58,8 @@ from barnabas.wire.record_errors import (
     UnsupportedCompressionTypeError,
 )
 from barnabas.wire.record_scan import SCANNED_AT_ONCE_MAX, RecordScan, scan_in_steps, scan_one_record, scan_usual
-from barnabas.wire.records import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC_V2,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    BatchSpan,
-    Record,
-    TimestampType,
-    walk_batches,
-)
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, BatchSpan, Record, TimestampType, walk_batches
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
 RECORD_ERRORS_MAX: Final = 100
 """The most records that one error names; the response would otherwise be many times as large as the request."""

@@ -16,13 +16,6 @@ from typing import Final, NamedTuple, Protocol
 from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
 from barnabas.wire.record_errors import CorruptRecordError
 
-NO_TIMESTAMP: Final = -1
-NO_OFFSET: Final = -1
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
-NO_PARTITION_LEADER_EPOCH: Final = -1
-
 MAGIC_V0: Final = 0
 MAGIC_V1: Final = 1
 MAGIC_V2: Final = 2

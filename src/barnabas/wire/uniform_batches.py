@@ -19,7 +19,8 @@ from barnabas.wire.record_batch import BATCH_HEADER_BYTES, CHECKSUMMED_FROM
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_runs import behind_varint, size_at
 from barnabas.wire.record_validation import AppendOrigin, AppendRules, ValidatedBatch, validate_records
-from barnabas.wire.records import NO_PRODUCER_ID, TimestampType
+from barnabas.wire.records import TimestampType
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 
 UNIFORM_MIN: Final = 8
 """Fewer are not worth the columns."""

@@ -7,16 +7,9 @@ import itertools
 import pytest
 
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
-from barnabas.client.positions import (
-    EARLIEST_TIMESTAMP,
-    POSITION,
-    PartitionState,
-    Position,
-    PositionEvent,
-    Positions,
-    PositionState,
-)
+from barnabas.client.positions import POSITION, PartitionState, Position, PositionEvent, Positions, PositionState
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("t", 0)

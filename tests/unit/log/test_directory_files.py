@@ -10,7 +10,6 @@ import pytest
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.directory_files import (
-    NO_BROKER_EPOCH,
     CorruptDirectoryFileError,
     LogDirectoryLockedError,
     MetaProperties,
@@ -22,6 +21,7 @@ from barnabas.log.directory_files import (
     write_meta_properties,
     write_partition_metadata,
 )
+from barnabas.wire.sentinels import NO_EPOCH
 
 FILES = RealFiles()
 ID = Uuid(bytes(range(16)))
@@ -55,7 +55,7 @@ def test_a_clean_shutdown_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version":0}', '{"brokerEpoch":true}', '{"brokerEpoch":"1"}'])
 def test_a_clean_shutdown_without_epoch_is_clean_still(tmp_path: Path, text: str) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_text(text)
-    assert take_clean_shutdown(FILES, str(tmp_path)) == NO_BROKER_EPOCH
+    assert take_clean_shutdown(FILES, str(tmp_path)) == NO_EPOCH
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 

@@ -19,7 +19,7 @@ from barnabas.log.indexes import (
     TimestampOffset,
     TransactionIndex,
 )
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 FILES = RealFiles()
 BASE = 1000

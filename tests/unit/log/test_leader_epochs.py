@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.log.checkpoints import EpochEntry
-from barnabas.log.leader_epochs import UNDEFINED_END, UNDEFINED_EPOCH, EpochEnd, LeaderEpochCache
+from barnabas.log.leader_epochs import UNDEFINED_END, EpochEnd, LeaderEpochCache
+from barnabas.wire.sentinels import NO_EPOCH
 
 logs = st.lists(st.integers(0, 12), min_size=1, max_size=30).map(sorted)
 """The epoch of each record, from offset 0 on."""
@@ -86,8 +87,8 @@ def test_a_new_epoch_without_records_gives_way() -> None:
 def test_an_empty_log_knows_no_epoch() -> None:
     cache = LeaderEpochCache()
     assert cache.end_offset_for(0, 0) == UNDEFINED_END
-    assert cache.epoch_for_offset(0) == UNDEFINED_EPOCH
-    assert cache.previous_epoch(5) == UNDEFINED_EPOCH
+    assert cache.epoch_for_offset(0) == NO_EPOCH
+    assert cache.previous_epoch(5) == NO_EPOCH
     assert cache.earliest() is None
     assert not cache.clear()
     cache.assign(0, 0)

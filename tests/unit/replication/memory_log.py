@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, cast
 
 from barnabas.kernel.ids import Uuid
 from barnabas.log.appending import UnexpectedOffsetError
-from barnabas.log.leader_epochs import UNDEFINED_EPOCH, EpochEnd, LeaderEpochCache
+from barnabas.log.leader_epochs import EpochEnd, LeaderEpochCache
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -58,7 +59,7 @@ class MemoryLog:
     @property
     def latest_epoch(self) -> int | None:
         epoch = self.leader_epochs.latest_epoch
-        return None if epoch == UNDEFINED_EPOCH else epoch
+        return None if epoch == NO_EPOCH else epoch
 
     def append_as_leader(self, records: Any, leader_epoch: int, **_options: object) -> int:
         first = self.log_end_offset

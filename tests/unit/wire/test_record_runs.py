@@ -14,7 +14,7 @@ from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.record_runs import RUN_MIN, run_like
 from barnabas.wire.record_scan import RecordScan, _scan_any, scan_records
-from barnabas.wire.records import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 BASE_MS = 1_700_000_000_000
 

@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, decode_number, encode_json
+from barnabas.wire.sentinels import NO_EPOCH
 
 CONTROLLER_PATH = "/controller"
 CONTROLLER_EPOCH_PATH = "/controller_epoch"
 VERSION = 2
-# What the payload says when no KRaft controller has taken over.
-NO_KRAFT_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """Payload of the ephemeral `/controller`, version 2. `kraft_controller_epoch` is None in payloads of older
-    brokers.
+    """Payload of the ephemeral `/controller`, version 2. `kraft_controller_epoch` is NO_EPOCH as long
+    as no KRaft controller has taken over, and None in payloads of older brokers.
     """
 
     broker_id: int
     timestamp_ms: int
-    kraft_controller_epoch: int | None = NO_KRAFT_EPOCH
+    kraft_controller_epoch: int | None = NO_EPOCH
     version: int = VERSION
     extra: Mapping[str, Any] = NO_EXTRA
 
