@@ -122,7 +122,7 @@ def mend_registration(payload: bytes, epoch_version: int) -> Steps[None]:
         raise outcome
 
 
-def leave_office(epoch_version: int) -> Steps[None]:
+def delete_controller_znode(epoch_version: int) -> Steps[None]:
     """Deletes `/controller`, so that a controller is elected anew. Raises `ControllerMovedError` when the epoch says
     that another one was elected since.
     """

@@ -1,70 +1,36 @@
-"""The watches of one term: which event each change of a znode becomes.
-
-A watch is one-shot. The event that it becomes reads the znode anew, with the same watch, before it does anything else,
-so that no change is missed. A watch that fires after the term is over does nothing.
-"""
+"""The watches of one term, as the term asks for them; which event each becomes is in `event_watches.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
-from barnabas.controller.events import (
-    BrokerChange,
-    BrokerModifications,
-    ControllerEvent,
-    IsrChangeNotification,
-    LogDirEventNotification,
-    PartitionModifications,
-    TopicChange,
-    TopicDeletion,
-)
 from barnabas.coordination.operations import Watcher
-from barnabas.coordination.protocol import EventType, WatcherEvent
 
 
-class ControllerWatches:
-    """Gives the watchers of one term. The same znode has the same watcher each time, which the client calls once."""
+class ControllerWatches(Protocol):
+    """Watchers for the znodes that the controller reads. The same znode has the same watcher each time, which the
+    client calls once.
+    """
 
-    def __init__(self, put: Callable[[ControllerEvent], None]) -> None:
-        self._put = put
-        self._is_over = False
-        self.brokers = self._watcher(EventType.NODE_CHILDREN_CHANGED, BrokerChange())
-        self.topics = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicChange())
-        self.topic_deletions = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicDeletion())
-        self.isr_changes = self._watcher(EventType.NODE_CHILDREN_CHANGED, IsrChangeNotification())
-        self.log_dir_events = self._watcher(EventType.NODE_CHILDREN_CHANGED, LogDirEventNotification())
-        self._brokers: dict[int, Watcher] = {}
-        self._topics: dict[str, Watcher] = {}
+    brokers: Watcher
+    """For the children of `/brokers/ids`."""
+    topics: Watcher
+    """For the children of `/brokers/topics`."""
+    topic_deletions: Watcher
+    """For the children of `/admin/delete_topics`."""
+    isr_changes: Watcher
+    """For the children of `/isr_change_notification`."""
+    log_dir_events: Watcher
+    """For the children of `/log_dir_event_notification`."""
 
     def broker(self, broker_id: int) -> Watcher:
         """For the data of `/brokers/ids/N`."""
-        if broker_id not in self._brokers:
-            event = BrokerModifications(broker_id)
-            self._brokers[broker_id] = self._watcher(EventType.NODE_DATA_CHANGED, event)
-        return self._brokers[broker_id]
+        ...
 
     def topic(self, topic: str) -> Watcher:
         """For the data of `/brokers/topics/T`."""
-        if topic not in self._topics:
-            event = PartitionModifications(topic)
-            self._topics[topic] = self._watcher(EventType.NODE_DATA_CHANGED, event)
-        return self._topics[topic]
+        ...
 
-    def forget_broker(self, broker_id: int) -> None:
-        self._brokers.pop(broker_id, None)
+    def forget_broker(self, broker_id: int) -> None: ...
 
-    def forget_topic(self, topic: str) -> None:
-        self._topics.pop(topic, None)
-
-    def end(self) -> None:
-        """The term is over."""
-        self._is_over = True
-        self._brokers.clear()
-        self._topics.clear()
-
-    def _watcher(self, event_type: EventType, event: ControllerEvent) -> Watcher:
-        def watcher(fired: WatcherEvent) -> None:
-            if fired.type is event_type and not self._is_over:
-                self._put(event)
-
-        return watcher
+    def forget_topic(self, topic: str) -> None: ...

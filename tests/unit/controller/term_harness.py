@@ -10,20 +10,11 @@ from typing import Any, TypeVar
 
 from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import BrokerRequest, Effect, Steps, ZnodeOperations
-from barnabas.controller.events import (
-    BrokerChange,
-    BrokerModifications,
-    ControllerEvent,
-    IsrChangeNotification,
-    LogDirEventNotification,
-    PartitionModifications,
-    TopicChange,
-    TopicDeletion,
-)
+from barnabas.controller.event_watches import EventWatches
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.term import ControllerTerm
-from barnabas.controller.watches import ControllerWatches
+from barnabas.controller.term_events import TermEvent
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
@@ -133,11 +124,11 @@ class Terms:
         self.store.znodes[CONTROLLER_EPOCH_PATH] = (encode_controller_epoch(0), 0)
         self.epoch = 0
         self._ids = itertools.count(1)
-        self.events: list[ControllerEvent] = []
+        self.events: list[TermEvent] = []
         self.told: dict[TopicPartition, LeaderAndIsr] = {}
         """What the broker of the next terms has heard of former ones."""
         self.shell = CrashingShell(self.store)
-        self.watches = ControllerWatches(self.events.append)
+        self.watches = EventWatches(self.events.append)
         self.answers: Callable[[BrokerRequest, TopicPartition], ErrorCode] = lambda _request, _partition: ErrorCode.NONE
         self._answered = 0
         for broker_id in broker_ids:
@@ -179,7 +170,7 @@ class Terms:
         self.store.submit((SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(self.epoch), self.epoch - 1),))
         self.shell = CrashingShell(self.store, crash_at)
         self._answered = 0
-        self.watches = ControllerWatches(self.events.append)
+        self.watches = EventWatches(self.events.append)
         logger = logging.getLogger("test")
         self.term = ControllerTerm(
             ElectionResult(self.epoch, self.epoch),
@@ -200,7 +191,7 @@ class Terms:
         """Processes events, and answers requests that delete replicas, until nothing is left."""
         while self.events or self._answered < len(self.shell.requests):
             while self.events:
-                self.run(self._steps(self.events.pop(0)))
+                self.run(self.events.pop(0).steps(self.term))
             requests = self.shell.requests[self._answered :]
             self._answered = len(self.shell.requests)
             for request in requests:
@@ -223,24 +214,6 @@ class Terms:
                 for state in topic.partition_states
             ]
         )
-
-    def _steps(self, event: ControllerEvent) -> Steps[None]:
-        match event:
-            case BrokerChange():
-                return self.term.brokers_changed()
-            case BrokerModifications():
-                return self.term.broker_modified(event.broker_id)
-            case TopicChange():
-                return self.term.topics_changed()
-            case PartitionModifications():
-                return self.term.topic_modified(event.topic)
-            case TopicDeletion():
-                return self.term.deletions_changed()
-            case IsrChangeNotification():
-                return self.term.isr_changes_announced()
-            case LogDirEventNotification():
-                return self.term.log_dir_failures_announced()
-        raise TypeError(f"no test needs {event}")
 
     # What has become of it.
 

@@ -1,0 +1,70 @@
+"""The watches of one term: which event each change of a znode becomes.
+
+A watch is one-shot. The event that it becomes reads the znode anew, with the same watch, before it does anything else,
+so that no change is missed. A watch that fires after the term is over does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.controller.term_events import (
+    BrokerChange,
+    BrokerModifications,
+    IsrChangeNotification,
+    LogDirEventNotification,
+    PartitionModifications,
+    TermEvent,
+    TopicChange,
+    TopicDeletion,
+)
+from barnabas.coordination.operations import Watcher
+from barnabas.coordination.protocol import EventType, WatcherEvent
+
+
+class EventWatches:
+    """The `ControllerWatches` of one term: each watcher puts its event."""
+
+    def __init__(self, put: Callable[[TermEvent], None]) -> None:
+        self._put = put
+        self._is_over = False
+        self.brokers = self._watcher(EventType.NODE_CHILDREN_CHANGED, BrokerChange())
+        self.topics = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicChange())
+        self.topic_deletions = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicDeletion())
+        self.isr_changes = self._watcher(EventType.NODE_CHILDREN_CHANGED, IsrChangeNotification())
+        self.log_dir_events = self._watcher(EventType.NODE_CHILDREN_CHANGED, LogDirEventNotification())
+        self._brokers: dict[int, Watcher] = {}
+        self._topics: dict[str, Watcher] = {}
+
+    def broker(self, broker_id: int) -> Watcher:
+        """For the data of `/brokers/ids/N`."""
+        if broker_id not in self._brokers:
+            event = BrokerModifications(broker_id)
+            self._brokers[broker_id] = self._watcher(EventType.NODE_DATA_CHANGED, event)
+        return self._brokers[broker_id]
+
+    def topic(self, topic: str) -> Watcher:
+        """For the data of `/brokers/topics/T`."""
+        if topic not in self._topics:
+            event = PartitionModifications(topic)
+            self._topics[topic] = self._watcher(EventType.NODE_DATA_CHANGED, event)
+        return self._topics[topic]
+
+    def forget_broker(self, broker_id: int) -> None:
+        self._brokers.pop(broker_id, None)
+
+    def forget_topic(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+
+    def end(self) -> None:
+        """The term is over."""
+        self._is_over = True
+        self._brokers.clear()
+        self._topics.clear()
+
+    def _watcher(self, event_type: EventType, event: TermEvent) -> Watcher:
+        def watcher(fired: WatcherEvent) -> None:
+            if fired.type is event_type and not self._is_over:
+                self._put(event)
+
+        return watcher
