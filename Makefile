@@ -108,12 +108,13 @@ stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
 
 .PHONY: lint
-lint: $(TEST) stubs ## Format, lint, types, order of rooms, sizes, nothing ambient
+lint: $(TEST) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tools.check_sizes
 	@$(BIN)/python -m tools.check_ambient
+	@$(BIN)/python -m tools.check_cycles
 	@$(BIN)/mypy
 
 .PHONY: format
