@@ -101,5 +101,5 @@ class _Answer:
         self._base_offset = base_offset
         self._on_done = on_done
 
-    def complete(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode, *, is_written: bool) -> None:  # noqa: ARG002 - a coordinator replays by the code
         self._on_done(self._base_offset, code)

@@ -294,7 +294,9 @@ class ProduceHandler:
             self._write_queue,
             self._topic_metrics.of(topic_partition.topic),
             self._request_metrics,
+            self._metadata,
             self._refusal,
+            self._failure,
             self._now,
         )
 
@@ -307,8 +309,21 @@ class ProduceHandler:
         error: Exception,
     ) -> tuple[ErrorCode, list[Buffer]]:
         """The code, and the response of the general path, for a request that was collected and not appended."""
+        outcome = self._appends.refused(partition.topic_partition, error)
+        return outcome.code, self._failure(connection, partition, api_version, correlation_id, outcome)
+
+    def _failure(
+        self,
+        connection: ServerConnection,
+        partition: Partition,
+        api_version: int,
+        correlation_id: int,
+        outcome: ProduceOutcome,
+    ) -> list[Buffer]:
+        """The response of the general path to a request whose records do not count, as they could not be written or as
+        their leader was deposed.
+        """
         topic_partition = partition.topic_partition
-        outcome = self._appends.refused(topic_partition, error)
         response = ProduceResponse(
             responses=[
                 ProduceResponse.TopicProduceResponse(
@@ -319,7 +334,7 @@ class ProduceHandler:
         )
         if api_version >= _LEADER_SINCE:
             self._add_leaders(connection.listener.name, response)
-        return outcome.code, codec.response_encoder(ApiKey.PRODUCE, api_version)(correlation_id, response)
+        return codec.response_encoder(ApiKey.PRODUCE, api_version)(correlation_id, response)
 
 
 class _RequestAnswer:

@@ -25,6 +25,7 @@ from barnabas.api.produce_frames import (
 from barnabas.log.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_REQUEST
+from barnabas.replication.produce import ProduceOutcome
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compression import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -35,11 +36,13 @@ from barnabas.wire.uniform_batches import UNIFORM_MIN
 
 if TYPE_CHECKING:
     from barnabas.api.request_metrics import RequestMetrics
+    from barnabas.cluster.image import MetadataImage
     from barnabas.kernel.metrics import Meter
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.write_queue import WriteQueue
     from barnabas.replication.acknowledgements import Acknowledgements
     from barnabas.replication.partition import Partition
+    from barnabas.replication.ports import MetadataSource
     from barnabas.replication.topic_metrics import TopicMetrics
 
 _header_at: Final = struct.Struct(">ii").unpack_from
@@ -60,8 +63,11 @@ _FAILED: Final = "handling a produce request failed"
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
 """Connection, correlation id, records."""
 _Appended = tuple[_Request, "AppendResult"]
+_Given = tuple["ServerConnection", bytearray]
 Refusal = Callable[["ServerConnection", "Partition", int, int, Exception], tuple[ErrorCode, list[Buffer]]]
 """Connection, partition, API version, correlation id, what was raised: the code, and the response that says so."""
+Failure = Callable[["ServerConnection", "Partition", int, int, "ProduceOutcome"], list[Buffer]]
+"""Connection, partition, API version, correlation id, what became of the records: the response that says so."""
 
 
 class AppendTarget:
@@ -69,7 +75,11 @@ class AppendTarget:
 
     __slots__ = (
         "_acknowledgements",
+        "_api_version",
+        "_failure",
         "_given",
+        "_known_in",
+        "_metadata",
         "_now",
         "_refusal",
         "_requests",
@@ -90,10 +100,13 @@ class AppendTarget:
         write_queue: WriteQueue,
         metrics: TopicMetrics,
         request_metrics: RequestMetrics,
+        metadata: MetadataSource,
         refusal: Refusal,
+        failure: Failure,
         now: Callable[[], float],
     ) -> None:
         self.partition = partition
+        self._api_version = api_version
         self.form = ResponseForm(partition.topic_partition, api_version)
         self.metrics = metrics
         self.bytes_in = metrics.bytes_in
@@ -102,12 +115,26 @@ class AppendTarget:
         self._requests: Meter = request_metrics.meter(api_version)
         self._acknowledgements = acknowledgements
         self._write_queue = write_queue
+        self._metadata = metadata
+        self._known_in: MetadataImage | None = None
         self._refusal = refusal
+        self._failure = failure
         self._now = now
         # Responses that have taken their places before the write that makes them true.
-        self._given: list[bytearray] = []
+        self._given: list[_Given] = []
 
-    def complete(self, log: PartitionLog, responses: list[bytearray]) -> None:
+    def check_known(self) -> None:
+        """Raises KafkaError unless the controller has told of the partition, and not of its deletion since: of that it
+        tells before the replicas go.
+        """
+        image = self._metadata.image
+        if image is self._known_in:
+            return
+        if image.partition(self.partition.topic_partition) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._known_in = image
+
+    def complete(self, log: PartitionLog, responses: list[_Given]) -> None:
         """The responses leave with this tick; they were given to their connections."""
         if self._given:
             self._given += responses
@@ -125,27 +152,48 @@ class AppendTarget:
         self.request_metrics.count_error(code)
         return code, response
 
+    def failure(
+        self, connection: ServerConnection, response: bytearray, code: ErrorCode, *, is_written: bool
+    ) -> list[Buffer]:
+        """The response to send instead of one that was made when the records were appended; counts its error. They stay
+        where they are if they are written, and so the offsets are told, as in Kafka.
+        """
+        self.request_metrics.count_error(code)
+        correlation_id, first_offset, log_append_time_ms, log_start_offset = self.form.numbers(response)
+        outcome = ProduceOutcome(code)
+        if is_written:
+            outcome = ProduceOutcome(code, first_offset, log_append_time_ms, log_start_offset)
+        return self._failure(connection, self.partition, self._api_version, correlation_id, outcome)
+
     def when_written(self, log: PartitionLog, connection: ServerConnection) -> None:
         """There is no response; but the connection ends if the write fails."""
         self.count_answers(1)
         if self._write_queue.needs_wait(log):
             self._acknowledgements.when_written(self.partition, log, _Silence(connection))
 
-    def park_until_written(self, log: PartitionLog, slot: Slot, response: bytearray) -> None:
+    def park_until_written(
+        self, log: PartitionLog, connection: ServerConnection, slot: Slot, response: bytearray
+    ) -> None:
         """The response leaves when the records are synced."""
-        self._acknowledgements.when_written(self.partition, log, self._parked(slot, response))
+        self._acknowledgements.when_written(self.partition, log, self._parked(connection, slot, response))
 
     def park_until_replicated(
-        self, log: PartitionLog, waiting: Sequence[tuple[int, Slot, bytearray]], timeout_ms: int
+        self,
+        log: PartitionLog,
+        waiting: Sequence[tuple[int, ServerConnection, Slot, bytearray]],
+        timeout_ms: int,
     ) -> None:
         """The responses leave when the replicas have the records, each those below its offset."""
-        answers = [(required_offset, self._parked(slot, response)) for required_offset, slot, response in waiting]
+        answers = [
+            (required_offset, self._parked(connection, slot, response))
+            for required_offset, connection, slot, response in waiting
+        ]
         self._acknowledgements.when_all_replicated(self.partition, log, answers, timeout_ms)
 
-    def _parked(self, slot: Slot, response: bytearray) -> _Parked:
+    def _parked(self, connection: ServerConnection, slot: Slot, response: bytearray) -> _Parked:
         self._requests.count += 1
         self.metrics.produce_requests.count += 1
-        return _Parked(slot, self.form, response, self.request_metrics, self._now)
+        return _Parked(self, connection, slot, response, self._now)
 
     def is_written(self, log: PartitionLog | None) -> bool:
         """Whether all that was appended may be acknowledged now."""
@@ -167,9 +215,9 @@ class AppendTarget:
         given, self._given = self._given, []
         self.count_answers(len(given))
         if error is not None:
-            for response in given:
-                self.form.set_error(response, error.code)
-                self.request_metrics.count_error(error.code)
+            for connection, response in given:
+                # The connection has this very bytearray among what it is to send.
+                response[:] = b"".join(self.failure(connection, response, error.code, is_written=False))
 
 
 class ProduceWay:
@@ -345,6 +393,7 @@ class ProduceWay:
         target, acks = self._target, self._acks
         log = target.partition.log
         try:
+            target.check_known()
             outcome = target.partition.append(
                 records,
                 required_acks=acks,
@@ -373,6 +422,7 @@ class ProduceWay:
         batches = [records for _, _, records in requests]
         uniform = None
         try:
+            target.check_known()
             if len(batches) >= UNIFORM_MIN:
                 uniform = target.partition.append_uniform(
                     batches, required_acks=self._acks, produce_version=self._api_version
@@ -430,24 +480,24 @@ class ProduceWay:
         # A sync is not within this tick.
         awaits_sync = log.must_sync or log.written.is_syncing
         make_response = target.form.frame
-        given: list[bytearray] = []
-        waiting: list[tuple[int, Slot, bytearray]] = []
+        given: list[_Given] = []
+        waiting: list[tuple[int, ServerConnection, Slot, bytearray]] = []
         for (connection, correlation_id, _), outcome in appended:
             first_offset, last_offset, _, log_append_time_ms, log_start_offset, _, _, _, _, _ = outcome
             response = make_response(correlation_id, first_offset, log_append_time_ms, log_start_offset)
             code = partition.is_replicated(last_offset + 1) if code_of_all is None else code_of_all
             if code is None:
-                waiting.append((last_offset + 1, connection.park(), response))
+                waiting.append((last_offset + 1, connection, connection.park(), response))
                 connection.answer_collected(None)
                 continue
             if code:
                 target.form.set_error(response, code)
                 target.request_metrics.count_error(code)
             if awaits_sync:
-                target.park_until_written(log, connection.park(is_queued=True), response)
+                target.park_until_written(log, connection, connection.park(is_queued=True), response)
                 connection.answer_collected(None)
                 continue
-            given.append(response)
+            given.append((connection, response))
             connection.answer_collected([response])
         if given:
             target.complete(log, given)
@@ -495,26 +545,33 @@ class Collection:
 
 
 class _Parked:
-    """A response that waits for the replicas."""
+    """A response that waits for a sync, or for the replicas."""
 
-    __slots__ = ("_form", "_metrics", "_now", "_received", "_response", "_slot")
+    __slots__ = ("_connection", "_now", "_received", "_response", "_slot", "_target")
 
     def __init__(
-        self, slot: Slot, form: ResponseForm, response: bytearray, metrics: RequestMetrics, now: Callable[[], float]
+        self,
+        target: AppendTarget,
+        connection: ServerConnection,
+        slot: Slot,
+        response: bytearray,
+        now: Callable[[], float],
     ) -> None:
+        self._target = target
+        self._connection = connection
         self._slot = slot
-        self._form = form
         self._response = response
-        self._metrics = metrics
         self._now = now
         self._received = now()
 
-    def complete(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode, *, is_written: bool) -> None:
+        target = self._target
+        response: list[Buffer] = [self._response]
         if code:
-            self._form.set_error(self._response, code)
-            self._metrics.count_error(code)
-        self._metrics.answered_later(int((self._now() - self._received) * 1000), is_queued=self._slot.is_queued)
-        self._slot.complete([self._response])
+            response = target.failure(self._connection, self._response, code, is_written=is_written)
+        duration_ms = int((self._now() - self._received) * 1000)
+        target.request_metrics.answered_later(duration_ms, is_queued=self._slot.is_queued)
+        self._slot.complete(response)
 
 
 class _Silence:
@@ -525,7 +582,7 @@ class _Silence:
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
-    def complete(self, code: ErrorCode) -> None:
+    def complete(self, code: ErrorCode, *, is_written: bool) -> None:  # noqa: ARG002 - nobody asks where they are
         if code:
             self._connection.fail(f"a produce request with acks 0 failed ({code.name})")
 

@@ -124,7 +124,7 @@ def find_compact_records(buffer: bytearray | memoryview, size_at: int, end: int)
 class ResponseForm:
     """The response to such requests of one version for one partition, ready but for its numbers."""
 
-    __slots__ = ("_has_log_start_offset", "_pack", "_prefix", "_size", "_suffix", "error_at")
+    __slots__ = ("_has_log_start_offset", "_pack", "_prefix", "_size", "_suffix", "_unpack", "error_at")
 
     def __init__(self, topic_partition: TopicPartition, api_version: int) -> None:
         name = topic_partition.topic.encode()
@@ -142,6 +142,7 @@ class ResponseForm:
         numbers = "hqqq" if self._has_log_start_offset else "hqq"
         form = struct.Struct(f">ii{len(prefix)}s{numbers}{len(suffix)}s")
         self._pack = form.pack
+        self._unpack = form.unpack_from
         self._size = form.size - 4
         self._prefix = prefix
         self._suffix = suffix
@@ -171,3 +172,11 @@ class ResponseForm:
     def set_error(self, frame: bytearray, code: int) -> None:
         """Makes it say that the records do not count as written; the offsets stay."""
         frame[self.error_at : self.error_at + 2] = _INT16(code)
+
+    def numbers(self, frame: bytearray) -> tuple[int, int, int, int]:
+        """Of a response that `frame` has made: correlation id, first offset, time, and the log's start, -1 where the
+        version has none.
+        """
+        _, correlation_id, _, _, *numbers, _ = self._unpack(frame)
+        first_offset, log_append_time_ms, log_start_offset = numbers if self._has_log_start_offset else (*numbers, -1)
+        return correlation_id, first_offset, log_append_time_ms, log_start_offset

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 class Answer(Protocol):
     """A producer that waits."""
 
-    def complete(self, code: ErrorCode) -> None:
-        """Called once: NONE, or why its records do not count as written; they may still be."""
+    def complete(self, code: ErrorCode, *, is_written: bool) -> None:
+        """Called once: NONE, or why its records do not count. If `is_written`, they are in the log all the same, where
+        they were appended; otherwise that cannot be said.
+        """
         ...
 
 
@@ -39,14 +41,14 @@ class Acknowledgements:
         self._appended: dict[PartitionLog, _Appended] = {}
 
     def when_written(self, partition: Partition, log: PartitionLog, answer: Answer) -> None:
-        """Calls `answer.give` when what was appended so far is written; at once where it is."""
+        """Calls `answer.complete` when what was appended so far is written; at once where it is."""
         self._appended_to(partition, log).unwritten.append(answer)
         self._look_at(log)
 
     def when_replicated(
         self, partition: Partition, log: PartitionLog, required_offset: int, timeout_ms: int, answer: Answer
     ) -> None:
-        """Calls `answer.give` when all before `required_offset` is written and replicated, or after `timeout_ms`.
+        """Calls `answer.complete` when all before `required_offset` is written and replicated, or after `timeout_ms`.
 
         Calls for one partition must come with ascending offsets, as appends make them.
         """
@@ -78,14 +80,14 @@ class Acknowledgements:
             del self._appended[log]
         code = ErrorCode.NONE if error is None else error.code
         for answer in appended.unwritten:
-            answer.complete(code)
+            answer.complete(code, is_written=error is None)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
                 operation = _Replication(appended.partition, waiting, timeout_ms)
                 self._purgatory.try_complete_else_watch(operation, (appended.partition.topic_partition,))
                 continue
             for _, answer in waiting:
-                answer.complete(code)
+                answer.complete(code, is_written=False)
 
 
 class _Appended:
@@ -116,10 +118,10 @@ class _Replication(DelayedOperation):
             if code is None:
                 return False
             waiting.popleft()
-            answer.complete(code)
+            answer.complete(code, is_written=True)
         return self.force_complete()
 
     def on_complete(self) -> None:
         """Those that are left have waited for as long as they wanted."""
         while self._waiting:
-            self._waiting.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT)
+            self._waiting.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT, is_written=True)

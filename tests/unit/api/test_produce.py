@@ -372,7 +372,7 @@ def test_what_fails_unexpectedly_ends_its_connections_and_leaves_others_alone(
             assert produced(await caller.call(produce_request(topic, batch(b"one")), 9)).error_code == 0
         complete = AppendTarget.complete
 
-        def fail_for_flights(target: AppendTarget, log: PartitionLog, responses: list[bytearray]) -> None:
+        def fail_for_flights(target: AppendTarget, log: PartitionLog, responses: list[Any]) -> None:
             if target.partition.topic == "flights":
                 raise RuntimeError("unforeseen")
             complete(target, log, responses)

@@ -1,0 +1,163 @@
+"""What a producer is told when something happens to the partition after its records were taken: frames in, frames out,
+the same for requests that come alone, together, and of several partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from barnabas.kernel.real_host import real_host
+from barnabas.log.log_config import LogConfig
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import ProduceResponse
+from barnabas.wire.topics import TopicPartition
+from tests.unit.api.calling import Caller
+from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
+from tests.unit.api.test_produce import FailingFiles, Run, scenario, turns, two_partitions
+
+SHAPES = ("alone", "two", "uniform", "of two partitions")
+NO_OFFSETS = (-1, -1, -1)
+
+
+async def warmed(broker: DataBroker, version: int) -> Caller:
+    """A connection that has produced one record to flights."""
+    caller = broker.connect()
+    assert produced(await caller.call(produce_request("flights", batch(b"first")), version)).error_code == 0
+    return caller
+
+
+def send(caller: Caller, shape: str, version: int, acks: int, timeout_ms: int = 30_000) -> int:
+    """Sends requests for flights; returns how many."""
+    if shape == "of two partitions":
+        request = two_partitions("flights", batch(b"x"), batch(b"x"), acks=acks)
+        request.timeout_ms = timeout_ms
+        caller.send(request, version, answered=acks != 0)
+        return 1
+    count = {"alone": 1, "two": 2, "uniform": 20}[shape]
+    with caller.kept_back() as kept:
+        for number in range(count):
+            records = batch(b"%d" % (number % 10) * (number + 1 if shape == "two" else 1))
+            request = produce_request("flights", records, acks=acks, timeout_ms=timeout_ms)
+            caller.send(request, version, answered=acks != 0)
+    caller.send_bytes(bytes(kept))
+    return count
+
+
+def offsets(answer: ProduceResponse.PartitionProduceResponse) -> tuple[int, int, int]:
+    return answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
+
+
+def first_of(response: ProduceResponse) -> ProduceResponse.PartitionProduceResponse:
+    return response.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("version", [9, 10, 11])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_who_waits_for_replicas_of_a_deposed_leader_hears_of_the_new_one(
+    run: Run, tmp_path: Path, shape: str, version: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        broker.lead("flights", 1)
+        caller = await warmed(broker, version)
+        count = send(caller, shape, version, -1)
+        while not broker.replicas.produce_purgatory.delayed:
+            await asyncio.sleep(0)
+        broker.lead("flights", leader=2, leader_epoch=1, isr=(1, 2), replicas=(1, 2))
+        for number, response in enumerate(await caller.responses(count)):
+            answer = first_of(response)
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert offsets(answer) == (1 + number, -1, 0)
+            if version < 10:
+                continue
+            assert answer.current_leader == ProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+            assert response.node_endpoints == [
+                ProduceResponse.NodeEndpoint(node_id=2, host="host-2", port=9093, rack="rack-2")
+            ]
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_who_waits_for_replicas_in_vain_is_told_where_the_records_are(run: Run, tmp_path: Path, shape: str) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        broker.lead("flights", 1)
+        caller = await warmed(broker, 9)
+        count = send(caller, shape, 9, -1, timeout_ms=20)
+        for number, response in enumerate(await caller.responses(count)):
+            assert first_of(response).error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert offsets(first_of(response)) == (1 + number, -1, 0)
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("acks", "isr"), [(1, (1,)), (-1, (1,)), (-1, (1, 2))], ids=["acks 1", "acks all", "acks all of two"]
+)
+@pytest.mark.parametrize("flush_messages", [1 << 62, 1], ids=["unsynced", "synced"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_records_that_could_not_be_written_have_no_offset(
+    run: Run, tmp_path: Path, shape: str, flush_messages: int, isr: Sequence[int], acks: int
+) -> None:
+    async def main() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            files = FailingFiles(host.files)
+            failing = dataclasses.replace(host, files=files)
+            async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad")) as broker:
+                broker.lead("flights", isr=isr, replicas=isr, config=LogConfig(flush_messages=flush_messages))
+                broker.lead("flights", 1)
+                caller = await warmed(broker, 9)
+                files.broken = True
+                for response in await caller.responses(send(caller, shape, 9, acks)):
+                    assert first_of(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                    assert offsets(first_of(response)) == NO_OFFSETS
+                files.broken = False
+
+    run(main())
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("is_gone_before", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_is_appended_to_a_topic_that_the_controller_has_deleted(
+    run: Run, tmp_path: Path, shape: str, acks: int, *, is_gone_before: bool
+) -> None:
+    """The controller tells all brokers that the topic is gone before it has its replicas deleted."""
+
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        broker.lead("flights", 1)
+        other, caller = await warmed(broker, 9), await warmed(broker, 9)
+        if is_gone_before:
+            tell_gone(broker)
+        else:
+            other.send(produce_request("flights", batch(b"beside")), 9)  # so that what follows does not come alone
+        count = send(caller, shape, 9, acks)
+        if not is_gone_before:
+            tell_gone(broker)
+        await turns()
+        if acks:
+            for response in await caller.responses(count):
+                assert first_of(response).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                assert offsets(first_of(response)) == NO_OFFSETS
+        else:
+            assert caller.transport.closed
+            assert "UNKNOWN_TOPIC_OR_PARTITION" in broker.calls.lines.lines[-1]
+        if not is_gone_before:
+            (response,) = await other.responses(1)
+            assert produced(response).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert partition.log_end_offset == 2
+
+    scenario(run, tmp_path, body)
+
+
+def tell_gone(broker: DataBroker) -> None:
+    """The controller's word that it deletes the topic."""
+    during_delete = -2
+    broker.tell_metadata({TopicPartition("flights", number): (during_delete, 1, (1,), (1,)) for number in range(2)})
