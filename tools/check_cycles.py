@@ -19,7 +19,6 @@ KNOWN: frozenset[frozenset[str]] = frozenset(
     for room, files in (
         ("client", "producer producer_sender"),
         ("log", "log_manager log_metrics log_tasks"),
-        ("log", "partition_log read_plans timestamp_lookup"),
         ("network", "connection ports"),
         ("replication", "alter_partition in_sync_replicas partition partition_context ports wake_ups"),
         ("replication", "fetch_reads fetch_sessions"),

@@ -1,147 +1,172 @@
 """The log of one replica of a partition: what Apache Kafka calls UnifiedLog.
 
-Everything happens on the loop, one thing after another, but for syncs, cold reads and deletions. Offsets are ordered so
-at all times:
-
-    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <= log_end_offset
-
-*Committed* is what lies below the high watermark. It is moved by the replica's owner only (`replication`), never by an
-append. A record counts as *written*, and may be acknowledged, when the write queue says so; it is *synced* below the
-recovery point.
+It is composed: `LogState` is what is known in memory, `LocalLog` the files, `LogFlusher` brings them to the disk,
+appenders and `LogTruncation` change the end. Offsets and what they mean are explained in `log_state`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from typing import Any
 
-from barnabas.kernel.host import Buffer
-from barnabas.log.appending import (
-    AppendResult,
-    FetchedRecords,
-    check_fetched,
-    header_of,
-    marker_in,
-)
-from barnabas.log.flushing import FlushWork
+from barnabas.kernel.ids import Uuid
+from barnabas.log.background_work import BackgroundWork
+from barnabas.log.follower_appender import FollowerAppender
 from barnabas.log.index_file import CorruptIndexError
-from barnabas.log.leader_appends import LeaderAppends
+from barnabas.log.leader_appender import LeaderAppender
 from barnabas.log.leader_epochs import EpochEnd
-from barnabas.log.producer_snapshots import (
-    ProducerReplay,
-    log_ranges,
-    remove_snapshots,
-    replay_producers,
-)
-from barnabas.log.producer_state import ProducerEntry, ProducerState, ProducerStateError
+from barnabas.log.loaded_log import LoadedLog
+from barnabas.log.local_log import LocalLog
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_directory import LogDirectory
+from barnabas.log.log_flusher import LogFlusher
+from barnabas.log.log_services import LogServices
+from barnabas.log.log_state import LogState
+from barnabas.log.log_truncation import LogTruncation
+from barnabas.log.producer_state import ProducerEntry, ProducerState
 from barnabas.log.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
-from barnabas.log.segment import Segment
 from barnabas.log.timestamp_lookup import ListedOffset, list_offset
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.topics import TopicPartition
 
 
-class PartitionLog(LeaderAppends):
+class PartitionLog:
     """One log. `LogManager` makes it."""
 
-    # Appending what a leader has sent.
+    def __init__(
+        self,
+        services: LogServices,
+        log_directory: LogDirectory,
+        partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+    ) -> None:
+        state = LogState(log_directory, partition, config, loaded)
+        work = BackgroundWork(services, state)
+        flusher = LogFlusher(services, state, work, loaded)
+        local_log = LocalLog(services, state, work, flusher, loaded)
+        leader = LeaderAppender(services, state, local_log, flusher)
+        follower = FollowerAppender(services, state, local_log, flusher)
+        self.partition = partition
+        self.log_directory = log_directory
+        self.segments = state.segments
+        self.leader_epochs = state.leader_epochs
+        self.written = flusher.written
+        self._services = services
+        self._state = state
+        self._work = work
+        self._flusher = flusher
+        self._local_log = local_log
+        self._truncation = LogTruncation(services, state, work, local_log, flusher)
+        # What is called for every record goes straight to the part that does it, without a call in between.
+        self.append_as_leader = leader.append_as_leader
+        self.append_all_as_leader = leader.append_all_as_leader
+        self.append_uniform_as_leader = leader.append_uniform_as_leader
+        self.append_validated = leader.append_validated
+        self.append_after = leader.append_after
+        self.validation = leader.validation
+        self.append_as_follower = follower.append_as_follower
+        self.update_high_watermark = state.update_high_watermark
+        self.increase_high_watermark = state.increase_high_watermark
 
-    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
-        """Appends what the leader has sent, under the offsets that it has there; None where there is no whole batch.
+    def __repr__(self) -> str:
+        return repr(self._state)
 
-        What it answers to is in `appending.check_fetched`, which also says what is raised; KafkaError besides, when the
-        log directory has failed.
-        """
-        if self._refusal is not None:
-            raise self._refused()
-        fetched = check_fetched(records, self.log_end_offset, leader_epoch)
-        if fetched is None:
-            return None
-        first_offset, last_offset = fetched.first_offset, fetched.last_offset
-        max_timestamp_ms = fetched.max_timestamp_ms
-        size_bytes = len(fetched.records)
-        try:
-            segment = self._segment_for(size_bytes, first_offset, last_offset, max_timestamp_ms, self._time_ms())
-            segment.append_batches(fetched.records, fetched.places)
-        except OSError as error:
-            raise self._failed_append(error) from error
-        self.log_end_offset = last_offset + 1
-        self._replay(fetched, segment)
-        if not self.written.is_queued:
-            self._queue()
-        return AppendResult(
-            first_offset=first_offset,
-            last_offset=last_offset,
-            max_timestamp_ms=max_timestamp_ms,
-            log_append_time_ms=NO_TIMESTAMP,
-            log_start_offset=self.log_start_offset,
-            record_count=last_offset - first_offset + 1,
-            size_bytes=size_bytes,
-            is_duplicate=False,
-            converted_count=0,
-            uncompressed_bytes=size_bytes,
-        )
+    # What it is and how far it reaches.
 
-    def _replay(self, fetched: FetchedRecords, segment: Segment) -> None:
-        """Takes over epochs and producers from batches that are in the log now."""
-        epochs, producers = self.leader_epochs, self.producers
-        for batch in fetched.batches:
-            header = header_of(batch)
-            if header is None:
-                continue
-            if header.partition_leader_epoch > epochs.latest_epoch:
-                self._epochs_changed |= epochs.assign(header.partition_leader_epoch, header.base_offset)
-            if header.producer_id <= NO_PRODUCER_ID or not isinstance(batch, RecordBatch):
-                continue
-            try:
-                aborted = producers.replay(header, marker_in(batch))
-            except ProducerStateError as error:
-                # The leader has accepted it; what it knew of the producer has expired here, or the reverse.
-                self._services.logger.warning("%r: state of a producer differs from the leader's: %s", self, error)
-                continue
-            if aborted is not None:
-                self._index_aborted(segment, aborted)
+    @property
+    def directory(self) -> str:
+        """The path; another one after `detach`."""
+        return self._state.directory
 
-    # What is committed.
+    @property
+    def topic_id(self) -> Uuid | None:
+        return self._state.topic_id
 
-    def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, also to an earlier offset; within the log. Returns it.
+    @property
+    def config(self) -> LogConfig:
+        return self._state.config
 
-        For a replica that begins anew, as follower or after a truncation; a leader uses `increase_high_watermark`.
-        """
-        self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
-        self._committed_more()
-        return self.high_watermark
+    @property
+    def producers(self) -> ProducerState:
+        return self._state.producers
 
-    def increase_high_watermark(self, offset: int) -> bool:
-        """Moves the high watermark forward, at most to the log's end; False where it is there already.
+    @property
+    def log_start_offset(self) -> int:
+        return self._state.log_start_offset
 
-        Invariant: it never goes back here, whatever the caller has computed.
-        """
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
-        if offset <= self.high_watermark:
-            return False
-        self.high_watermark = offset
-        if self.producers.is_stable:
-            self.last_stable_offset = offset
-        else:
-            self._committed_more()
-        return True
+    @property
+    def last_stable_offset(self) -> int:
+        return self._state.last_stable_offset
 
-    def _committed_more(self) -> None:
-        self.producers.high_watermark_moved(self.high_watermark)
-        unstable = self.producers.first_unstable_offset
-        stable = self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-        self.last_stable_offset = max(stable, self.log_start_offset)
+    @property
+    def high_watermark(self) -> int:
+        return self._state.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._state.log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._state.recovery_point
+
+    @property
+    def is_offline(self) -> bool:
+        """The log directory has failed."""
+        return self._state.is_offline
+
+    @property
+    def is_closed(self) -> bool:
+        """The log is deleted, its directory has failed, or the broker stops."""
+        return self._state.is_closed
+
+    @property
+    def is_truncating(self) -> bool:
+        """The producers' state is being rebuilt; nothing can be appended."""
+        return self._state.is_truncating
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether something must be durable before appends are acknowledged."""
+        return self._flusher.must_sync
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the last flush ended."""
+        return self._flusher.last_flush_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all batches, also those below the log start offset that are in a segment with later ones."""
+        return self.segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.segments)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes over a topic's new configs, at once."""
+        self._state.reconfigure(config)
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Ties the log to its topic (KIP-516). Raises ValueError where it belongs to another."""
+        state = self._state
+        if state.topic_id is not None and state.topic_id != topic_id:
+            raise ValueError(f"{self!r} belongs to topic id {state.topic_id} and not to {topic_id}")
+        if state.topic_id is None:
+            state.topic_id = topic_id
+            self._flusher.topic_id_assigned()
+
+    # Epochs.
 
     def begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Says that this replica leads, in this epoch, from this offset on."""
         if leader_epoch > self.leader_epochs.latest_epoch:
-            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, start_offset)
+            self._state.assign_epoch(leader_epoch, start_offset)
 
     @property
     def latest_epoch(self) -> int | None:
@@ -151,7 +176,7 @@ class PartitionLog(LeaderAppends):
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         """Where an epoch ends in this log; (-1, -1) where that is not known."""
-        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return self.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
 
     # Reading.
 
@@ -161,50 +186,55 @@ class PartitionLog(LeaderAppends):
         `has_minimum` lets the first batch be larger than `bytes_max`. Raises KafkaError: OFFSET_OUT_OF_RANGE outside of
         the log, KAFKA_STORAGE_ERROR where the directory has failed, CORRUPT_MESSAGE where the files are damaged.
         """
-        self._check_readable(offset)
+        state = self._state
+        if state.is_closed or not state.log_start_offset <= offset <= state.log_end_offset:
+            self._check_readable(offset)
         try:
-            return plan_log_read(self, offset, bytes_max, isolation, has_minimum)
+            return plan_log_read(state, offset, bytes_max, isolation, has_minimum)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise state.storage_failed(error) from error
         except (RecordsError, CorruptIndexError) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
+            raise self._damaged(error) from error
 
     def bytes_from(self, offset: int, isolation: ReadIsolation) -> int:
         """How many bytes a read from `offset` could give now; raises as `read`."""
         self._check_readable(offset)
         try:
-            return available_bytes(self, offset, isolation)
+            return available_bytes(self._state, offset, isolation)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._state.storage_failed(error) from error
         except (RecordsError, CorruptIndexError) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
+            raise self._damaged(error) from error
 
     async def list_offset(self, timestamp_ms: int) -> ListedOffset | None:
         """The offset for a timestamp, or for one of the numbers that ListOffsets has for places (-2 to -5).
 
         None where there is no such record. Only a look-up by time and that of the largest timestamp suspend.
         """
-        self._check_online()
+        self._state.check_online()
         try:
-            return await list_offset(self, self._services.host, timestamp_ms)
+            return await list_offset(self._state, self._services.host, timestamp_ms)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._state.storage_failed(error) from error
         except (RecordsError, CorruptIndexError) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
+            raise self._damaged(error) from error
 
     def active_producers(self) -> list[ProducerEntry]:
         """For DescribeProducers."""
-        return list(self.producers)
+        return list(self._state.producers)
 
     def _check_readable(self, offset: int) -> None:
-        if self.is_offline or self.is_closed:
-            self._check_online()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+        state = self._state
+        state.check_online()
+        if not state.log_start_offset <= offset <= state.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.partition.topic}-{self.partition.partition} is not between"
-                f" {self.log_start_offset} and {self.log_end_offset}",
+                f" {state.log_start_offset} and {state.log_end_offset}",
             )
+
+    def _damaged(self, error: Exception) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}")
 
     # The start of the log.
 
@@ -214,38 +244,40 @@ class PartitionLog(LeaderAppends):
         Invariant: only what is committed is deleted by request. Raises KafkaError with OFFSET_OUT_OF_RANGE for what is
         not, and POLICY_VIOLATION for a topic that is only compacted.
         """
-        self._check_online()
-        if not self.config.is_deleted:
+        state = self._state
+        state.check_online()
+        if not state.config.is_deleted:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"records of {self.partition.topic} cannot be deleted: its cleanup.policy is"
-                f" {','.join(self.config.cleanup_policy)}",
+                f" {','.join(state.config.cleanup_policy)}",
             )
-        wanted = self.high_watermark if offset == -1 else offset
-        if not 0 <= wanted <= self.high_watermark:
+        wanted = state.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= state.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"records before {offset} cannot be deleted: the high watermark is {self.high_watermark}",
+                f"records before {offset} cannot be deleted: the high watermark is {state.high_watermark}",
             )
         self.increase_log_start_offset(wanted, "client delete records request")
-        return self.log_start_offset
+        return state.log_start_offset
 
     def increase_log_start_offset(self, offset: int, reason: str) -> bool:
         """Moves the start of the log forward; the segments before it go with the next retention. True where it moved.
 
         Raises KafkaError with OFFSET_OUT_OF_RANGE above the high watermark.
         """
-        if offset <= self.log_start_offset:
+        state = self._state
+        if offset <= state.log_start_offset:
             return False
-        if offset > self.high_watermark:
+        if offset > state.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the log cannot start at {offset}: the high watermark is {self.high_watermark}",
+                f"the log cannot start at {offset}: the high watermark is {state.high_watermark}",
             )
-        self.log_start_offset = offset
-        self._epochs_changed |= self.leader_epochs.truncate_from_start(offset)
-        self.producers.log_start_moved(offset)
-        self._committed_more()
+        state.log_start_offset = offset
+        state.epochs_changed |= state.leader_epochs.truncate_from_start(offset)
+        state.producers.log_start_moved(offset)
+        state.committed_more()
         self._services.logger.info("%r: incremented log start offset to %d due to %s", self, offset, reason)
         return True
 
@@ -257,26 +289,33 @@ class PartitionLog(LeaderAppends):
         """
         if not count:
             return 0
-        segments = self.segments
+        state, segments = self._state, self.segments
         doomed = list(segments)[:count]
         following = segments.after(doomed[-1])
-        end = self.log_end_offset if following is None else following.base_offset
-        if end > self.high_watermark:
-            raise ValueError(f"segments up to {end} are not all below the high watermark {self.high_watermark}")
+        end = state.log_end_offset if following is None else following.base_offset
+        if end > state.high_watermark:
+            raise ValueError(f"segments up to {end} are not all below the high watermark {state.high_watermark}")
         try:
             if following is None:
-                self._roll(self.log_end_offset)
+                self._local_log.roll(state.log_end_offset)
             removed = segments.remove_first(count)
-            self._give_up(removed)
+            self._local_log.give_up(removed)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise state.storage_failed(error) from error
         self._services.logger.info(
             "%r: deleting segments %s due to %s", self, [each.base_offset for each in removed], reason
         )
         self.increase_log_start_offset(segments.first.base_offset, "segment deletion")
         return len(removed)
 
-    # Truncating.
+    # The end of the log.
+
+    async def flush(self, up_to: int | None = None) -> None:
+        """Makes durable what lies below `up_to` (all of it where that is None), and moves the recovery point there.
+
+        Raises KafkaError when the disk fails. The invariants are those of `LogFlusher.flush`.
+        """
+        await self._flusher.flush(up_to)
 
     async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] | None = None) -> bool:
         """Drops everything from `offset` on, in whole batches; True where there was anything.
@@ -290,149 +329,71 @@ class PartitionLog(LeaderAppends):
         Raises KafkaError: KAFKA_STORAGE_ERROR when the directory fails, and CORRUPT_MESSAGE where what is left cannot
         be read; nothing can be appended then until another truncation succeeds.
         """
-        async with self._recovery_point_at_most(offset):
-            if is_still_due is not None and not is_still_due():
-                return False
-            if offset >= self.log_end_offset:
-                # An epoch that began at the log's end and got no record may contradict the leader's.
-                self._epochs_changed |= self.leader_epochs.truncate_from_end(offset)
-                return False
-            completion = self._begin_anew(offset) if offset < self.segments.first.base_offset else self._cut_off(offset)
-        await asyncio.shield(completion)
-        return True
+        return await self._truncation.truncate_to(offset, is_still_due)
 
     async def truncate_fully_and_start_at(
         self, offset: int, log_start_offset: int | None = None, is_still_due: Callable[[], bool] | None = None
     ) -> None:
         """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`. As `truncate_to`
         otherwise."""
-        async with self._recovery_point_at_most(min(offset, self.segments.first.base_offset)):
-            if is_still_due is not None and not is_still_due():
-                return
-            completion = self._begin_anew(offset, log_start_offset)
-        await asyncio.shield(completion)
+        await self._truncation.truncate_fully_and_start_at(offset, log_start_offset, is_still_due)
 
-    @asynccontextmanager
-    async def _recovery_point_at_most(self, offset: int) -> AsyncIterator[None]:
-        """Invariant: within this, neither the recovery point nor its checkpoint is above `offset`.
+    # Ending.
 
-        A recovery trusts what lies below, so nothing there may be removed: a loss of power can undo some of the
-        removals and not others, which leaves holes.
+    async def close(self) -> None:
+        """Completes the log for a clean stop: everything synced, the producers' state kept. Nobody appends any more.
+
+        Raises KafkaError when the disk fails.
         """
-        self._check_online()
-        self._coming_truncations += 1
+        state = self._state
+        state.check_online()
+        await self._work.finish()
         try:
-            if offset < self.recovery_point or self._coming_truncations > 1:
-                self.recovery_point = min(self.recovery_point, offset)
-                await self._services.checkpoint_recovery_points(self.log_directory)
-                self._check_online()
-            yield
-        finally:
-            self._coming_truncations -= 1
-
-    def _cut_off(self, offset: int) -> asyncio.Task[None]:
-        try:
-            removed = self.segments.remove_from(offset)
-            self._give_up(removed)
-            active = self.segments.active
-            active.truncate_to(offset)
+            await self._flusher.complete()
+            await self._local_log.complete_snapshots()
         except OSError as error:
-            raise self._storage_failed(error) from error
-        active.config = self._segment_config
-        self._services.logger.info("%r: truncated to offset %d", self, active.next_offset)
-        end_offset = active.next_offset
-        return self._truncated(end_offset, min(self.high_watermark, end_offset), snapshots_until=end_offset)
+            raise state.storage_failed(error) from error
+        self.written.finish(None)
+        state.is_closed = True
+        state.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._local_log.close()
 
-    def _begin_anew(self, offset: int, log_start_offset: int | None = None) -> asyncio.Task[None]:
-        self._services.logger.info("%r: truncate and start at offset %d", self, offset)
-        try:
-            self._give_up(list(self.segments))
-            self.segments.replace_all(self._new_segment(offset))
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        self._epochs_changed |= self.leader_epochs.clear()
-        self.producers.clear(offset)
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        # Whichever offsets they are of, they tell of producers whose records are gone.
-        return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
+    def detach(self, directory: str) -> None:
+        """Moves the directory, which marks it as deleted, and closes everything in it. Raises OSError."""
+        self._local_log.move(directory)
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
 
-    def _truncated(self, end_offset: int, high_watermark: int, *, snapshots_until: int) -> asyncio.Task[None]:
-        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more.
-
-        Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
+    def keep_apart_from(self, ended: asyncio.Future[Any]) -> None:
+        """For a log in a directory of the same name as one that was just taken away: what that one's last work off the
+        loop may have written here is removed when it has `ended`.
         """
-        self._truncations += 1
-        is_below_recovery_point = end_offset < self.recovery_point
-        self.log_end_offset = end_offset
-        self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
-        self._epochs_changed |= self.leader_epochs.truncate_from_end(end_offset)
-        self.high_watermark = high_watermark
-        self.last_stable_offset = max(min(self.last_stable_offset, high_watermark), self.log_start_offset)
-        self.is_truncating = True
-        self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self.written.finish(self._refused())
-        stale = sorted(offset for offset in self._snapshots if offset > snapshots_until)
-        self._snapshots.difference_update(stale)
-        return self._start(self._complete_truncation(end_offset, stale, is_below_recovery_point))
+        self._work.start(self._local_log.remove_foreign(ended))
 
-    async def _complete_truncation(
-        self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool
-    ) -> None:
-        """Appends are let in again by the last truncation that was begun, and with its producers' state.
+    def background_work(self) -> tuple[asyncio.Task[Any], ...]:
+        """What this log does off the loop now."""
+        return self._work.tasks()
 
-        Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
-        so that a loss of power does not bring them back beside new records, or between them, each whole by itself; so
-        are the epochs that went, of a log that has nothing left to contradict them; and so is a recovery point that
-        went back further than was asked for, to the beginning of a batch.
+    def go_offline(self) -> None:
+        """The log directory has failed: nothing is read or written any more, and who waits is told. `let_go` is to
+        follow.
         """
-        number = self._truncations
-        try:
-            await self._offload_disk(remove_snapshots, self._files, self.directory, stale_snapshots)
-            active = self.segments.active
-            work = FlushWork((active.data_descriptor(),), (self.directory,), "", None)
-            active.pin()
-            await self._perform_flush(work, [active])
-            if self._epochs_changed:
-                await self._write_epochs()
-            if is_below_recovery_point:
-                await self._services.checkpoint_recovery_points(self.log_directory)
-            if number != self._truncations:
-                return
-            producers = self.producers
-            if producers.changed_end_offset > end_offset:
-                producers = await self._replayed_producers(end_offset)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-        except RecordsError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}") from error
-        if number != self._truncations or self.is_closed:
-            return
-        producers.end_offset = end_offset
-        self.producers = producers
-        self.is_truncating = False
-        self._refusal = None
-        self._committed_more()
+        self._state.is_offline = True
+        self._end(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    async def _replayed_producers(self, end_offset: int) -> ProducerState:
-        segments = list(self.segments)
-        replay = ProducerReplay(
-            directory=self.directory,
-            snapshot_offsets=tuple(sorted(self._snapshots)),
-            ranges=log_ranges(segments, self._snapshots, end_offset),
-            log_start_offset=self.log_start_offset,
-            end_offset=end_offset,
-            now_ms=self._time_ms(),
-            expiration_ms=self.producers.expiration_ms,
-            transaction_timeout_max_ms=self.producers.transaction_timeout_max_ms,
-        )
-        for segment in segments:
-            segment.pin()
-        try:
-            state: ProducerState = await self._offload_disk(
-                replay_producers, self._files, replay, self._services.logger
-            )
-            return state
-        finally:
-            for segment in segments:
-                segment.unpin()
+    def abandon(self) -> None:
+        """Closes everything and writes nothing, as a crash does."""
+        self._work.cancel()
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes the descriptors of a log that has ended."""
+        self._local_log.let_go()
+
+    def _end(self, refusal: ErrorCode) -> None:
+        state = self._state
+        state.is_closed = True
+        state.refusal = refusal
+        if self.written.callbacks or self.written.covered:
+            self.written.finish(state.refused())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.log.indexes import AbortedTransaction
+from barnabas.log.log_state import LogState
 from barnabas.log.segment import ReadPlan, Segment
-
-if TYPE_CHECKING:
-    from barnabas.log.partition_log import PartitionLog
 
 
 class ReadIsolation(enum.Enum):
@@ -25,6 +23,19 @@ class ReadIsolation(enum.Enum):
 
 _LOG_END: Final = ReadIsolation.LOG_END
 _HIGH_WATERMARK: Final = ReadIsolation.HIGH_WATERMARK
+
+
+class LogOffsets(Protocol):
+    """Up to where a log goes."""
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int: ...
 
 
 class LogRead(NamedTuple):
@@ -44,16 +55,14 @@ class LogRead(NamedTuple):
         return 0 if self.plan is None else self.plan.length_bytes
 
 
-def visible_end(log: PartitionLog, isolation: ReadIsolation) -> int:
+def visible_end(log: LogOffsets, isolation: ReadIsolation) -> int:
     """The offset before which the reader sees everything."""
     if isolation is _LOG_END:
         return log.log_end_offset
     return log.high_watermark if isolation is _HIGH_WATERMARK else log.last_stable_offset
 
 
-def plan_log_read(
-    log: PartitionLog, offset: int, bytes_max: int, isolation: ReadIsolation, has_minimum: bool
-) -> LogRead:
+def plan_log_read(log: LogState, offset: int, bytes_max: int, isolation: ReadIsolation, has_minimum: bool) -> LogRead:
     """`PartitionLog.read`, whose checks have been made."""
     end_offset = visible_end(log, isolation)
     plan = None
@@ -67,7 +76,7 @@ def plan_log_read(
     return LogRead(plan, log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset, aborted)
 
 
-def available_bytes(log: PartitionLog, offset: int, isolation: ReadIsolation) -> int:
+def available_bytes(log: LogState, offset: int, isolation: ReadIsolation) -> int:
     """The bytes between `offset` and what the reader may see, over all segments."""
     end_offset = visible_end(log, isolation)
     if offset >= end_offset:
@@ -82,7 +91,7 @@ def available_bytes(log: PartitionLog, offset: int, isolation: ReadIsolation) ->
 
 
 def _find(
-    log: PartitionLog, offset: int, end_offset: int, bytes_max: int, has_minimum: bool
+    log: LogState, offset: int, end_offset: int, bytes_max: int, has_minimum: bool
 ) -> tuple[ReadPlan | None, Segment]:
     """The plan within the segment that has `offset` or, where the cleaner has left a gap, the next record."""
     segment = log.segments.floor(offset)
@@ -101,7 +110,7 @@ def _end_position(segment: Segment, end_offset: int) -> int:
     return segment.size_bytes if segment.next_offset <= end_offset else segment.position_of(end_offset)
 
 
-def _aborted(log: PartitionLog, offset: int, plan: ReadPlan, segment: Segment) -> list[AbortedTransaction]:
+def _aborted(log: LogState, offset: int, plan: ReadPlan, segment: Segment) -> list[AbortedTransaction]:
     """The aborted transactions that overlap what is read. The end of that is known from the index only roughly, as in
     Kafka: a transaction too many does no harm.
     """

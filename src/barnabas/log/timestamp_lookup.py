@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.log.batch_scan import (
@@ -13,12 +13,10 @@ from barnabas.log.batch_scan import (
     search_largest_timestamp,
     search_timestamp,
 )
+from barnabas.log.log_state import LogState
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
-
-if TYPE_CHECKING:
-    from barnabas.log.partition_log import PartitionLog
 
 
 class ListedOffset(NamedTuple):
@@ -29,7 +27,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-async def list_offset(log: PartitionLog, host: Host, timestamp_ms: int) -> ListedOffset | None:
+async def list_offset(log: LogState, host: Host, timestamp_ms: int) -> ListedOffset | None:
     """`PartitionLog.list_offset`, for a log that is online. Raises KafkaError for a number without a meaning."""
     match timestamp_ms:
         case _ if timestamp_ms >= 0:
@@ -49,7 +47,7 @@ async def list_offset(log: PartitionLog, host: Host, timestamp_ms: int) -> Liste
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"ListOffsets has no place for timestamp {timestamp_ms}")
 
 
-async def _by_time(log: PartitionLog, host: Host, timestamp_ms: int) -> ListedOffset | None:
+async def _by_time(log: LogState, host: Host, timestamp_ms: int) -> ListedOffset | None:
     """Looks on from segment to segment, since the records that made one look right may lie below the log's start."""
     for segment in log.segments:
         search = segment.plan_timestamp_search(timestamp_ms, log.log_start_offset)
@@ -61,7 +59,7 @@ async def _by_time(log: PartitionLog, host: Host, timestamp_ms: int) -> ListedOf
     return None
 
 
-async def _largest(log: PartitionLog, host: Host) -> ListedOffset | None:
+async def _largest(log: LogState, host: Host) -> ListedOffset | None:
     newest = max(log.segments, key=lambda segment: segment.max_timestamp.timestamp_ms)
     timestamp_ms = newest.max_timestamp.timestamp_ms
     search = newest.plan_timestamp_search(timestamp_ms, newest.base_offset)

@@ -18,10 +18,17 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 WrittenCallback = Callable[[KafkaError | None], object]
 
 
-class QueuedLog(Protocol):
-    """What the queue needs of a log."""
+class WrittenLog(Protocol):
+    """What who waits knows of a log."""
 
-    written: Written
+    @property
+    def written(self) -> Written:
+        """Who else waits for it."""
+        ...
+
+
+class QueuedLog(WrittenLog, Protocol):
+    """What the queue needs of a log to write it."""
 
     def write_pending(self) -> KafkaError | None:
         """Brings small appends to the file; the error is that of the log directory."""
@@ -80,12 +87,12 @@ class WriteQueue:
         """Calls `append()` once, before the next send: what it appends is written with all else of this tick."""
         self._tick.before_send(append)
 
-    def needs_wait(self, log: QueuedLog) -> bool:
+    def needs_wait(self, log: WrittenLog) -> bool:
         """Whether `when_written` would not call at once."""
         written = log.written
         return written.is_queued or written.is_syncing
 
-    def when_written(self, log: QueuedLog, callback: WrittenCallback) -> None:
+    def when_written(self, log: WrittenLog, callback: WrittenCallback) -> None:
         """Calls `callback(None)` when everything that was appended to the log so far counts as written, or with the
         error that keeps it from that; at once when nothing is to be waited for.
         """

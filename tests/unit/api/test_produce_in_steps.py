@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel.real_host import RealClock
 from barnabas.kernel.steps import StepRunner
 from barnabas.log.log_config import LogConfig
 from barnabas.replication.partition import Partition
@@ -116,7 +117,7 @@ def test_what_is_stored_is_what_one_turn_would_have_stored(
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
         with monkeypatch.context() as patch:
             assert at_once.log is not None
-            patch.setattr(at_once.log, "_time_ms", lambda: answer.log_append_time_ms)
+            patch.setattr(RealClock, "time_ms", lambda _: answer.log_append_time_ms)
             at_once.append(bytearray(records), required_acks=1, produce_version=version)
         (stored,), (expected,) = batches_of(partition), batches_of(at_once)
         assert bytes(stored.view) == bytes(expected.view)

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.log.appending import AppendError, UnexpectedOffsetError
 from barnabas.log.log_config import LogConfig
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.log_flusher import LogFlusher
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.segment import Segment
 from barnabas.log.timestamp_lookup import ListedOffset
@@ -398,14 +398,14 @@ def test_a_flush_counts_no_sooner_than_those_before_it(
     async def main(broker: LogBroker) -> None:
         log = broker.log()
         log.append_as_leader(records(b"one"), 0)
-        perform, may_end = PartitionLog._perform_flush, asyncio.Event()
+        perform, may_end = LogFlusher._perform_flush, asyncio.Event()
 
-        async def perform_late(self: PartitionLog, *work: Any) -> None:
-            monkeypatch.setattr(PartitionLog, "_perform_flush", perform)
+        async def perform_late(self: LogFlusher, *work: Any) -> None:
+            monkeypatch.setattr(LogFlusher, "_perform_flush", perform)
             await may_end.wait()
             await perform(self, *work)
 
-        monkeypatch.setattr(PartitionLog, "_perform_flush", perform_late)
+        monkeypatch.setattr(LogFlusher, "_perform_flush", perform_late)
         first = asyncio.ensure_future(log.flush())
         await asyncio.sleep(0.01)
         log.append_as_leader(records(b"two"), 0)
