@@ -5,9 +5,10 @@ loop is found by a signal: it is set to go off when the timer is late, comes bet
 sees its frames. Nobody notes anything on the way, so work pays nothing for being watched.
 
 So that an idle process is not woken for it, the timer of a loop that has done next to nothing for a second is due four
-times a second only, and another signal goes off when the process has used some 30 ms of its processor. How many turns
-those were is not known, so the first turn after idleness is told of only when it goes on for 50 ms more; one that
-waits (for a disk, say) only if it waits for 250 ms.
+times a second only, and another signal goes off when the process has used some milliseconds of its processor.
+Then a turn that works is found as before, one that waits (for a disk, say) only if it waits for 250 ms.
+That signal comes with the system's clock tick, and on a machine with much to do after 100 ms instead of 30: what ran
+before it counts in whole only where the turn that it came in is a long one for what follows alone.
 """
 
 from __future__ import annotations
@@ -62,6 +63,30 @@ class Naming:
         return "" if value is None else self._name(value)
 
 
+class _ProcessorAlarm:
+    """The alarm of the processor's time in an idle loop, which came in a turn and has it end with a beat.
+
+    When that turn began is not known: it had not all of what was used since the last beat when others ran before it.
+    """
+
+    __slots__ = ("_at", "_used")
+
+    def __init__(self, used_seconds: float) -> None:
+        """`used_seconds` is the processor's time since the last beat."""
+        self._at = time.monotonic()
+        self._used = used_seconds
+
+    def turn_until_now(self, used_seconds: float) -> tuple[float, float]:
+        """Seconds of the turn, and of the processor in it, when so much was used since the last beat.
+
+        A turn that has gone on for long since is a long one for sure, and all before the alarm is counted with it.
+        Otherwise the alarm is taken to have come in time, as if the turn had begun so much before it.
+        """
+        since = used_seconds - self._used
+        before = self._used if since * 1000 > LONG_TURN_MS else min(self._used, _ALARM_SECONDS)
+        return before + time.monotonic() - self._at, before + since
+
+
 class TurnWatch:
     """Tells of every long turn of the loop of the main thread, asyncio's or uvloop's.
 
@@ -83,9 +108,8 @@ class TurnWatch:
         self._began = 0.0
         self._period = BEAT_SECONDS
         self._idle_beats = 0
-        self._alarmed_at: float | None = None
+        self._alarm: _ProcessorAlarm | None = None
         self._processor_seconds = 0.0
-        self._alarmed_processor_seconds = 0.0
         self._collector_seconds = 0.0
         self._collection_began = 0.0
         self._seen: Counter[str] = Counter()
@@ -129,25 +153,19 @@ class TurnWatch:
         took = time.monotonic() - self._began
         late = took - self._period
         processor = time.thread_time() - self._processor_seconds
-        if self._alarmed_at is not None:
-            sure = time.monotonic() - self._alarmed_at
-            if sure * 1000 > LONG_TURN_MS:
-                # A busy machine's alarm is late.
-                before = min(self._alarmed_processor_seconds - self._processor_seconds, 2 * _ALARM_SECONDS)
-                of_turn = time.thread_time() - self._alarmed_processor_seconds
-                self._tell(self._turn(before + sure, before + of_turn))
+        if self._alarm is not None:
+            self._tell_if_long(*max((late, processor), self._alarm.turn_until_now(processor)))
+        elif self._is_idle:
+            self._tell_if_long(late, processor)
         elif late > _ALARM_SECONDS:
             # The turn began before the timer was due: by so much that the processor's time goes up, and no more than
-            # half a beat, on average, where the loop was busy before too.
-            unseen = self._period if self._is_idle else self._period / 2
-            duration = max(late, min(processor, late + unseen))
-            if duration * 1000 > LONG_TURN_MS:
-                self._tell(self._turn(duration, processor))
+            # half a beat, on average.
+            self._tell_if_long(max(late, min(processor, late + self._period / 2)), processor)
         if self._seen or self._collector_seconds:
             self._seen.clear()
             self._place = ""
             self._collector_seconds = 0.0
-        self._alarmed_at = None
+        self._alarm = None
         self._follow(is_idle=processor < took * _IDLE_PART_MAX)
         self._wait_for_beat()
 
@@ -171,11 +189,14 @@ class TurnWatch:
         """The alarm of the processor's time."""
         self._look(number, frame)
         if self._is_idle and self._timer is not None and not self._timer.cancelled():
-            self._alarmed_at = time.monotonic()
-            self._alarmed_processor_seconds = time.thread_time()
+            self._alarm = _ProcessorAlarm(time.thread_time() - self._processor_seconds)
             self._timer.cancel()
             # A beat in the next turn ends what is taken for one turn.
             self._loop.call_soon_threadsafe(self._beat)
+
+    def _tell_if_long(self, duration: float, processor: float) -> None:
+        if duration * 1000 > LONG_TURN_MS:
+            self._tell(self._turn(duration, processor))
 
     def _turn(self, duration: float, processor: float) -> LongTurn:
         if self._collector_seconds > duration / 2:
