@@ -24,8 +24,6 @@ KNOWN: frozenset[frozenset[str]] = frozenset(
         ("replication", "fetch_reads fetch_sessions"),
         ("server", "components handlers"),
         ("testing", "simulated_connection simulated_loop simulated_network"),
-        ("wire", "compression compression_lz4 compression_snappy compression_zstd"),
-        ("wire", "legacy_records record_batch record_reader records"),
     )
 )
 """Cycles that are to be mended, each by all of its files; who mends one takes it off here."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     DescribeConfigsRequest,

@@ -24,10 +24,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.kernel.ids import Uuid
 from barnabas.wire import catalogue
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.classes import message_class
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import Record, read_records
+from barnabas.wire.records import Record
 from barnabas.wire.schema import Field, Message
 from tests.support.apache_kafka import CONSOLE_CONSUMER, DUMP_LOG_SEGMENTS, ApacheKafkaBroker, run_tool
 from tests.support.wire_messages import to_message, to_tree

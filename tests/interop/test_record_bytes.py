@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas.wire.compression import NO_COMPRESSION, Compression, CompressionType
+from barnabas.wire.batch_formats import read_records
+from barnabas.wire.compression_types import NO_COMPRESSION, Compression, CompressionType
 from barnabas.wire.control_records import (
     ControlRecordType,
     EndTransactionMarker,
@@ -26,7 +27,7 @@ from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_conversion import down_convert, recompress_batch
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import AppendRules, assign_offsets, check_produce_version, validate_records
-from barnabas.wire.records import Record, TimestampType, read_records, walk_batches
+from barnabas.wire.records import Record, TimestampType, walk_batches
 from tests.interop.record_requests import fetch, produce
 from tests.support.apache_kafka import (
     CONSOLE_PRODUCER,

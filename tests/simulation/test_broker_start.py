@@ -13,6 +13,7 @@ from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import Outgoing
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     CreateTopicsRequest,
@@ -22,7 +23,6 @@ from barnabas.wire.messages import (
     ProduceRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import read_records
 from tests.simulation.broker_machines import BrokerMachines
 
 SEEDS = simulation_seeds(5)

@@ -14,9 +14,10 @@ from barnabas.log.partition_log import PartitionLog
 from barnabas.log.producer_state import ProducerState
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.record_batch import RecordBatch
-from barnabas.wire.records import read_records, walk_batches
+from barnabas.wire.records import walk_batches
 from tests.unit.log.log_broker import LogBroker, log_broker, records
 
 DIRECTORY = "/data/logs"

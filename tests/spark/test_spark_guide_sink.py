@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 from tests.spark.reading import Source
 from tests.spark.topics import Record, Topics, numbered
 from tests.support.supervised_cluster import RunningCluster

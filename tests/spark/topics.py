@@ -12,9 +12,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.batch_formats import batch_at
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.messages import FetchRequest
-from barnabas.wire.records import batch_at, walk_batches
+from barnabas.wire.records import walk_batches
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, leader_port, leaders, metadata
 

@@ -27,7 +27,7 @@ from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.replication.produce import ProduceOutcome
 from barnabas.wire.byte_work import TakesLongError
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES

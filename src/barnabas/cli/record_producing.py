@@ -20,7 +20,7 @@ from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
 from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

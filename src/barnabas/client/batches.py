@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final
 from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
 from barnabas.kernel.spoken import spoken_ms
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_batch import increment_sequence, set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
-from barnabas.wire.records import read_records
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.client.records import ConsumerRecord
+from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.record_batch import read_batch_header
-from barnabas.wire.records import MAGIC_V2, batch_at, walk_batches
+from barnabas.wire.records import MAGIC_V2, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:

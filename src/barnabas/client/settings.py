@@ -9,7 +9,7 @@ from typing import Final
 from barnabas.client.assignors import RANGE, Assignor
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
-from barnabas.wire.compression import NO_COMPRESSION, Compression
+from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 
 REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024

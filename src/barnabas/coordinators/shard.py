@@ -20,10 +20,11 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once, each
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import TransitionTable
-from barnabas.wire.compression import NO_COMPRESSION, Compression
+from barnabas.wire.batch_formats import batch_at
+from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import Batch, BatchSpan, batch_at, walk_batches
+from barnabas.wire.records import Batch, BatchSpan, walk_batches
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 

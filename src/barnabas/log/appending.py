@@ -9,13 +9,14 @@ from typing import NamedTuple
 from barnabas.kernel.host import Buffer
 from barnabas.log.producer_state import ProducerStateError
 from barnabas.log.segment import BatchPlace
+from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.byte_work import WorkSteps
 from barnabas.wire.control_records import EndTransactionMarker, read_end_transaction_marker
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
-from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 

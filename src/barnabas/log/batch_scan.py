@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Files
 from barnabas.log.files import read_at
+from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.record_batch import RecordBatch
-from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH
 
 _PREFIX_BYTES: Final = struct.calcsize(">qiib")  # offset, size, leader epoch or CRC-32, magic

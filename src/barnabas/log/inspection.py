@@ -16,11 +16,12 @@ from typing import Final
 from barnabas.kernel.host import Buffer, Files
 from barnabas.log.files import read_at
 from barnabas.wire import crc
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.batch_formats import batch_at
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.legacy_records import LegacyBatch
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, CHECKSUMMED_FROM, BatchHeader, read_batch_header
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import MAGIC_V2, Batch, TimestampType, batch_at, walk_batches
+from barnabas.wire.records import MAGIC_V2, Batch, TimestampType, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 SHOWN_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024

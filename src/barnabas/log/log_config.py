@@ -7,7 +7,7 @@ from typing import Final
 
 from barnabas.config.settings import setting, topic_setting
 from barnabas.log.segment import SegmentConfig
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_validation import AppendRules
 from barnabas.wire.records import TimestampType
 

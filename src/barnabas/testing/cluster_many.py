@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from barnabas.client.errors import ClientError
 from barnabas.testing.cluster_history import Acknowledged, Consumed, RecordId
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, ProduceRequest
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import read_records
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from barnabas.kernel.steps import Steps
-from barnabas.wire.compression import Buffer, Compression, CompressionType, compress, decompress
+from barnabas.wire.compression import compress, decompress
+from barnabas.wire.compression_types import Buffer, Compression, CompressionType
 from barnabas.wire.record_errors import DecompressedTooLargeError
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from barnabas.wire.compression import LEVELS, Buffer, CompressionType, too_large
+from barnabas.wire.compression_types import LEVELS, Buffer, CompressionType, too_large
 from barnabas.wire.record_errors import InvalidRecordError
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from barnabas.wire.compression import Buffer, CompressionType, too_large
+from barnabas.wire.compression_types import Buffer, CompressionType, too_large
 from barnabas.wire.record_errors import InvalidRecordError
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
-from barnabas.wire.compression import Buffer, CompressionType, too_large
+from barnabas.wire.compression_types import Buffer, CompressionType, too_large
 from barnabas.wire.record_errors import InvalidRecordError
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"

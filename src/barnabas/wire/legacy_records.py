@@ -15,13 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from barnabas.wire.byte_work import WorkSteps, decompress_in_steps, run_at_once
-from barnabas.wire.compression import (
-    DEFAULT_DECOMPRESSED_BYTES_MAX,
-    Buffer,
-    Compression,
-    CompressionType,
-    compress,
-)
+from barnabas.wire.compression import compress
+from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, Compression, CompressionType
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V0, MAGIC_V1, Record, RecordEntry, TimestampType
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP

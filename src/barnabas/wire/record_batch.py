@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from barnabas.wire import crc
 from barnabas.wire.byte_work import WorkSteps, decompress_in_steps
-from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType, decompress
+from barnabas.wire.compression import decompress
+from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.record_reader import iterate_entries, iterate_records
 from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Record, RecordEntry, TimestampType

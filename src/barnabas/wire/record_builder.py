@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from barnabas.wire.byte_work import WorkSteps, compress_in_steps
-from barnabas.wire.compression import NO_COMPRESSION, Buffer, Compression, compress
+from barnabas.wire.compression import compress
+from barnabas.wire.compression_types import NO_COMPRESSION, Buffer, Compression
 from barnabas.wire.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
+from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.byte_work import WorkSteps, run_at_once
-from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, Compression, CompressionType
+from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, Compression, CompressionType
 from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import BatchHeader, RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError, RecordsError, UnsupportedCompressionTypeError
-from barnabas.wire.records import MAGIC_V0, MAGIC_V2, Batch, Record, TimestampType, batch_at, walk_batches
+from barnabas.wire.records import MAGIC_V0, MAGIC_V2, Batch, Record, TimestampType, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 RECORDS_PER_STEP: Final = 1024

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from barnabas.wire.compression import Buffer
+from barnabas.wire.compression_types import Buffer
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.records import Header, Record, RecordEntry
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from barnabas.kernel.steps import Steps, at_once
-from barnabas.wire.compression import Buffer
+from barnabas.wire.compression_types import Buffer
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.record_reader import bytes_left, ends_early, read_long, read_varint, wrong_length
 from barnabas.wire.record_runs import RUN_MIN, run_like

@@ -24,13 +24,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from barnabas.wire import crc
 from barnabas.wire.byte_work import TakesLongError, WorkSteps, at_once_max, run_at_once, run_first_step
-from barnabas.wire.compression import (
-    DEFAULT_DECOMPRESSED_BYTES_MAX,
-    Buffer,
-    Compression,
-    CompressionType,
-    decompress,
-)
+from barnabas.wire.compression import decompress
+from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, Compression, CompressionType
 from barnabas.wire.legacy_records import MESSAGES_PER_STEP, LegacyBatch
 from barnabas.wire.record_batch import (
     ATTRIBUTE_COMPRESSION,

@@ -1,8 +1,8 @@
 """Records and the batches around them, of every message format: where each batch lies in a buffer, and what it holds.
 
 A log segment, the `records` field of a Produce request and that of a Fetch response are all the same thing: batches one
-after another. `walk_batches` finds them without looking inside; `batch_at` gives one of them a face that is the same
-for the batches of magic 2 and the messages of magic 0 and 1.
+after another. `walk_batches` finds them without looking inside; `batch_formats.batch_at` gives one of them the
+face of `Batch`, which is the same for the batches of magic 2 and the messages of magic 0 and 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.wire.compression import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
+from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
 from barnabas.wire.record_errors import CorruptRecordError
 
 MAGIC_V0: Final = 0
@@ -165,28 +165,3 @@ def walk_batches(
         position += next_size_bytes
         next_size_bytes = None
     return BatchWalk(tuple(spans), position, end - position, next_size_bytes)
-
-
-def batch_at(buffer: Buffer, span: BatchSpan) -> Batch:
-    """The batch at a span that `walk_batches` found in the same buffer. It refers to the buffer and copies nothing
-    until records are read.
-    """
-    if span.magic == MAGIC_V2:
-        from barnabas.wire.record_batch import RecordBatch
-
-        return RecordBatch(buffer, span.position)
-    from barnabas.wire.legacy_records import LegacyBatch
-
-    return LegacyBatch(buffer, span.position)
-
-
-def read_records(
-    buffer: Buffer, *, verify: bool = True, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX
-) -> Iterator[Record]:
-    """All records of all whole batches in the buffer, control batches left out, as a consumer sees them."""
-    for span in walk_batches(buffer).spans:
-        batch = batch_at(buffer, span)
-        if verify:
-            batch.verify()
-        if not batch.is_control:
-            yield from batch.records(decompressed_bytes_max)

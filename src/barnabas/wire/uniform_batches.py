@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from barnabas.wire import crc
-from barnabas.wire.compression import Buffer
+from barnabas.wire.compression_types import Buffer
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, CHECKSUMMED_FROM
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_runs import behind_varint, size_at

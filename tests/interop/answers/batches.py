@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.legacy_records import write_message
 from barnabas.wire.record_batch import set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder

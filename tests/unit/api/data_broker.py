@@ -36,7 +36,7 @@ from barnabas.replication.produce import RecordAppends
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.settings import ReplicaSettings
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     LeaderAndIsrRequest,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.kernel.real_host import real_host
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.messages import FetchRequest, FetchResponse
-from barnabas.wire.records import read_records
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import FETCH_BYTES_MAX, DataBroker, data_broker, topic_id
 

@@ -13,7 +13,7 @@ from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.log.log_config import LogConfig
 from barnabas.log.reading import LogReader
 from barnabas.log.segment import ReadPlan
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.records import walk_batches

@@ -12,9 +12,10 @@ from barnabas.api import fetch
 from barnabas.log.reading import LogReader
 from barnabas.replication import fetch_reads, fetch_sessions
 from barnabas.replication.fetch_sessions import FINAL_EPOCH
+from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import StopReplicaRequest
-from barnabas.wire.records import Batch, batch_at, walk_batches
+from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import DataBroker, batch
 from tests.unit.api.fetching import Data, Run, Session, asked, fetch_request, scenario, values

@@ -20,7 +20,7 @@ from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
 from barnabas.wire import codec
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.headers import read_request_header
 from barnabas.wire.messages import FetchRequest, ProduceRequest, ProduceResponse

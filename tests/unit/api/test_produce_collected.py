@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.kernel.real_host import real_host
 from barnabas.log.log_config import LogConfig
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ListOffsetsRequest, ProduceResponse
 from barnabas.wire.record_builder import RecordBatchBuilder

@@ -17,7 +17,8 @@ from barnabas.kernel.steps import StepRunner
 from barnabas.log.log_config import LogConfig
 from barnabas.replication.partition import Partition
 from barnabas.wire import byte_work, record_validation
-from barnabas.wire.compression import Compression, CompressionType, decompress
+from barnabas.wire.compression import decompress
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import RecordBatch

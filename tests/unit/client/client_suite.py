@@ -22,7 +22,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
 from barnabas.kernel.real_host import real_host
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 

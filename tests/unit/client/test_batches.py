@@ -13,8 +13,8 @@ from barnabas.client.batches import PRODUCER_EPOCH_MAX, PartitionQueue, Producer
 from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
 from barnabas.client.settings import ProducerSettings
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_batch import INT32_MAX, read_batch_header
-from barnabas.wire.records import read_records
 from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("events", 0)

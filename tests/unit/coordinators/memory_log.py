@@ -7,9 +7,10 @@ import bisect
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.wire.batch_formats import batch_at, read_records
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import HEADER, set_checksum
-from barnabas.wire.records import Record, batch_at, read_records, walk_batches
+from barnabas.wire.records import Record, walk_batches
 from barnabas.wire.topics import TopicPartition
 
 

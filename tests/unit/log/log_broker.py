@@ -21,8 +21,9 @@ from barnabas.log.log_manager import LogManager
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.reading import LogReader
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import Record, read_records
+from barnabas.wire.records import Record
 from barnabas.wire.topics import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)

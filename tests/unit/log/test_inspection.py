@@ -13,7 +13,7 @@ import pytest
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log import inspection
 from barnabas.log.inspection import BatchFacts, Damage, DamageKind, inspect_batches, read_batch
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import set_checksum
 from barnabas.wire.record_builder import RecordBatchBuilder

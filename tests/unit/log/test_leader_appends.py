@@ -11,7 +11,7 @@ import pytest
 from barnabas.log.appending import AppendError, AppendResult
 from barnabas.log.log_config import LogConfig
 from barnabas.log.partition_log import PartitionLog
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records

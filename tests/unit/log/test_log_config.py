@@ -11,7 +11,7 @@ from barnabas.config.keys import Required
 from barnabas.config.settings import take, taken_keys
 from barnabas.config.topic_config import topic_config
 from barnabas.log.log_config import LogConfig, LogSettings
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.records import TimestampType
 
 BROKER_VALUES = {

@@ -17,8 +17,8 @@ from barnabas.kernel.real_files import RealFiles
 from barnabas.log.batch_scan import FoundTimestamp, search_timestamp
 from barnabas.log.index_file import CorruptIndexError
 from barnabas.log.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_errors import CorruptRecordError
-from barnabas.wire.records import read_records
 from tests.unit.log.log_batches import Appended, TroubledFiles, batch
 
 BASE = 500

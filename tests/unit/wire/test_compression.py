@@ -20,14 +20,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.compression import (
-    LEVELS,
-    Compression,
-    CompressionType,
-    compress,
-    decompress,
-)
+from barnabas.wire.compression import compress, decompress
 from barnabas.wire.compression_lz4 import xxhash32
+from barnabas.wire.compression_types import LEVELS, Compression, CompressionType
 from barnabas.wire.record_errors import (
     DecompressedTooLargeError,
     InvalidRecordError,

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.compression import Compression, CompressionType, compress
+from barnabas.wire.batch_formats import read_records
+from barnabas.wire.compression import compress
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.legacy_records import LegacyBatch, write_message, write_messages
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordsError
-from barnabas.wire.records import Record, TimestampType, read_records, walk_batches
+from barnabas.wire.records import Record, TimestampType, walk_batches
 
 OLD_CODECS = [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4]
 RECORDS = [Record(70, 1_000, b"k", b"first"), Record(71, 3_000, None, b""), Record(75, 2_000, b"", None)]

@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from barnabas.wire import crc
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.batch_formats import batch_at, read_records
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_batch import (
     BATCH_HEADER_BYTES,
     RecordBatch,
@@ -20,7 +21,7 @@ from barnabas.wire.record_batch import (
 )
 from barnabas.wire.record_builder import RecordBatchBuilder, empty_batch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
-from barnabas.wire.records import BatchSpan, Record, TimestampType, batch_at, read_records, walk_batches
+from barnabas.wire.records import BatchSpan, Record, TimestampType, walk_batches
 
 
 def batch_of(*values: bytes, **fields: int) -> bytearray:

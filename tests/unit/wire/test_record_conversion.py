@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.batch_formats import read_records
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.legacy_records import LegacyBatch, write_message, write_messages
 from barnabas.wire.record_batch import RecordBatch, set_checksum
@@ -19,7 +20,7 @@ from barnabas.wire.record_errors import (
     RecordsError,
     UnsupportedCompressionTypeError,
 )
-from barnabas.wire.records import Record, TimestampType, read_records, walk_batches
+from barnabas.wire.records import Record, TimestampType, walk_batches
 
 OLD_CODECS = [codec for codec in CompressionType if codec is not CompressionType.ZSTD]
 EXPECTED = [Record(20 + 3 * index, 5_000 + index, b"k", b"v%d" % index) for index in range(10)]

@@ -11,12 +11,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaLegacyBuilder
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.batch_formats import read_records
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_validation import AppendRules, validate_records
-from barnabas.wire.records import Record, read_records, walk_batches
+from barnabas.wire.records import Record, walk_batches
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in an old way

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.compression import Compression, CompressionType, compress
+from barnabas.wire.compression import compress
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.legacy_records import write_message, write_messages

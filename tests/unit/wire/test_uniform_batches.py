@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, set_checksum
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import RecordsError

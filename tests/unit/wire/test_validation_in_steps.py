@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.wire import byte_work, compression, legacy_records, record_conversion, record_scan, record_validation
 from barnabas.wire.byte_work import TakesLongError, run_at_once
-from barnabas.wire.compression import Compression, CompressionType
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import HEADER, read_batch_header, set_checksum
 from barnabas.wire.record_builder import RecordBatchBuilder

@@ -38,7 +38,7 @@ from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once
 from barnabas.kernel.timers import Timers
-from barnabas.wire.compression import Compression
+from barnabas.wire.compression_types import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     DescribeGroupsResponse,

@@ -8,7 +8,7 @@ from typing import Final
 from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.settings import setting
 from barnabas.coordinators.group.records import ValueVersions
-from barnabas.wire.compression import CompressionType
+from barnabas.wire.compression_types import CompressionType
 
 _MINUTE_MS: Final = 60_000
 

@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.coordinators.group import deletions
 from barnabas.coordinators.group.offsets import GroupOffsets
+from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.records import read_records
 from tests.unit.coordinators.group.group_world import GroupWorld
 from tests.unit.coordinators.group.turn_counting import (
     ALLOWED_PER_TURN,

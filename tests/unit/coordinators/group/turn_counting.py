@@ -14,7 +14,7 @@ import pytest
 from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value
 from barnabas.coordinators.shard import batch_in_steps
 from barnabas.kernel.steps import STEP_ELEMENTS, at_once
-from barnabas.wire.compression import NO_COMPRESSION
+from barnabas.wire.compression_types import NO_COMPRESSION
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld
 from tests.unit.kernel.virtual_loop import VirtualLoop
