@@ -18,7 +18,6 @@ KNOWN: frozenset[frozenset[str]] = frozenset(
     frozenset(f"{room}/{file}.py" for file in files.split())
     for room, files in (
         ("client", "producer producer_sender"),
-        ("log", "log_manager log_metrics log_tasks"),
         ("network", "connection ports"),
         ("replication", "alter_partition in_sync_replicas partition partition_context ports wake_ups"),
         ("replication", "fetch_reads fetch_sessions"),

@@ -76,7 +76,7 @@ class LogManager:
         self.reader = LogReader(host, self._read_failed)
         self._host = host
         self._logger: logging.Logger = logs.logger("kafka.log.LogManager")
-        self._metrics = LogMetrics(metrics, self)
+        self._metrics = LogMetrics(metrics)
         self._deletions = Deletions(host, timers, self._logger)
         self._services = LogServices(
             host=host,
@@ -98,7 +98,7 @@ class LogManager:
         self._offline_logs = LaterTurns[TopicPartition, PartitionLog](host.loop, self._put_away, _PUT_AWAY_PER_TURN)
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
-        self._metrics.register_directories()
+        self._metrics.register_directories(self.directories, settings.recovery_threads_per_data_dir)
 
     # What there is.
 

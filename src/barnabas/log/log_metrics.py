@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.log.log_directory import LogDirectory
+from barnabas.log.partition_log import PartitionLog
 from barnabas.log.start_up import StartUpProgress
-
-if TYPE_CHECKING:
-    from barnabas.log.log_manager import LogManager
-    from barnabas.log.partition_log import PartitionLog
 
 
 class LogMetrics:
     """Registers and removes them as logs come and go."""
 
-    def __init__(self, registry: MetricsRegistry, manager: LogManager) -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         self.progress = StartUpProgress()
         self._registry = registry
-        self._manager = manager
 
-    def register_directories(self) -> None:
-        """The gauges that do not belong to a log."""
-        manager, gauge = self._manager, self._registry.gauge
-        gauge(_manager_name("OfflineLogDirectoryCount"), lambda: len(manager.offline_directories))
-        for directory in manager.directories:
+    def register_directories(self, directories: Sequence[LogDirectory], recovery_threads: int) -> None:
+        """The gauges that do not belong to a log; `recovery_threads` is how many logs of each are loaded at a time."""
+        gauge = self._registry.gauge
+        gauge(_manager_name("OfflineLogDirectoryCount"), lambda: sum(directory.is_offline for directory in directories))
+        for directory in directories:
             tags = (("logDirectory", directory.path),)
             gauge(_manager_name("LogDirectoryOffline", tags), partial(_offline, directory))
             tags = (("dir", directory.path),)
             gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
-            for number in range(manager.settings.recovery_threads_per_data_dir):
+            for number in range(recovery_threads):
                 of_thread = (("dir", directory.path), ("threadNum", str(number)))
                 read = partial(self._segments_remaining, directory.path, number)
                 gauge(_manager_name("remainingSegmentsToRecover", of_thread), read)

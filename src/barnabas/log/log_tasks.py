@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.scheduler import ScheduledTask, Scheduler
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.log.log_config import LogSettings
+from barnabas.log.partition_log import PartitionLog
 from barnabas.log.retention import delete_old_segments
 from barnabas.log.segment import Segment
 from barnabas.wire.errors import KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.log.log_manager import LogManager
+from barnabas.wire.topics import TopicPartition
 
 _PERIOD_MAX_MS: Final = 365 * 24 * 60 * 60 * 1000
 """`log.flush.scheduler.interval.ms` is as good as never by default; timers need not know such numbers."""
@@ -23,10 +24,26 @@ LOOKED_AT_PER_TURN: Final = 1000
 _DELETED_LOGS_PERIOD_MS: Final = 60_000
 
 
+class TendedLogs(Protocol):
+    """What the tasks need of the `LogManager`."""
+
+    @property
+    def settings(self) -> LogSettings: ...
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+
+    def checkpoint_recovery_points(self) -> Awaitable[None]: ...
+
+    def checkpoint_log_start_offsets(self) -> Awaitable[None]: ...
+
+    def delete_given_up_logs(self) -> Awaitable[None]: ...
+
+
 class LogTasks:
     """The tasks of one `LogManager`."""
 
-    def __init__(self, manager: LogManager, host: Host, scheduler: Scheduler, logger: logging.Logger) -> None:
+    def __init__(self, manager: TendedLogs, host: Host, scheduler: Scheduler, logger: logging.Logger) -> None:
         self._manager = manager
         self._host = host
         self._scheduler = scheduler
