@@ -16,7 +16,7 @@ from barnabas.replication.partition import Partition
 from barnabas.replication.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
-from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
 _NO_ACKS: Final = 0
@@ -43,23 +43,23 @@ class ReplicatedInternalLog:
         batch: bytearray,
         *,
         timeout_ms: float,
-        on_done: Callable[[int, ErrorCode], None],
-    ) -> None:
-        try:
-            replica, log = self._leader(partition, leader_epoch)
-            result = replica.append(
-                memoryview(batch), required_acks=ACKS_ALL, produce_version=None, origin=AppendOrigin.COORDINATOR
-            )
-        except KafkaError as error:
-            on_done(NO_OFFSET, error.code)
-            return
-        self._acknowledgements.when_replicated(
-            replica, log, result.last_offset + 1, round(timeout_ms), _Answer(result.first_offset, on_done)
+        on_done: Callable[[ErrorCode], None],
+    ) -> int:
+        replica, log = self._leader(partition, leader_epoch)
+        result = replica.append(
+            memoryview(batch), required_acks=ACKS_ALL, produce_version=None, origin=AppendOrigin.COORDINATOR
         )
+        self._acknowledgements.when_replicated(
+            replica, log, result.last_offset + 1, round(timeout_ms), _Answer(on_done)
+        )
+        return result.first_offset
 
-    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         replica, _ = self._leader(partition, leader_epoch)
-        replica.append(memoryview(batch), required_acks=_NO_ACKS, produce_version=None, origin=AppendOrigin.COORDINATOR)
+        result = replica.append(
+            memoryview(batch), required_acks=_NO_ACKS, produce_version=None, origin=AppendOrigin.COORDINATOR
+        )
+        return result.first_offset
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         _, log = self._leader(partition, leader_epoch)
@@ -95,11 +95,10 @@ class ReplicatedInternalLog:
 class _Answer:
     """Tells a coordinator what became of its batch."""
 
-    __slots__ = ("_base_offset", "_on_done")
+    __slots__ = ("_on_done",)
 
-    def __init__(self, base_offset: int, on_done: Callable[[int, ErrorCode], None]) -> None:
-        self._base_offset = base_offset
+    def __init__(self, on_done: Callable[[ErrorCode], None]) -> None:
         self._on_done = on_done
 
-    def complete(self, code: ErrorCode, *, is_written: bool) -> None:  # noqa: ARG002 - a coordinator replays by the code
-        self._on_done(self._base_offset, code)
+    def complete(self, code: ErrorCode, *, is_written: bool) -> None:  # noqa: ARG002 - or its shard resigns
+        self._on_done(code)

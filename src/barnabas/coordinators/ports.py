@@ -26,18 +26,21 @@ class InternalLog(Protocol):
         batch: bytearray,
         *,
         timeout_ms: float,
-        on_done: Callable[[int, ErrorCode], None],
-    ) -> None:
-        """Appends one batch of magic 2, with acks of all.
+        on_done: Callable[[ErrorCode], None],
+    ) -> int:
+        """Appends one batch of magic 2, with acks of all, and returns its base offset.
 
-        `on_done(base_offset, code)` is called exactly once, perhaps before this returns: NONE when every replica in
-        sync has the batch, otherwise the error of a Produce, REQUEST_TIMED_OUT after `timeout_ms`. The base offset is
-        -1 where nothing was appended. Raises nothing of the protocol.
+        Raises `KafkaError` where nothing is appended, and does not call `on_done` then. Otherwise the batch is in the
+        log for as long as this broker leads, and `on_done(code)` is called exactly once, perhaps before this returns:
+        NONE when every replica in sync has the batch, otherwise the error of a Produce, REQUEST_TIMED_OUT after
+        `timeout_ms`.
         """
         ...
 
-    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
-        """Appends without waiting for replicas; raises `KafkaError` where that cannot be."""
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
+        """Appends without waiting for replicas, and returns the base offset; raises `KafkaError` where nothing is
+        appended.
+        """
         ...
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:

@@ -1,8 +1,13 @@
 """Shards: what a coordinator has for each partition of its internal topic that this broker leads.
 
-A shard is elected with the partition's leader, loads by replaying the log, then decides, appends what it decided, and
-answers when that is committed; it resigns with the leader. Which requests there are, and what the records mean, is the
-coordinator's: groups use shards, and transactions may.
+A shard is elected with the partition's leader, loads by replaying the log, and resigns with the leader. In between, a
+request decides on the state as it is, without changing it, and yields records; these are appended, replayed onto the
+state as a load would replay them, and the request is answered when they are committed. Which requests there are, and
+what the records mean, is the coordinator's: groups use shards, and transactions may.
+
+Invariant: durable state changes only by the replay of records that are in the log. The log says at once whether it
+takes a batch and where, so a batch that is refused is never replayed, and there is nothing to be put back; a batch that
+was taken stays in the log as long as the shard lives, and so in the state, whatever its outcome is.
 """
 
 from __future__ import annotations
@@ -25,7 +30,6 @@ from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Batch, BatchSpan, walk_batches
-from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 Content = TypeVar("Content")
@@ -104,19 +108,35 @@ class ShardSettings:
 
 
 class _Append:
-    """One append under way: its outcome is told once, by the log or because the shard has resigned."""
+    """One append: its outcome is told once, by the log or because the shard has resigned, and after the replay."""
 
-    __slots__ = ("_on_done", "_under_way")
+    __slots__ = ("_is_replayed", "_on_done", "_outcome", "_under_way")
 
-    def __init__(self, under_way: dict[_Append, None], on_done: Callable[[int, ErrorCode], None]) -> None:
+    def __init__(self, under_way: dict[_Append, None], on_done: Callable[[ErrorCode], None]) -> None:
         self._under_way = under_way
         self._on_done = on_done
+        self._is_replayed = False
+        self._outcome: ErrorCode | None = None
+        """What the log said before the batch was replayed."""
         under_way[self] = None
 
-    def done(self, base_offset: int, error: ErrorCode) -> None:
-        if self in self._under_way:
+    def done(self, error: ErrorCode) -> None:
+        if self not in self._under_way:
+            return
+        if self._is_replayed:
             del self._under_way[self]
-            self._on_done(base_offset, error)
+            self._on_done(error)
+        elif self._outcome is None:
+            self._outcome = error
+
+    def replayed(self) -> None:
+        self._is_replayed = True
+        if self._outcome is not None:
+            self.done(self._outcome)
+
+    def refused(self) -> None:
+        """There is no outcome: whoever appended is told by the exception."""
+        del self._under_way[self]
 
 
 class Shard(Generic[Content]):
@@ -149,32 +169,45 @@ class Shard(Generic[Content]):
         self,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
-        on_done: Callable[[int, ErrorCode], None],
+        replay: Callable[[int], None],
+        on_done: Callable[[ErrorCode], None],
     ) -> None:
-        """Appends the records as one batch. `on_done(base_offset, code)` is called once: when they are committed, when
-        they cannot be, or when the shard resigns before it is known.
+        """Appends the records as one batch, and has them replayed.
+
+        Raises `KafkaError` where the log refuses them: nothing has changed then. Otherwise `replay(base_offset)` is
+        called before this returns, and makes of the state what these records make of it; `on_done(code)` is called once
+        after that, perhaps before this returns: when the records are committed, when they were not in time, or when the
+        shard resigns before it is known. They stay replayed in any case.
         """
-        self.append_batch(self._batch(records, timestamp_ms), on_done)
+        self.append_batch(self._batch(records, timestamp_ms), replay, on_done)
 
-    def append_batch(self, batch: bytearray, on_done: Callable[[int, ErrorCode], None]) -> None:
+    def append_batch(
+        self, batch: bytearray, replay: Callable[[int], None], on_done: Callable[[ErrorCode], None]
+    ) -> None:
         """As `append`, of a batch that `batch_in_steps` has made."""
+        self._check_active()
         append = _Append(self._under_way, on_done)
-        if self.state is not ShardState.ACTIVE:
-            append.done(NO_OFFSET, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        self._log.start_append(
-            self.partition,
-            self.leader_epoch,
-            batch,
-            timeout_ms=self._settings.append_timeout_ms,
-            on_done=append.done,
-        )
+        try:
+            base_offset = self._log.start_append(
+                self.partition,
+                self.leader_epoch,
+                batch,
+                timeout_ms=self._settings.append_timeout_ms,
+                on_done=append.done,
+            )
+        except BaseException:
+            append.refused()
+            raise
+        replay(base_offset)
+        append.replayed()
 
-    def append_unacknowledged(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> None:
-        """Appends without waiting for replicas; raises `KafkaError` where that cannot be."""
-        if self.state is not ShardState.ACTIVE:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._log.append_unacknowledged(self.partition, self.leader_epoch, self._batch(records, timestamp_ms))
+    def append_unacknowledged(
+        self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int, replay: Callable[[int], None]
+    ) -> None:
+        """As `append`, without waiting for replicas: what became of the records is not told."""
+        self._check_active()
+        batch = self._batch(records, timestamp_ms)
+        replay(self._log.append_unacknowledged(self.partition, self.leader_epoch, batch))
 
     def advance(self, event: ShardEvent) -> None:
         self.state = SHARD.advance(self.partition, self.state, event)
@@ -185,7 +218,11 @@ class Shard(Generic[Content]):
 
     def fail_appends(self) -> Steps[None]:
         """Tells every append under way that this broker leads no more; what became of it is not known here."""
-        yield from each(lambda append: append.done(NO_OFFSET, ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way))
+        yield from each(lambda append: append.done(ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way))
+
+    def _check_active(self) -> None:
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _batch(self, records: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
         return at_once(batch_in_steps(records, timestamp_ms, self._settings.compression))

@@ -45,25 +45,21 @@ class MemoryLog:
         batch: bytearray,
         *,
         timeout_ms: float,
-        on_done: Callable[[int, ErrorCode], None],
-    ) -> None:
+        on_done: Callable[[ErrorCode], None],
+    ) -> int:
         del timeout_ms
-        try:
-            base_offset = self._append(partition, leader_epoch, batch)
-        except KafkaError as error:
-            on_done(-1, error.code)
-            return
+        base_offset = self._append(partition, leader_epoch, batch)
         if self.holds_back:
-            self.held.append(lambda code: on_done(base_offset, code))
+            self.held.append(on_done)
         else:
-            on_done(base_offset, ErrorCode.NONE)
+            on_done(ErrorCode.NONE)
+        return base_offset
 
-    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> None:
+    def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         if self.refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
             self._check(partition, leader_epoch)
-            self.write(partition, batch)
-        else:
-            self._append(partition, leader_epoch, batch)
+            return self.write(partition, batch)
+        return self._append(partition, leader_epoch, batch)
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         self._check(partition, leader_epoch)

@@ -10,7 +10,7 @@ from barnabas.coordinators.group.effect_runner import GroupHandle
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.kernel.steps import Steps
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 
 _APPLIED_PER_STEP: Final = 1024
@@ -52,26 +52,31 @@ def append_commit(
 
     An offset is pending from the turn in which it comes into the log to the one in which it is seen, which come a piece
     at a time. Whatever is written about its partition meanwhile is behind it in the log: a deletion takes the pending
-    offset away, and a later commit is not replaced by it. What is refused is never pending.
+    offset away, and a later commit is not replaced by it. What is refused is never pending. What is in the log and was
+    not committed in time is seen, as it is by whoever loads the log: the client is told to commit it again.
     """
     offsets, accepted, batch = prepared
     group_offsets = handle.group.offsets
-    is_staged = False
-    outcome: tuple[int, ErrorCode] | None = None
+    replayed_at: int | None = None
 
-    def end(base_offset: int, error: ErrorCode) -> Steps[None]:
+    def replay(base_offset: int) -> None:
+        nonlocal replayed_at
+        replayed_at = base_offset
+        for partition, committed in accepted.items():
+            group_offsets.replay_pending(partition, base_offset, committed)
+
+    def end(error: ErrorCode) -> Steps[None]:
         is_committed = error is ErrorCode.NONE
         code = _COMMIT_ERRORS.get(error, error)
         codes: Codes = {}
         left = _APPLIED_PER_STEP
         for partition in offsets:
-            committed = accepted.get(partition)
-            if committed is None:
+            if partition not in accepted:
                 codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 codes[partition] = code
-                if is_staged and group_offsets.unstage(partition, committed) and is_committed:
-                    group_offsets.replay(partition, base_offset, committed)
+                if replayed_at is not None:
+                    group_offsets.settle(partition, replayed_at)
             left -= 1
             if not left:
                 yield
@@ -80,17 +85,10 @@ def append_commit(
             metrics.offset_commits.count += len(accepted)
         on_done(codes)
 
-    def done(base_offset: int, error: ErrorCode) -> None:
-        nonlocal outcome
-        if is_staged:
-            background.run(end(base_offset, error), "commit-offsets")
-        else:
-            outcome = base_offset, error
+    def done(error: ErrorCode) -> None:
+        background.run(end(error), "commit-offsets")
 
-    handle.shard.append_batch(batch, done)
-    if outcome is None or outcome[1] is ErrorCode.NONE:
-        for partition, committed in accepted.items():
-            group_offsets.stage(partition, committed)
-        is_staged = True
-    if outcome is not None:
-        background.run(end(*outcome), "commit-offsets")
+    try:
+        handle.shard.append_batch(batch, replay, done)
+    except KafkaError as error:
+        done(error.code)

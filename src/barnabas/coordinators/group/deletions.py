@@ -19,13 +19,15 @@ from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.metrics import GroupMetrics
-from barnabas.coordinators.group.offsets import RemovedOffsets
 from barnabas.coordinators.group.records import group_key, offset_key
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
+
+Records = list[tuple[bytes, bytes | None]]
+"""Key and value of each."""
 
 _ELEMENTS_PER_APPEND: Final = 16
 """What an append costs, beside its records."""
@@ -278,39 +280,23 @@ class GroupDeletions:
         *,
         with_group: bool = False,
     ) -> tuple[int, ErrorCode]:
-        """Appends the tombstones, and takes away the offsets of which that was not refused; returns how many tombstones
-        these are, and the refusal that ended it or NONE. `on_appended` takes the outcome of each batch when known.
-
-        An offset is taken away in the turn in which its tombstone comes into the log, and not before: one that is being
-        appended (pending) must not be forgotten by a deletion that is refused.
+        """Appends the tombstones and replays those that are not refused; returns how many these are, and the refusal
+        that ended it or NONE. `on_appended` takes the outcome of each batch when known.
         """
-        group = handle.group
-        position = 0
 
-        def append(records: list[tuple[bytes, bytes | None]]) -> None:
-            nonlocal position
-            some = partitions[position : position + len(records)]
-            refusal = ErrorCode.NONE
-            is_refused_now = True
-
-            def done(base_offset: int, error: ErrorCode) -> None:
-                nonlocal refusal
-                if base_offset < 0 and is_refused_now:
-                    refusal = error
-                    return
-                on_appended(some, error)  # where it is refused later the shard has resigned, and nobody sees the group
+        def append(records: Records, some: Sequence[TopicPartition], replay: Callable[[int], None]) -> None:
+            def done(error: ErrorCode) -> None:
+                on_appended(some, error)
                 appends.end()
 
             appends.begin()
-            handle.shard.append(records, self._effects.now().time_ms, done)
-            is_refused_now = False
-            if refusal is not ErrorCode.NONE:
+            try:
+                handle.shard.append(records, self._effects.now().time_ms, replay, done)
+            except KafkaError:
                 appends.end()
-                raise KafkaError(refusal)
-            group.offsets.remove(some)
-            position += len(records)
+                raise
 
-        written, error = _append_in_batches(_tombstones(group, partitions, with_group=with_group), append)
+        written, error = _append_tombstones(handle.group, partitions, append, with_group=with_group)
         return written, ErrorCode.NONE if error is None else error.code
 
     # By themselves.
@@ -336,11 +322,11 @@ class GroupDeletions:
             for some in _pieces(list(handle.group.offsets.partitions)):
                 if not self._is_here(handle):
                     break
-                removed = handle.group.remove_expired_offsets(some, self._effects.now(), self._settings.retention_ms)
-                written_off = self._write_off(handle, RemovedOffsets(removed, {}))
+                expired = handle.group.expired_offsets(some, self._effects.now(), self._settings.retention_ms)
+                written_off = self._write_off(handle, expired)
                 self._metrics.offset_expirations.count += written_off
                 count += written_off
-                left -= len(some) + 1 + (_ELEMENTS_PER_APPEND if removed else 0)
+                left -= len(some) + 1 + (_ELEMENTS_PER_APPEND if expired else 0)
                 if left <= 0:
                     yield
                     left = STEP_ELEMENTS
@@ -374,8 +360,9 @@ class GroupDeletions:
         for deletion in self._topic_deletions:
             again = [partition for partition in partitions if deletion.includes(handle, partition)]
             if again:
-                self._write_off(handle, offsets.remove(again), may_remove_group=False)
-                deletion.commits_anew(handle, (each for each in again if offsets.get(each) is None))
+                written = [partition for partition in again if offsets.is_written(partition)]
+                self._write_off(handle, written, may_remove_group=False)
+                deletion.commits_anew(handle, (each for each in again if not offsets.is_written(each)))
 
     async def stop(self) -> None:
         """Waits for what goes in steps; to be called when no group is here any more, so that it ends."""
@@ -398,7 +385,7 @@ class GroupDeletions:
                         if offsets.is_written(partition) and deletion.includes(handle, partition)
                     ]
                     if gone or self._is_unused(handle.group):
-                        count += self._write_off(handle, offsets.remove(gone))
+                        count += self._write_off(handle, gone)
                         left -= _ELEMENTS_PER_APPEND
                     left -= len(some) + 1
                     if left <= 0:
@@ -413,40 +400,42 @@ class GroupDeletions:
     def _is_here(self, handle: GroupHandle) -> bool:
         return self._groups.get(handle.group.group_id) is handle
 
-    def _write_off(self, handle: GroupHandle, removed: RemovedOffsets, *, may_remove_group: bool = True) -> int:
-        """Appends the tombstones of removed offsets, and of the group where nothing is left of it; returns how many
-        offsets are gone.
+    def _write_off(
+        self, handle: GroupHandle, partitions: Sequence[TopicPartition], *, may_remove_group: bool = True
+    ) -> int:
+        """Appends and replays the tombstones of offsets, each named once, and of the group where nothing else is left
+        of it; returns how many committed offsets are gone.
 
         Invariant: whoever loads the log finds what is seen here. So pending offsets need tombstones, too.
         """
         group = handle.group
-        is_unused = may_remove_group and self._is_unused(group)
-        partitions = removed.partitions
-        written, error = _append_in_batches(
-            _tombstones(group, partitions, with_group=is_unused),
-            lambda records: handle.shard.append_unacknowledged(records, self._effects.now().time_ms),
+        committed_before = len(group.offsets)
+        is_unused = may_remove_group and self._is_unused(group, partitions)
+        written, error = _append_tombstones(
+            group,
+            partitions,
+            lambda records, _, replay: handle.shard.append_unacknowledged(records, self._effects.now().time_ms, replay),
+            with_group=is_unused,
         )
         if error is not None:
-            kept = partitions[written:]
             self._logger.warning(
                 "Failed to append tombstones for %d offsets of group %s, which stay until the next time: %s",
-                len(kept),
+                len(partitions) - written,
                 group.group_id,
                 error,
             )
-            group.offsets.put_back(removed, kept)
-            return len(removed.committed.keys() - kept)
-        if is_unused:
+        elif is_unused:
             self._logger.info("Group %s with generation %d is removed", group.group_id, group.generation)
             self._take_out(handle)
-        return len(removed.committed)
+        return committed_before - len(group.offsets)
 
     def _remove_if_unused(self, handle: GroupHandle) -> None:
         if self._is_here(handle):
-            self._write_off(handle, RemovedOffsets({}, {}))
+            self._write_off(handle, ())
 
-    def _is_unused(self, group: Group) -> bool:
-        return group.state is GroupState.EMPTY and not group.offsets.has_any
+    def _is_unused(self, group: Group, removing: Sequence[TopicPartition] = ()) -> bool:
+        """Whether nothing is left of the group when the offsets of these partitions are removed."""
+        return group.state is GroupState.EMPTY and not group.offsets.has_others(removing)
 
     def _take_out(self, handle: GroupHandle) -> None:
         group_id = handle.group.group_id
@@ -462,16 +451,36 @@ class GroupDeletions:
         self._groups[handle.group.group_id] = handle
 
 
-def _tombstones(
-    group: Group, partitions: Iterable[TopicPartition], *, with_group: bool
-) -> list[tuple[bytes, bytes | None]]:
-    """A group of generation 0 has no record: nobody was ever its member."""
-    records: list[tuple[bytes, bytes | None]] = [
-        (offset_key(group.group_id, partition), None) for partition in partitions
-    ]
-    if with_group and group.generation > 0:
+def _append_tombstones(
+    group: Group,
+    partitions: Sequence[TopicPartition],
+    append: Callable[[Records, Sequence[TopicPartition], Callable[[int], None]], None],
+    *,
+    with_group: bool,
+) -> tuple[int, KafkaError | None]:
+    """Appends the tombstones of offsets, and then of the group, as `_append_in_batches` does. `append` takes the
+    records of a batch, the partitions that they are for, and their replay.
+
+    An offset is taken away in the turn in which its tombstone comes into the log, and not before: one that is being
+    appended (pending) must not be forgotten by a deletion that is refused.
+    """
+    records: Records = [(offset_key(group.group_id, partition), None) for partition in partitions]
+    if with_group and group.generation > 0:  # otherwise it has no record: nobody was ever its member
         records.append((group_key(group.group_id), None))
-    return records
+    position = 0
+
+    def append_batch(batch: Records) -> None:
+        nonlocal position
+        some = partitions[position : position + len(batch)]
+
+        def replay(base_offset: int) -> None:
+            for partition in some:
+                group.offsets.replay(partition, base_offset, None)
+
+        append(batch, some, replay)
+        position += len(batch)
+
+    return _append_in_batches(records, append_batch)
 
 
 def _let_go(groups: Iterable[GroupHandle]) -> Iterator[GroupHandle]:
@@ -489,16 +498,14 @@ def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPart
         yield partitions[start : start + STEP_ELEMENTS]
 
 
-def _append_in_batches(
-    records: Sequence[tuple[bytes, bytes | None]], append: Callable[[list[tuple[bytes, bytes | None]]], None]
-) -> tuple[int, KafkaError | None]:
+def _append_in_batches(records: Records, append: Callable[[Records], None]) -> tuple[int, KafkaError | None]:
     """Appends tombstones in batches that are small, and smaller where the topic does not take that; returns how many
     were appended, and the refusal that ended it.
     """
     bytes_max = _TOMBSTONES_BYTES_MAX
     written = 0
     while written < len(records):
-        batch: list[tuple[bytes, bytes | None]] = []
+        batch: Records = []
         size_bytes = 0
         for record in islice(records, written, None):
             record_bytes = len(record[0]) + _RECORD_OVERHEAD_BYTES

@@ -27,7 +27,7 @@ from barnabas.coordinators.shard import Shard
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.kernel.timers import Timer, Timers
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import EncodeError
 
 Groups = dict[str, "GroupHandle"]
@@ -161,11 +161,14 @@ class GroupEffectRunner:
             record = (group_key(group.group_id), group_value(effect.value, self._versions.group))
         except EncodeError as error:  # texts that a request may have and a record may not
             self._logger.warning("The record of group %s cannot be written: %s", group.group_id, error)
-            done(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        handle.shard.append([record], self._clock.time_ms(), done)
+        try:
+            handle.shard.append([record], self._clock.time_ms(), lambda _base_offset: None, done)
+        except KafkaError as error:
+            done(error.code)
 
-    def _stored(self, handle: GroupHandle, stored: Stored, _base_offset: int, error: ErrorCode) -> None:
+    def _stored(self, handle: GroupHandle, stored: Stored, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self._on_stored(stored)
         else:

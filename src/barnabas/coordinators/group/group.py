@@ -25,7 +25,7 @@ from barnabas.coordinators.group.effects import (
 )
 from barnabas.coordinators.group.member import Client, Member
 from barnabas.coordinators.group.members import Members
-from barnabas.coordinators.group.offsets import GroupOffsets, StoredOffset
+from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.coordinators.group.records import NO_STATE_TIMESTAMP, CommittedOffset
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GROUP, GroupState
@@ -224,10 +224,10 @@ class Group:
             member.timer_deadline = deadline
             self.start_timer(TimerKind.SESSION, delay_ms, member.member_id)
 
-    def remove_expired_offsets(
+    def expired_offsets(
         self, partitions: Iterable[TopicPartition], now: Now, retention_ms: int
-    ) -> dict[TopicPartition, StoredOffset]:
-        """Takes away the offsets of these partitions that no one needs (KIP-211), and returns them.
+    ) -> list[TopicPartition]:
+        """Those of these partitions of which no one needs the offset (KIP-211).
 
         Of an Empty group: when the retention has passed since it became empty, or since the commit where its record
         does not know when. Of a stable consumer group: topics no longer subscribed, since the commit. Of a group that
@@ -241,16 +241,14 @@ class Group:
             return self.state_timestamp_ms
 
         if self.protocol_type is None:
-            return self.offsets.remove_expired(partitions, now.time_ms, retention_ms, committed_at)
+            return self.offsets.expired(partitions, now.time_ms, retention_ms, committed_at)
         if self.state is GroupState.EMPTY:
             is_known = self.state_timestamp_ms != NO_STATE_TIMESTAMP
             base = emptied_at if is_known else committed_at
-            return self.offsets.remove_expired(partitions, now.time_ms, retention_ms, base)
+            return self.offsets.expired(partitions, now.time_ms, retention_ms, base)
         if self.state is GroupState.STABLE and self.is_consumer_group and self.subscribed_topics is not None:
-            return self.offsets.remove_expired(
-                partitions, now.time_ms, retention_ms, committed_at, self.subscribed_topics
-            )
-        return {}
+            return self.offsets.expired(partitions, now.time_ms, retention_ms, committed_at, self.subscribed_topics)
+        return []
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         if not self.is_consumer_group:

@@ -152,11 +152,8 @@ class GroupLoader:
                 if value is not None:
                     groups[read.group_id] = read_group_value(value)
             else:
-                kept = offsets.setdefault(read.group_id, GroupOffsets())
-                if value is None:
-                    kept.remove((read.partition,))
-                else:
-                    kept.replay(read.partition, base_offset, read_offset_value(value))
+                committed = None if value is None else read_offset_value(value)
+                offsets.setdefault(read.group_id, GroupOffsets()).replay(read.partition, base_offset, committed)
         except ProtocolError as error:
             self._logger.warning("A record near offset %d cannot be read and is left out: %s", base_offset, error)
 

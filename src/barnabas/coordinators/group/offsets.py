@@ -1,8 +1,8 @@
-"""The committed offsets of one group, those that are on their way, and those of open transactions."""
+"""The offsets of one group as the log has them: committed, on their way, and of open transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset
@@ -32,29 +32,17 @@ class StoredOffset(NamedTuple):
     committed: CommittedOffset
 
 
-class RemovedOffsets(NamedTuple):
-    """What was taken away: committed offsets, and others that were being appended. Both are in the log."""
-
-    committed: Mapping[TopicPartition, StoredOffset]
-    pending: Mapping[TopicPartition, list[CommittedOffset]]
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """Those that need a tombstone."""
-        return [*self.committed, *(partition for partition in self.pending if partition not in self.committed)]
-
-
 class GroupOffsets:
-    """Only `replay` and `complete_transaction`, with what is in the log, change what is committed, and only removal
-    takes it away. An offset that is being appended is pending, and not to be seen.
+    """Changed only by what is in the log: by `replay`, `replay_pending`, `replay_transactional`,
+    `complete_transaction`. An offset is pending, and not to be seen, until it is known whether it is committed.
     """
 
     __slots__ = ("_committed", "_pending", "_transactional")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, StoredOffset] = {}
-        self._pending: dict[TopicPartition, list[CommittedOffset]] = {}
-        """Several where a commit came before the one before it was committed: each has its own outcome."""
+        self._pending: dict[TopicPartition, list[StoredOffset]] = {}
+        """Several, in the order of the log, where a commit came before the one before it was committed."""
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
 
     def __len__(self) -> int:
@@ -75,6 +63,15 @@ class GroupOffsets:
         """Those with an offset in the log: committed ones, and ones that are being appended."""
         return [*self._committed, *(partition for partition in self._pending if partition not in self._committed)]
 
+    def has_others(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether there is anything to keep the group for beside the offsets of these partitions, each named once."""
+        committed, pending = self._committed, self._pending
+        return (
+            bool(self._transactional)
+            or len(committed) > sum(partition in committed for partition in partitions)
+            or len(pending) > sum(partition in pending for partition in partitions)
+        )
+
     def is_written(self, partition: TopicPartition) -> bool:
         return partition in self._committed or partition in self._pending
 
@@ -86,33 +83,42 @@ class GroupOffsets:
         """Whether an offset of the partition is being appended or is part of an open transaction."""
         return partition in self._pending or any(partition in offsets for offsets in self._transactional.values())
 
-    # A commit: staged, appended, and then replayed or dropped.
+    # What is in the log.
 
-    def stage(self, partition: TopicPartition, committed: CommittedOffset) -> None:
-        """The offset is about to be appended."""
+    def replay(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset | None) -> None:
+        """The offset is in the log, and to be seen; an older one in the log does not replace a newer one. None is a
+        tombstone, which takes away what is pending, too.
+        """
+        if committed is not None:
+            self._show(partition, StoredOffset(base_offset, committed))
+            return
+        self._pending.pop(partition, None)
+        for offsets in self._transactional.values():
+            offsets.pop(partition, None)
+        self._committed.pop(partition, None)
+
+    def replay_pending(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset) -> None:
+        """The offset is in the log, and not to be seen before `settle`."""
+        stored = StoredOffset(base_offset, committed)
         pending = self._pending.get(partition)
         if pending is None:
-            self._pending[partition] = [committed]
+            self._pending[partition] = [stored]
         else:
-            pending.append(committed)
+            pending.append(stored)
 
-    def unstage(self, partition: TopicPartition, committed: CommittedOffset) -> bool:
-        """The append ended. False where it was not pending any more: the partition's offsets were deleted."""
+    def settle(self, partition: TopicPartition, base_offset: int) -> None:
+        """The outcome of a pending offset is known, whatever it is: it is in the log, where whoever loads it sees it.
+        Nothing happens where it is not pending any more: the partition's offsets were deleted.
+        """
         pending = self._pending.get(partition, ())
-        for position, each in enumerate(pending):
-            if each is committed:
+        for position, stored in enumerate(pending):
+            if stored.base_offset == base_offset:
                 if len(pending) == 1:
                     del self._pending[partition]
                 else:
                     del self._pending[partition][position]
-                return True
-        return False
-
-    def replay(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset) -> None:
-        """The offset is in the log; an older one in the log does not replace a newer one."""
-        stored = self._committed.get(partition)
-        if stored is None or stored.base_offset < base_offset:
-            self._committed[partition] = StoredOffset(base_offset, committed)
+                self._show(partition, stored)
+                return
 
     def replay_transactional(
         self, producer_id: int, partition: TopicPartition, base_offset: int, committed: CommittedOffset | None
@@ -129,7 +135,12 @@ class GroupOffsets:
         offsets = self._transactional.pop(producer_id, {})
         if is_commit:
             for partition, stored in offsets.items():
-                self.replay(partition, stored.base_offset, stored.committed)
+                self._show(partition, stored)
+
+    def _show(self, partition: TopicPartition, stored: StoredOffset) -> None:
+        present = self._committed.get(partition)
+        if present is None or present.base_offset < stored.base_offset:
+            self._committed[partition] = stored
 
     # Removal.
 
@@ -140,42 +151,16 @@ class GroupOffsets:
         for offsets in self._transactional.values():
             yield from emptied_mapping(offsets)
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> RemovedOffsets:
-        """Takes the offsets away, pending ones too."""
-        removed: dict[TopicPartition, StoredOffset] = {}
-        removed_pending: dict[TopicPartition, list[CommittedOffset]] = {}
-        for partition in partitions:
-            pending = self._pending.pop(partition, None)
-            if pending is not None:
-                removed_pending[partition] = pending
-            for offsets in self._transactional.values():
-                offsets.pop(partition, None)
-            stored = self._committed.pop(partition, None)
-            if stored is not None:
-                removed[partition] = stored
-        return RemovedOffsets(removed, removed_pending)
-
-    def put_back(self, removed: RemovedOffsets, partitions: Iterable[TopicPartition]) -> None:
-        """The tombstones of removed offsets could not be written: they are there again, unless newer ones are. To be
-        called in the turn of the removal, before a pending one can have ended.
-        """
-        for partition in partitions:
-            if partition in removed.committed:
-                self._committed.setdefault(partition, removed.committed[partition])
-            if partition in removed.pending:
-                self._pending.setdefault(partition, removed.pending[partition])
-
-    def remove_expired(
+    def expired(
         self,
         partitions: Iterable[TopicPartition],
         now_ms: int,
         retention_ms: int,
         base_timestamp_ms: Callable[[CommittedOffset], int],
         subscribed_topics: Collection[str] = (),
-    ) -> dict[TopicPartition, StoredOffset]:
-        """Takes away, and returns, what of the partitions has expired: by its own expiration where it has one,
-        otherwise when the retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and pending
-        offsets stay.
+    ) -> list[TopicPartition]:
+        """Those of the partitions whose offset has expired: by its own expiration where it has one, otherwise when the
+        retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and pending offsets stay.
         """
 
         def has_expired(committed: CommittedOffset) -> bool:
@@ -183,7 +168,7 @@ class GroupOffsets:
                 return now_ms >= committed.expire_timestamp_ms
             return now_ms - base_timestamp_ms(committed) >= retention_ms
 
-        expired = {}
+        expired = []
         for partition in partitions:
             stored = self._committed.get(partition)
             if (
@@ -192,6 +177,5 @@ class GroupOffsets:
                 and partition not in self._pending
                 and has_expired(stored.committed)
             ):
-                expired[partition] = stored
-                del self._committed[partition]
+                expired.append(partition)
         return expired

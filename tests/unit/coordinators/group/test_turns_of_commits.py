@@ -31,7 +31,7 @@ def seen(world: GroupWorld) -> list[int | None]:
 
 @pytest.mark.parametrize("holds_back", [False, True])
 def test_offsets_are_seen_in_pieces(world: GroupWorld, monkeypatch: pytest.MonkeyPatch, holds_back: bool) -> None:
-    applied = TurnCount(world.loop, monkeypatch, GroupOffsets, "unstage")
+    applied = TurnCount(world.loop, monkeypatch, GroupOffsets, "settle")
     world.log.holds_back = holds_back
     outcome = world.commit("g", OFFSETS)
     world.log.release()
@@ -51,7 +51,7 @@ def test_a_commit_that_the_topic_does_not_take_is_refused_as_a_whole(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.commit("g", {PARTITIONS[0]: 7})
-    staged = TurnCount(world.loop, monkeypatch, GroupOffsets, "stage")
+    staged = TurnCount(world.loop, monkeypatch, GroupOffsets, "replay_pending")
     world.log.batch_bytes_max = 100_000
     outcome = world.commit("g", OFFSETS)
     world.pass_ms(10)

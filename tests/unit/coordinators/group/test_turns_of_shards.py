@@ -200,7 +200,7 @@ def test_appends_under_way_are_ended_in_pieces(world: GroupWorld, monkeypatch: p
     world.elect("g")
     world.log.holds_back = True
     outcomes = [world.commit(group_name(number), {partition_number(0): 1}) for number in range(GROUPS)]
-    ended = TurnCount(world.loop, monkeypatch, GroupOffsets, "unstage")
+    ended = TurnCount(world.loop, monkeypatch, GroupOffsets, "settle")
     world.coordinator.on_resigned(0, 2)
     world.pass_ms(10)
     assert outcomes == [[{partition_number(0): ErrorCode.NOT_COORDINATOR}]] * GROUPS
