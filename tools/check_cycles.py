@@ -17,11 +17,9 @@ SOURCE_ROOT = Path(__file__).resolve().parent.parent / "src" / "barnabas"
 KNOWN: frozenset[frozenset[str]] = frozenset(
     frozenset(f"{room}/{file}.py" for file in files.split())
     for room, files in (
-        ("client", "producer producer_sender"),
         ("network", "connection ports"),
         ("replication", "alter_partition in_sync_replicas partition partition_context ports wake_ups"),
         ("replication", "fetch_reads fetch_sessions"),
-        ("server", "components handlers"),
         ("testing", "simulated_connection simulated_loop simulated_network"),
     )
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.client import Doubt
 from barnabas.client.versions import VERSIONS
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas.client.batches import PartitionQueue, ProducerBatch
     from barnabas.client.client import Client
     from barnabas.client.connections import Lane
-    from barnabas.client.producer import Producer
+    from barnabas.client.settings import ProducerSettings
     from barnabas.kernel.timers import Timer
     from barnabas.link.outgoing import Outgoing
 
@@ -32,10 +32,40 @@ _SURELY_NOT_WRITTEN: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS})
 Taken = list[tuple["PartitionQueue", "ProducerBatch"]]
 
 
+class BatchOwner(Protocol):
+    """What a sender needs of the producer whose batches it sends."""
+
+    retries: int
+
+    @property
+    def settings(self) -> ProducerSettings: ...
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether what is not full is to be sent too."""
+        ...
+
+    def queues_led_by(self, node_id: int) -> list[PartitionQueue]:
+        """The queues of the partitions that the broker leads."""
+        ...
+
+    def dispatch(self) -> None:
+        """Wakes the senders of the brokers that lead what is to be sent."""
+        ...
+
+    def expire(self, queue: PartitionQueue) -> None:
+        """Gives up what has waited too long in the queue."""
+        ...
+
+    def released(self, size_bytes: int) -> None:
+        """A batch of so many bytes is done with."""
+        ...
+
+
 class NodeSender:
     """Sends what is ready for the partitions that one broker leads, one batch of each per request."""
 
-    def __init__(self, producer: Producer, client: Client, lane: Lane, node_id: int) -> None:
+    def __init__(self, producer: BatchOwner, client: Client, lane: Lane, node_id: int) -> None:
         self._producer = producer
         self._client = client
         self._lane = lane

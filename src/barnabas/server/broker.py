@@ -33,8 +33,8 @@ from barnabas.kernel.system_errors import reason
 from barnabas.log.directory_files import LogDirectoryLockedError
 from barnabas.log.log_manager import NoLogDirectoryError
 from barnabas.log.start_up import DuplicateLogError
-from barnabas.server.cluster_identity import generate_broker_id, join_cluster
-from barnabas.server.components import BrokerComponents, Identity
+from barnabas.server.cluster_identity import Identity, generate_broker_id, join_cluster
+from barnabas.server.components import BrokerComponents
 from barnabas.server.config import LifecycleSettings, MetricsSettings
 from barnabas.server.coordination_session import CoordinationSession, count_session_states
 from barnabas.server.empty_directories import replicas_of, what_is_missing

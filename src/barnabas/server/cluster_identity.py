@@ -4,6 +4,7 @@ and an id for itself if it has none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, NoNodeError
@@ -44,6 +45,14 @@ PERSISTENT_PATHS: Final[tuple[str, ...]] = (
     CLUSTER_PATH,
 )
 """The znodes that every broker of Kafka's makes at its start, parents first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the broker is."""
+
+    broker_id: int
+    cluster_id: str
 
 
 async def join_cluster(session: CoordinationSession, entropy: Entropy) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas.api.dispatch import Dispatcher
@@ -29,13 +28,14 @@ from barnabas.replication.fetch_protocol import fetch_protocol
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.settings import ReplicaSettings
+from barnabas.server.cluster_identity import Identity
 from barnabas.server.config import LifecycleSettings
 from barnabas.server.connections import BrokerLinks, ControlLinks
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.coordinator_components import ChannelAllocator, CoordinatorComponents
 from barnabas.server.features import FinalizedFeatureCache
-from barnabas.server.handlers import Handlers
+from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
@@ -46,14 +46,6 @@ Step = tuple[str, Callable[[], Awaitable[object]]]
 
 _RESPONSE_BYTES_MAX: Final = 2**31 - 1
 """Responses are as large as this broker has asked for, and one batch more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who the broker is."""
-
-    broker_id: int
-    cluster_id: str
 
 
 class BrokerComponents:
@@ -111,7 +103,7 @@ class BrokerComponents:
             ReplicatedInternalLog(self.replica_manager, self.acknowledgements, storage.log_manager.reader),
             allocator,
         )
-        self.handlers = Handlers(self)
+        self.handlers = self._handlers()
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self.coordinators.replicas_stopped
         self.dispatcher = Dispatcher(
@@ -243,6 +235,26 @@ class BrokerComponents:
             connections=BrokerLinks(self._links, shared.host.random, outgoing_settings(self.config)),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
+        )
+
+    def _handlers(self) -> Handlers:
+        return Handlers(
+            HandlerParts(
+                shared=self.shared,
+                config=self.config,
+                identity=self.identity,
+                session=self.session,
+                storage=self.storage,
+                metadata_cache=self.metadata_cache,
+                told_of_cluster=self.told_of_cluster,
+                registration=self.registration,
+                features=self.features,
+                controller_channel=self.controller_channel,
+                replica_manager=self.replica_manager,
+                acknowledgements=self.acknowledgements,
+                controller=self.controller,
+                coordinators=self.coordinators,
+            )
         )
 
     def _controller(self) -> Controller:

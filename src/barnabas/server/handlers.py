@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,13 +61,47 @@ from barnabas.replication.produce import RecordAppends
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 
 if TYPE_CHECKING:
-    from barnabas.server.components import BrokerComponents
+    import asyncio
+
+    from barnabas.cluster.metadata_cache import MetadataCache
+    from barnabas.config.broker_config import BrokerConfig
+    from barnabas.controller.controller import Controller
+    from barnabas.replication.acknowledgements import Acknowledgements
+    from barnabas.replication.replica_manager import ReplicaManager
+    from barnabas.server.cluster_identity import Identity
+    from barnabas.server.controller_channel import ControllerChannel
+    from barnabas.server.coordination_session import CoordinationSession
+    from barnabas.server.coordinator_components import CoordinatorComponents
+    from barnabas.server.features import FinalizedFeatureCache
+    from barnabas.server.registration import Registration
+    from barnabas.server.shared_services import SharedServices
+    from barnabas.server.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerParts:
+    """Of a broker's components, those that its handlers use."""
+
+    shared: SharedServices
+    config: BrokerConfig
+    identity: Identity
+    session: CoordinationSession
+    storage: Storage
+    metadata_cache: MetadataCache
+    told_of_cluster: asyncio.Future[None]
+    registration: Registration
+    features: FinalizedFeatureCache
+    controller_channel: ControllerChannel
+    replica_manager: ReplicaManager
+    acknowledgements: Acknowledgements
+    controller: Controller
+    coordinators: CoordinatorComponents
 
 
 class Handlers:
     """Makes all handlers of one broker, and what only they need."""
 
-    def __init__(self, components: BrokerComponents) -> None:
+    def __init__(self, components: HandlerParts) -> None:
         self._components = components
         shared = components.shared
         administration = shared.logs.logger("kafka.server.ZkAdminManager")
