@@ -11,9 +11,8 @@ from barnabas.log.producer_state import ProducerStateError
 from barnabas.log.segment import BatchPlace
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.byte_work import WorkSteps
-from barnabas.wire.control_records import EndTransactionMarker, read_end_transaction_marker
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.record_batch import BatchHeader, RecordBatch
+from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
 from barnabas.wire.records import Batch, walk_batches
@@ -166,23 +165,6 @@ def check_fetched(records: Buffer, log_end_offset: int, leader_epoch: int | None
     if not batches:
         return None
     return FetchedRecords(view[:end], batches, places, batches[0].base_offset, next_offset - 1, max_timestamp_ms)
-
-
-def header_of(batch: Batch) -> BatchHeader | None:
-    """The header of a batch of magic 2; older messages know neither producers nor epochs."""
-    return batch.header if isinstance(batch, RecordBatch) else None
-
-
-def marker_in(batch: RecordBatch) -> EndTransactionMarker | None:
-    """The marker in a control batch; None in a data batch, in an empty one, and for kinds that end no transaction."""
-    if not batch.header.is_control:
-        return None
-    for record in batch.records():
-        try:
-            return read_end_transaction_marker(record)
-        except InvalidRecordError:
-            return None
-    return None
 
 
 def storage_error(path: str, reason: object) -> KafkaError:

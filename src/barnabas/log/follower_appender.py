@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.appending import AppendResult, FetchedRecords, check_fetched, header_of, marker_in
+from barnabas.log.appending import AppendResult, FetchedRecords, check_fetched
+from barnabas.log.batch_headers import header_of, marker_in
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_flusher import LogFlusher
 from barnabas.log.log_services import LogServices

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation, marker_in
+from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation
+from barnabas.log.batch_headers import marker_in
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_flusher import LogFlusher
 from barnabas.log.log_services import LogServices

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from barnabas.kernel.host import Files
 from barnabas.kernel.ids import Uuid
-from barnabas.log.appending import header_of, marker_in
+from barnabas.log.batch_headers import header_of, marker_in
 from barnabas.log.checkpoints import CorruptCheckpointError, EpochEntry, read_epochs
 from barnabas.log.deletions import remove
 from barnabas.log.directory_files import CorruptDirectoryFileError, read_partition_metadata

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from barnabas.kernel.host import Files
-from barnabas.log.appending import marker_in
+from barnabas.log.batch_headers import marker_in
 from barnabas.log.batch_scan import scan_batches
 from barnabas.log.files import read_file, write_new
 from barnabas.log.names import (
