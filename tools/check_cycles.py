@@ -19,7 +19,6 @@ KNOWN: frozenset[frozenset[str]] = frozenset(
     for room, files in (
         ("network", "connection ports"),
         ("replication", "alter_partition in_sync_replicas partition partition_context ports wake_ups"),
-        ("replication", "fetch_reads fetch_sessions"),
         ("testing", "simulated_connection simulated_loop simulated_network"),
     )
 )

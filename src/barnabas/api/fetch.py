@@ -20,15 +20,13 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.replication.fetch import DelayedFetches
+from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters
 from barnabas.replication.fetch_sessions import (
     FEW_PARTITIONS,
     PARTITIONS_MAX,
-    FetchPartition,
     FetchScope,
     FetchSessionCache,
-    NamedPartition,
-    SessionKey,
     SessionRequest,
 )
 from barnabas.replication.ports import MetadataSource, Replicas
@@ -79,7 +77,7 @@ class FetchHandler:
         self._metadata = metadata
         self._fetch_bytes_max = fetch_bytes_max
         self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger)
-        self._shared = SharedFetches(self, self._answers, sessions, fetches, host.loop.time)
+        self._shared = SharedFetches(self, self._answers, sessions, fetches, host.loop.time, reader.read_cached)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
         if request.isolation_level not in ISOLATION_LEVELS:

@@ -13,8 +13,9 @@ from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.fetch_fast_path import Chosen, Collected
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, emptied
-from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, PartitionRead, Reads, drop_unreadable
-from barnabas.replication.fetch_sessions import FEW_PARTITIONS, FetchPartition, FetchScope
+from barnabas.replication.fetch_partition import FetchPartition, PartitionRead
+from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, Reads, drop_unreadable
+from barnabas.replication.fetch_sessions import FEW_PARTITIONS, FetchScope
 from barnabas.replication.ports import MetadataSource, Replicas
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError

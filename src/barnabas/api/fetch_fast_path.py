@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
-from barnabas.api.fetch_frames import COUNT_MAX, Form, ShortRequest
+from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, ShortRequest
+from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
 from barnabas.wire.messages import FetchResponse
@@ -20,10 +21,12 @@ from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.api.context import RequestContext, Responder
+    from barnabas.log.segment import ReadPlan
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.replication.fetch import DelayedFetches
-    from barnabas.replication.fetch_reads import FetchParameters, PartitionRead, Reads
-    from barnabas.replication.fetch_sessions import FetchPartition, FetchScope, FetchSessionCache, NamedPartition
+    from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey
+    from barnabas.replication.fetch_reads import FetchParameters, Reads
+    from barnabas.replication.fetch_sessions import FetchScope, FetchSessionCache
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.primitives import Buffer
 
@@ -87,6 +90,8 @@ class SharedFetches(NamedTuple):
     sessions: FetchSessionCache
     fetches: DelayedFetches
     now: Callable[[], float]
+    read_cached: Callable[[ReadPlan], memoryview | None]
+    """As `LogReader.read_cached`."""
 
 
 class FetchWay:
@@ -105,7 +110,9 @@ class FetchWay:
         "_follower_id",
         "_form",
         "_metrics",
+        "_named_before",
         "_parameters",
+        "_repeated",
         "_requests",
         "_shared",
     )
@@ -124,10 +131,21 @@ class FetchWay:
         # What was asked for last, besides partitions, and what follows from it; it rarely changes.
         self._asked: Asked | None = None
         self._parameters: FetchParameters | None = None
+        # The one partition that the last request named, and the requests that are like it.
+        self._named_before: SessionKey | None = None
+        self._repeated: FollowerFetch | None = None
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         if connection.unanswered or connection.is_sending_much or not connection.is_open:
             return False
+        repeated = self._repeated
+        if repeated is not None and end - start == repeated.size_bytes:
+            try:
+                if repeated.take(connection, buffer, start):
+                    return True
+            except Exception:
+                connection.fail(_FAILED)
+                raise
         request = self._form.read(buffer, start, end)
         if request is None:
             return False
@@ -140,6 +158,8 @@ class FetchWay:
         except Exception:
             connection.fail(_FAILED)
             raise
+        if self._follower_id >= 0:
+            self._learn(request, scope, buffer, start, end)
         return True
 
     def is_of_former_life(self, follower: tuple[int, int] | None) -> bool:
@@ -162,16 +182,47 @@ class FetchWay:
         known = SessionRequest(session_id, epoch, self._follower_id, uses_topic_ids, (), (), self._follower_epoch)
         return shared.sessions.scope_of_known(known, named)
 
+    def _learn(
+        self, request: ShortRequest, scope: FetchScope, buffer: bytearray | memoryview, start: int, end: int
+    ) -> None:
+        """A follower's request was handled: those that are like it are expected where it is the second of its kind."""
+        session, form, parameters = scope.session, self._form, self._parameters
+        named, before = request.named, self._named_before
+        self._named_before = key = named[0].key if len(named) == 1 else None
+        if key is None or key != before or session is None or parameters is None or not isinstance(form, IdForm):
+            return
+        item = session.item(key)
+        if item is None or parameters.min_bytes != 1 or parameters.max_wait_ms <= 0:
+            return
+        if self._repeated is not None:
+            self._repeated.close()
+        shared = self._shared
+        self._repeated = FollowerFetch(
+            *(self, shared.fetches, shared.sessions, shared.now, shared.read_cached),
+            *(form.repeated(bytes(buffer[start:end])), parameters, session, item),
+        )
+
     def _handle(self, connection: ServerConnection, request: ShortRequest, scope: FetchScope) -> list[Buffer] | None:
         """The response, if there is one now; None where the request is parked."""
+        return self.answer_or_park(connection, request.correlation_id, self._parameters_of(request), scope)
+
+    def answer_or_park(
+        self,
+        connection: ServerConnection,
+        correlation_id: int,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        *,
+        updates_followers: bool = True,
+    ) -> list[Buffer] | None:
+        """The response to a request, if there is one now; None where it is parked."""
         self._requests.count += 1
-        parameters = self._parameters_of(request)
         fetches, now = self._shared.fetches, self._shared.now
-        reads = fetches.fetch(parameters, scope)
+        reads = fetches.fetch(parameters, scope, updates_followers=updates_followers)
         if reads is not None:
-            return self._answer_now(request.correlation_id, parameters, scope, reads)
+            return self._answer_now(correlation_id, parameters, scope, reads)
         slot = connection.park()
-        waiting = _Waiting(self, request.correlation_id, parameters, scope, now(), slot)
+        waiting = _Waiting(self, correlation_id, parameters, scope, now(), slot)
         slot.when_lost = fetches.park(parameters, scope, waiting.answer).give_up
         return None
 
@@ -192,8 +243,7 @@ class FetchWay:
         collected = self.collect(parameters, scope, reads)
         frame = self.frame(correlation_id, scope, collected)
         if frame is not None:
-            for metrics in self._metrics:
-                metrics.answered_at_once += 1
+            self.count_answered_at_once()
             return frame
         context = self.context(correlation_id, self._shared.now())
         response = self._shared.answers.respond(context, parameters, scope, collected)
@@ -201,6 +251,32 @@ class FetchWay:
             return context.encode(response)
         context.park(is_queued=True).finish(response)
         return None
+
+    # For the follower's requests that are like the ones before.
+
+    def count_request(self) -> None:
+        """Counts a request that was handled elsewhere."""
+        self._requests.count += 1
+
+    def count_answered_at_once(self) -> None:
+        """Counts a request that was answered in the turn that brought it."""
+        for metrics in self._metrics:
+            metrics.answered_at_once += 1
+
+    def answer_waiting(
+        self, correlation_id: int, parameters: FetchParameters, scope: FetchScope, received: float, slot: Slot
+    ) -> None:
+        """Answers a request that has waited, with what there is."""
+        reads = self._shared.fetches.reader.read(parameters, scope, updates_followers=False)
+        _Waiting(self, correlation_id, parameters, scope, received, slot).answer(reads)
+
+    def fail_waiting(self, correlation_id: int, received: float, slot: Slot, error: Exception) -> None:
+        """Answers a request that has waited with what went wrong."""
+        self._shared.answers.fail_later(self.context(correlation_id, received).parked_in(slot), error)
+
+    def count_given(self, item: FetchPartition, size_bytes: int) -> None:
+        """Counts what a follower is given of a partition."""
+        self._shared.answers.count_given(item, size_bytes, is_from_follower=True)
 
     # For requests that have waited.
 

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.replication.fetch_reads import PartitionRead
-from barnabas.replication.fetch_sessions import FetchPartition, NamedPartition
+from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, PartitionRead
 from barnabas.wire import headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
@@ -39,6 +38,12 @@ _BODY: Final = "iiibiiB"
 _TOPIC: Final = struct.Struct(">16sB")
 # Number, leader epoch, fetch offset, last fetched epoch, log start offset, bytes at most, tags.
 _PARTITION: Final = struct.Struct(">iiqiqiB")
+# The session epoch, just ahead of the count of topics; number and leader epoch, ahead of the fetch offset; and what a
+# follower says of its log: fetch offset, last fetched epoch, log start offset.
+_HEADER_BYTES: Final = 8
+_EPOCH_BYTES: Final = 4
+_AHEAD_OF_OFFSET_BYTES: Final = 8
+_POSITION_BYTES: Final = 20
 # No forgotten topics, no rack, and, of a follower, one tagged field: tag 1 of 13 bytes, its id and epoch, and no tags.
 _CLIENT_END: Final = bytes((1, 1, 0))
 _FOLLOWER_END: Final = struct.Struct(">BBBBBiqB")
@@ -46,6 +51,11 @@ _FOLLOWER_BYTES: Final = 13
 
 # Size, correlation id, tags of the header; throttle time, error, session id, count of topics.
 _RESPONSE: Final = struct.Struct(">iiBihiB")
+# Size, correlation id, tags of the header; throttle time, error, session id. What follows of one partition: count of
+# topics, id, count of partitions, and as below.
+_RESPONSE_START: Final = struct.Struct(">iiBihi")
+_RESPONSE_OF_ONE: Final = struct.Struct(">B16sBihqqqBi")
+_RESPONSE_END: Final = bytes(3)
 # Number, error, high watermark, last stable offset, log start offset, no aborted transactions, no other replica.
 _RESPONSE_PARTITION: Final = struct.Struct(">ihqqqBi")
 
@@ -151,8 +161,64 @@ class IdForm:
             return None
         return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
 
+    def repeated(self, frame: bytes) -> RepeatedForm:
+        """The form of requests that are like this one, which names one partition."""
+        return RepeatedForm(frame, self._size_bytes - 1)
+
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
         return _id_response(correlation_id, session_id, given, records)
+
+
+class RepeatedRequest(NamedTuple):
+    """What may be new in a request that is like the one before."""
+
+    correlation_id: int
+    session_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class RepeatedForm:
+    """The form of a follower's requests (`IdForm`) that name one partition, the same again and again: all bytes but a
+    few fields equal those of the one from which it is learnt.
+    """
+
+    __slots__ = ("_before", "_behind", "_between", "_key_and_version", "_unpack_from", "size_bytes")
+
+    def __init__(self, frame: bytes, names_at: int) -> None:
+        """`frame` names one partition, and its count of topics is at `names_at`."""
+        epoch_at = names_at - _EPOCH_BYTES
+        offset_at = names_at + 1 + _TOPIC.size + _AHEAD_OF_OFFSET_BYTES
+        layout = struct.Struct(
+            f">ii{epoch_at - _HEADER_BYTES}si{offset_at - names_at}sqiq{len(frame) - offset_at - _POSITION_BYTES}s"
+        )
+        self._unpack_from = layout.unpack_from
+        self.size_bytes = layout.size
+        """Of the frame."""
+        self._key_and_version, _, self._before, _, self._between, _, _, _, self._behind = layout.unpack(frame)
+
+    def read(self, buffer: bytearray | memoryview, start: int) -> RepeatedRequest | None:
+        """Reads a frame of `size_bytes` at `start`, header first; None if another field differs."""
+        (
+            key_and_version,
+            correlation_id,
+            before,
+            epoch,
+            between,
+            fetch_offset,
+            last_fetched_epoch,
+            log_start_offset,
+            behind,
+        ) = self._unpack_from(buffer, start)
+        if (
+            between != self._between
+            or before != self._before
+            or behind != self._behind
+            or key_and_version != self._key_and_version
+        ):
+            return None
+        return RepeatedRequest(correlation_id, epoch, fetch_offset, last_fetched_epoch, log_start_offset)
 
 
 class NameForm:
@@ -287,6 +353,37 @@ def _id_response(correlation_id: int, session_id: int, given: Given, records: Se
     size = sum(map(len, found)) - headers.SIZE_BYTES
     _RESPONSE.pack_into(first, 0, size, correlation_id, 0, 0, 0, session_id, topics + 1)
     return found
+
+
+def response_of_one(
+    topic_id: Uuid,
+    number: int,
+    high_watermark: int,
+    last_stable_offset: int,
+    log_start_offset: int,
+    records: Buffer,
+) -> list[Buffer]:
+    """`IdForm.response` of one partition, from behind the session's id on: the same for all who fetch the same."""
+    part = bytearray(
+        _RESPONSE_OF_ONE.pack(2, topic_id, 2, number, 0, high_watermark, last_stable_offset, log_start_offset, 0, -1)
+    )
+    length = len(records) + 1
+    while length > _ONE_BYTE_MAX:
+        part.append(length & 0x7F | 0x80)
+        length >>= 7
+    part.append(length)
+    if len(records) > _JOINED_BYTES_MAX:
+        return [part, records, _RESPONSE_END]
+    part += records
+    part += _RESPONSE_END
+    return [part]
+
+
+def with_start(correlation_id: int, session_id: int, parts: list[Buffer], parts_bytes: int) -> list[Buffer]:
+    """The response with these parts, of so many bytes, behind the session's id. The parts stay as they are."""
+    size = _RESPONSE_START.size - headers.SIZE_BYTES + parts_bytes
+    start = _RESPONSE_START.pack(size, correlation_id, 0, 0, 0, session_id)
+    return [start + parts[0], *parts[1:]]
 
 
 def _name_response(correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:

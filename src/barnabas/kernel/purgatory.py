@@ -10,9 +10,11 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from barnabas.kernel.lazy_timer import LazyTimer
+
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from barnabas.kernel.timers import Timer, Timers
 
@@ -79,6 +81,8 @@ class Purgatory(Generic[Operation]):
         self.expired_count = 0
         self.completed_count = 0
         """Parked operations that were completed, by event or by time-out."""
+        self.counted_in = 0
+        """Operations that wait elsewhere, told by whom they wait for, and are counted as if they were parked here."""
         self._timers = timers
         self._logger = logger
         self._watchers: dict[Hashable, dict[Operation, None]] = {}
@@ -90,7 +94,7 @@ class Purgatory(Generic[Operation]):
     @property
     def watched(self) -> int:
         """Entries of all watch lists; an operation has one under each of its keys (Kafka's PurgatorySize)."""
-        return self._watched
+        return self._watched + self.counted_in
 
     @property
     def watched_keys(self) -> Mapping[Hashable, object]:
@@ -100,7 +104,11 @@ class Purgatory(Generic[Operation]):
     @property
     def delayed(self) -> int:
         """Parked operations (Kafka's NumDelayedOperations)."""
-        return len(self._parked)
+        return len(self._parked) + self.counted_in
+
+    def lazy_timer(self, callback: Callable[[], object]) -> LazyTimer:
+        """For an operation that waits elsewhere, again and again: its time-out."""
+        return LazyTimer(self._timers, callback)
 
     def watchers(self, key: Hashable) -> list[Operation]:
         """The operations parked under the key, the one that has waited longest first."""

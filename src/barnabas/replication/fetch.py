@@ -8,22 +8,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps
 from barnabas.kernel.tick import Tick
+from barnabas.replication.fetch_partition import FetchPartition
 from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, FetchReader, Reads
-from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
+from barnabas.replication.fetch_sessions import FetchScope
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.replication.partition import Partition
+    from barnabas.wire.primitives import Buffer
 
 OnDone = Callable[[Reads], object]
+
+
+class ReadyFetch(Protocol):
+    """A parked fetch that has enough."""
+
+    def force_complete(self) -> bool:
+        """Answers it, unless it was answered meanwhile."""
+        ...
+
+
 _TALLIED_PER_STEP: Final = 8192
 _FETCHER_TYPES: Final = ("consumer", "follower")
+
+
+class SharedRead(NamedTuple):
+    """What was read of a log for one follower, and is given to all that fetch the same in the same turn."""
+
+    state: tuple[object, ...]
+    """Of the log, and what was asked for: whoever finds the same would read the same."""
+    size_bytes: int
+    """Of the records."""
+    parts: list[Buffer]
+    """Of the response: all that follows the session's id."""
+    parts_bytes: int
 
 
 class DelayedFetches:
@@ -39,10 +63,12 @@ class DelayedFetches:
     ) -> None:
         """`purgatory` is for time-outs and gauges only: changes come from the partitions."""
         self.reader = reader
-        self._purgatory = purgatory
+        self.purgatory = purgatory
+        self.shared_read: SharedRead | None = None
+        """What the last of the fetches that are completed together has read, for the others."""
         self._tick = tick
         self._loop = loop
-        self._ready: dict[DelayedFetch, None] = {}
+        self._ready: dict[ReadyFetch, None] = {}
         self._expires: dict[str, Meter] = {
             kind: metrics.meter(
                 MetricName("kafka.server", "DelayedFetchMetrics", "ExpiresPerSec", (("fetcherType", kind),))
@@ -50,9 +76,12 @@ class DelayedFetches:
             for kind in _FETCHER_TYPES
         }
 
-    def fetch(self, parameters: FetchParameters, scope: FetchScope) -> Reads | None:
-        """What there is, if that is to be answered at once; None if it is too little, and `park` may be called."""
-        reads = self.reader.read(parameters, scope, updates_followers=True)
+    def fetch(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool = True) -> Reads | None:
+        """What there is, if that is to be answered at once; None if it is too little, and `park` may be called.
+
+        Without `updates_followers` it is known already what the follower has.
+        """
+        reads = self.reader.read(parameters, scope, updates_followers=updates_followers)
         if parameters.max_wait_ms <= 0 or _is_enough(parameters, scope, *_tally(reads)):
             return reads
         return None
@@ -97,10 +126,10 @@ class DelayedFetches:
         """Calls `on_done` with what there is once it is enough, after `max_wait_ms` at the latest."""
         fetch = DelayedFetch(self, parameters, scope, on_done)
         fetch.watch()
-        self._purgatory.try_complete_else_watch(fetch, (fetch,))
+        self.purgatory.try_complete_else_watch(fetch, (fetch,))
         return fetch
 
-    def ready(self, fetch: DelayedFetch) -> None:
+    def ready(self, fetch: ReadyFetch) -> None:
         """For parked fetches: it has enough, and is completed before this tick sends."""
         if not self._ready:
             self._tick.before_send(self._complete_ready)
@@ -114,6 +143,7 @@ class DelayedFetches:
         ready, self._ready = self._ready, {}
         for fetch in ready:
             fetch.force_complete()
+        self.shared_read = None
 
 
 def _tally(reads: Reads) -> tuple[int, int, int]:

@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.kernel.steps import Steps
-from barnabas.log.leader_epochs import EpochEnd
 from barnabas.log.read_plans import ReadIsolation, visible_end
-from barnabas.replication.fetch_sessions import FetchPartition, FetchScope
+from barnabas.replication.fetch_partition import FetchPartition, PartitionRead
+from barnabas.replication.fetch_sessions import FetchScope
 from barnabas.replication.ports import MetadataSource, Replicas
+from barnabas.replication.remote_replica import FetchClock
 from barnabas.replication.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID
-from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
-    from barnabas.log.indexes import AbortedTransaction
     from barnabas.log.partition_log import PartitionLog
-    from barnabas.log.segment import ReadPlan
     from barnabas.replication.partition import Partition
 
 _LOG_END: Final = ReadIsolation.LOG_END
@@ -56,27 +55,6 @@ class FetchParameters(NamedTuple):
     @property
     def is_from_follower(self) -> bool:
         return self.follower_id >= 0
-
-
-class PartitionRead(NamedTuple):
-    """What one partition has to give, or why nothing."""
-
-    code: ErrorCode
-    high_watermark: int = NO_OFFSET
-    last_stable_offset: int = NO_OFFSET
-    log_start_offset: int = NO_OFFSET
-    plan: ReadPlan | None = None
-    aborted: Sequence[AbortedTransaction] | None = None
-    diverging: EpochEnd | None = None
-    partition: Partition | None = None
-    has_more: bool = True
-    """There may be something to say next time though nothing changes until then."""
-    is_unknown: bool = False
-    """This broker knows no such partition; unlike other errors, that does not end the wait for bytes."""
-
-    @property
-    def size_bytes(self) -> int:
-        return 0 if self.plan is None else self.plan.length_bytes
 
 
 Reads = list[tuple[FetchPartition, PartitionRead]]
@@ -207,6 +185,58 @@ class FetchReader:
         if parameters.follower_id >= 0 and parameters.follower_id not in partition.in_sync.by_id:
             partition.check_follower(parameters.follower_id, leader_epoch)
         return log
+
+    def log_in_step(
+        self,
+        parameters: FetchParameters,
+        item: FetchPartition,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+    ) -> PartitionLog | None:
+        """The log that an item of a session stands for, where its follower may fetch from there, in this leader epoch,
+        and agrees with the log as far as it has come; None where only `read` can tell what there is to say.
+
+        Invariant: whatever `read` looks at before it looks for records was looked at here, or has been and would have
+        been told to the session's watch since.
+        """
+        partition = item.watched
+        if partition is None or not partition.is_leader or partition.leader_epoch != leader_epoch:
+            return None
+        log = partition.log
+        if (
+            log is None
+            or log.is_offline
+            or log.is_closed
+            or log.topic_id != item.topic_id
+            or last_fetched_epoch < 0
+            or last_fetched_epoch != log.leader_epochs.latest_epoch
+            or not log.log_start_offset <= fetch_offset <= log.log_end_offset
+        ):
+            return None
+        follower = partition.in_sync.by_id.get(parameters.follower_id)
+        if follower is None or follower.broker_epoch != parameters.follower_epoch:
+            return None
+        return None if self._metadata.image.partition(item.topic_partition) is None else log
+
+    def count_read(self, item: FetchPartition) -> None:
+        """Counts that an item was looked at otherwise than by `read`."""
+        self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
+
+    def follower_has(
+        self, parameters: FetchParameters, item: FetchPartition, log: PartitionLog, clock: FetchClock, now: float
+    ) -> None:
+        """Takes the offset that an item is fetched from for what its follower has, of a log that `log_in_step` gave."""
+        if item.watched is not None:
+            item.watched.update_follower(
+                parameters.follower_id,
+                fetch_offset=item.fetch_offset,
+                log_start_offset=item.log_start_offset,
+                leader_end_offset=log.log_end_offset,
+                now=now,
+                clock=clock,
+                broker_epoch=parameters.follower_epoch,
+            )
 
     def find_partition(self, item: FetchPartition) -> Partition | None:
         """The partition of an item, as far as it is here."""

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import Steps
+from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.replication.remote_replica import FetchClock
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.primitives import Uuid
-from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
-    from barnabas.replication.fetch_reads import PartitionRead
+    from barnabas.replication.fetch_partition import PartitionRead
     from barnabas.replication.partition import Partition
 
 NO_SESSION: Final = 0
@@ -38,106 +37,6 @@ those that are worth more only by being larger (`min.incremental.fetch.session.e
 _EPOCH_MAX: Final = 0x7FFFFFFF
 _GROUP: Final = "kafka.server"
 _TYPE: Final = "FetchSessionCache"
-
-SessionKey = tuple[str | Uuid, int]
-"""How a session knows a partition: topic, or topic id where it uses ids, and number."""
-
-
-class NamedPartition(NamedTuple):
-    """What a request says of a partition that its session has."""
-
-    key: SessionKey
-    fetch_offset: int
-    max_bytes: int
-    leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-
-
-class FetchPartition:
-    """One partition as it is fetched, by one request or within a session."""
-
-    __slots__ = (
-        "fetch_offset",
-        "has_changed",
-        "last_fetched_epoch",
-        "leader_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "sent_high_watermark",
-        "sent_log_start_offset",
-        "topic_id",
-        "topic_partition",
-        "was_unknown",
-        "watched",
-    )
-
-    def __init__(
-        self,
-        topic: str | None,
-        topic_id: Uuid,
-        number: int,
-        *,
-        fetch_offset: int,
-        max_bytes: int,
-        leader_epoch: int = NO_EPOCH,
-        last_fetched_epoch: int = NO_EPOCH,
-        log_start_offset: int = NO_OFFSET,
-    ) -> None:
-        """`topic` is None as long as nobody knows the topic of the id."""
-        self.topic_id = topic_id
-        self.topic_partition = TopicPartition(topic or "", number)
-        self.fetch_offset = fetch_offset
-        self.max_bytes = max_bytes
-        self.leader_epoch = leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        self.log_start_offset = log_start_offset
-        """Where a follower's log begins."""
-        self.sent_high_watermark = NO_OFFSET
-        self.sent_log_start_offset = NO_OFFSET
-        self.watched: Partition | None = None
-        """The partition that reports its changes."""
-        self.was_unknown = False
-        """Nobody knew it when it was last read in steps."""
-        self.has_changed = False
-        """It has reported one since this was last set to False: when it was read in steps, the outcome of which is
-        settled some turns later."""
-
-    def __repr__(self) -> str:
-        return f"<FetchPartition {self.topic_partition} from {self.fetch_offset}>"
-
-    @property
-    def is_resolved(self) -> bool:
-        """The topic's name is known."""
-        return bool(self.topic_partition.topic)
-
-    def resolve(self, topic: str) -> None:
-        self.topic_partition = TopicPartition(topic, self.topic_partition.partition)
-
-    def key(self, *, uses_topic_ids: bool) -> SessionKey:
-        return (self.topic_id if uses_topic_ids else self.topic_partition.topic, self.topic_partition.partition)
-
-    def update(self, asked: FetchPartition | NamedPartition) -> None:
-        """Takes over what a later request says."""
-        self.fetch_offset = asked.fetch_offset
-        self.max_bytes = asked.max_bytes
-        self.leader_epoch = asked.leader_epoch
-        self.last_fetched_epoch = asked.last_fetched_epoch
-        self.log_start_offset = asked.log_start_offset
-
-    def note_sent(self, read: PartitionRead) -> bool:
-        """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
-        is_new = (
-            read.size_bytes > 0
-            or read.code != ErrorCode.NONE
-            or read.diverging is not None
-            or self.sent_high_watermark != read.high_watermark
-            or self.sent_log_start_offset != read.log_start_offset
-        )
-        # After an error the next answer is news whatever it is.
-        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else NO_OFFSET
-        self.sent_log_start_offset = read.log_start_offset
-        return is_new
 
 
 class Parked(Protocol):
@@ -210,6 +109,15 @@ class FetchSession:
         """How many partitions there may be something to say of."""
         return len(self._candidates)
 
+    def item(self, key: SessionKey) -> FetchPartition | None:
+        """The partition as the session has it."""
+        return self._items.get(key)
+
+    def has_news_besides(self, item: FetchPartition) -> bool:
+        """There may be something to say of another partition than this one."""
+        candidates = self._candidates
+        return len(candidates) > (item in candidates)
+
     def count_after(self, asked: Sequence[FetchPartition], forgotten: Sequence[SessionKey]) -> int:
         """How many partitions it will have after `update`; more than that only where it has room enough."""
         items, uses_topic_ids = self._items, self.uses_topic_ids
@@ -249,6 +157,10 @@ class FetchSession:
             item.update(each)
             candidates[item] = None
         return True
+
+    def named_again(self, item: FetchPartition) -> None:
+        """As `update_known`, of an item that has been updated."""
+        self._candidates[item] = None
 
     def watch(self, item: FetchPartition, partition: Partition) -> None:
         """The partition of an item was found; it tells its changes from now on."""
@@ -339,12 +251,16 @@ class FetchScope:
         session: FetchSession | None = None,
         opens: bool = False,
         error: ErrorCode = ErrorCode.NONE,
+        expected_epoch: int | None = None,
     ) -> None:
+        """`expected_epoch` is what the session's was when the request had come; None where that is now."""
         self._cache = cache
         self._request = request
         self._opens = opens
         self.call_count = cache.call_counts.get(request.follower_id, 0)
-        self._expected_epoch = session.epoch if session is not None else 0
+        if expected_epoch is None:
+            expected_epoch = session.epoch if session is not None else 0
+        self._expected_epoch = expected_epoch
         self.session = session
         self.error = error
         self.session_id = session.session_id if session is not None else NO_SESSION
@@ -559,10 +475,27 @@ class FetchSessionCache:
         self._sessions[session.session_id] = session
         return True
 
+    def use(self, session: FetchSession, now: float, follower_epoch: int) -> None:
+        """A request of the session's present epoch has come."""
+        session.advance(now, follower_epoch)
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+
+    def scope_in(self, session: FetchSession, expected_epoch: int) -> FetchScope:
+        """What a request fetches that `use` was called for, after which the session was in `expected_epoch`."""
+        request = SessionRequest(
+            session.session_id,
+            expected_epoch,
+            session.follower_id,
+            session.uses_topic_ids,
+            (),
+            (),
+            session.clock.broker_epoch,
+        )
+        return FetchScope(self, request, session=session, expected_epoch=expected_epoch)
+
     def _go_on(self, session: FetchSession, request: SessionRequest) -> FetchScope:
         """A request of the session's present epoch has come, and what it names was taken over."""
-        session.advance(self._now(), request.follower_epoch)
-        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        self.use(session, self._now(), request.follower_epoch)
         return FetchScope(self, request, session=session)
 
     def _evict(self, size: int, now: float, *, is_privileged: bool) -> bool:

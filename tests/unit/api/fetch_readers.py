@@ -22,8 +22,11 @@ LONG_MS = 600_000
 class Follower:
     """A fetcher that keeps in step with what it is answered, mostly."""
 
-    def __init__(self, broker: DataBroker, follower_id: int, chance: random.Random) -> None:
+    def __init__(self, broker: DataBroker, follower_id: int, chance: random.Random, *, is_steady: bool = False) -> None:
+        """A steady one follows one partition, or few, with the same settings, and does odd things rarely."""
         self.broker = broker
+        self.is_steady = is_steady
+        self._wait_ms = chance.choice((100, LONG_MS))
         self.follower_id = follower_id
         self.version = chance.choice((15, 16, 17))
         self._chance = chance
@@ -36,7 +39,10 @@ class Follower:
     def _connect(self) -> None:
         self.caller = self.broker.connect(f"broker-{self.follower_id}-fetcher-0")
         self.session_id = self.epoch = 0
-        self.offsets = dict.fromkeys(self._chance.sample(PARTITIONS, 4), (0, -1))
+        followed = self._chance.sample(PARTITIONS, 4)
+        if self.is_steady:
+            followed = [PARTITIONS[0], *followed[: self._chance.choice((0, 0, 1))]]
+        self.offsets = dict.fromkeys(followed, (0, -1))
         self.news: set[tuple[str, int]] = set()
         self.is_parked = False
 
@@ -44,7 +50,7 @@ class Follower:
         """Asks for what is next, or for something odd."""
         chance = self._chance
         session_id, epoch = self.session_id, self.epoch
-        oddity = chance.random()
+        oddity = chance.random() * (10 if self.is_steady else 1)
         named = set(self.offsets) if not epoch else set(self.news)
         forgotten: list[tuple[str, int]] = []
         options: dict[str, Any] = {}
@@ -70,9 +76,9 @@ class Follower:
         elif oddity < 0.2 and epoch > 0:
             named |= set(chance.sample(sorted(self.offsets), 1))
         request = FetchRequest(
-            max_wait_ms=chance.choice((0, 100, 100, LONG_MS)),
-            min_bytes=chance.choice((1, 1, 1, 300)),
-            max_bytes=chance.choice((1, 10_000, 10 << 20)),
+            max_wait_ms=self._wait_ms if self.is_steady else chance.choice((0, 100, 100, LONG_MS)),
+            min_bytes=1 if self.is_steady else chance.choice((1, 1, 1, 300)),
+            max_bytes=10 << 20 if self.is_steady else chance.choice((1, 10_000, 10 << 20)),
             session_id=session_id,
             session_epoch=epoch,
             topics=self._topics(sorted(named)),
@@ -81,16 +87,20 @@ class Follower:
                 for topic, number in forgotten
             ],
             replica_state=FetchRequest.ReplicaState(
-                replica_id=self.follower_id if chance.random() < 0.99 else 9, replica_epoch=self._broker_epoch(chance)
+                replica_id=self.follower_id if self._is_usual(0.99) else 9, replica_epoch=self._broker_epoch(chance)
             ),
             **options,
         )
         self.news.clear()
         self._send(request)
 
+    def _is_usual(self, probability: float) -> bool:
+        """True with that probability, or nearly always."""
+        return self._chance.random() < (1 - (1 - probability) / 10 if self.is_steady else probability)
+
     def _broker_epoch(self, chance: random.Random) -> int:
         """Mostly as before; it may have registered anew, and a request of before may come late."""
-        odd = chance.random()
+        odd = 0.5 if self.is_steady and self._is_usual(0.9) else chance.random()
         self.broker_epoch += odd < 0.03
         return self.broker_epoch - (odd > 0.99)
 
@@ -100,7 +110,7 @@ class Follower:
             entry = FetchRequest.FetchTopic(topic_id=topic_id(topic))
             for _, number in group:
                 offset, last_epoch = self.offsets[topic, number]
-                odd = self._chance.random()
+                odd = 0.5 if self.is_steady and self._is_usual(0.6) else self._chance.random()
                 partition = self.broker.replicas.find_partition(TopicPartition(topic, number))
                 entry.partitions.append(
                     FetchRequest.FetchPartition(
@@ -109,7 +119,7 @@ class Follower:
                         fetch_offset=offset + (3 if 0.03 < odd < 0.06 else 0),
                         last_fetched_epoch=last_epoch + (1 if 0.06 < odd < 0.1 else 0),
                         log_start_offset=self._chance.choice((0, 0, 0, 1)),
-                        partition_max_bytes=self._chance.choice((100, 5_000, 1 << 20)),
+                        partition_max_bytes=5_000 if self.is_steady else self._chance.choice((100, 5_000, 1 << 20)),
                     )
                 )
             topics.append(entry)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.api.fetch_fast_path import FetchWay
+from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
 from barnabas.replication.fetch_sessions import FetchSessionCache
@@ -46,10 +47,11 @@ class Taken:
 class Story:
     """What happens to a broker, all of it by one seed and by what it answers."""
 
-    def __init__(self, broker: DataBroker, seed: int) -> None:
+    def __init__(self, broker: DataBroker, seed: int, *, is_steady: bool) -> None:
         self.broker = broker
         self.chance = random.Random(seed)
-        self.followers = [Follower(broker, follower_id, self.chance) for follower_id in _FOLLOWERS]
+        self.is_steady = is_steady
+        self.followers = [Follower(broker, follower_id, self.chance, is_steady=is_steady) for follower_id in _FOLLOWERS]
         self.clients = [Client(broker, version, self.chance) for version in (11, 15, 17)]
         self.producers = {acks: broker.connect(f"producer-{acks}") for acks in (1, -1)}
         self.told: list[object] = []
@@ -74,7 +76,7 @@ class Story:
 
     def _step(self) -> None:
         chance = self.chance
-        topic, number = chance.choice(PARTITIONS)
+        topic, number = PARTITIONS[0] if self.is_steady and chance.random() < 0.8 else chance.choice(PARTITIONS)
         what = chance.random()
         if what < 0.3:
             self._produce(topic, number)
@@ -164,12 +166,12 @@ class Story:
         }
 
 
-def tell(seed: int) -> list[object]:
+def tell(seed: int, *, is_steady: bool = False) -> list[object]:
     """What is seen of a broker to which the story of the seed happens."""
 
     async def main(host: Host) -> list[object]:
         async with data_broker(host, "/logs") as broker:
-            story = Story(broker, seed)
+            story = Story(broker, seed, is_steady=is_steady)
             await story.happen()
             story.told.append(story.counted())
             return story.told
@@ -191,6 +193,37 @@ def test_does_what_the_general_way_does(monkeypatch: pytest.MonkeyPatch, seed: i
             assert is_short or not taken.count
     for general, short in zip(*told, strict=True):
         assert short == general
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(8))
+def test_a_followers_requests_that_are_alike_do_what_the_general_way_does(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    counts = {"taken": 0, "answered": 0, "read": 0}
+    take, frame, read = FollowerFetch.take, FollowerFetch._frame, FollowerFetch._read
+
+    def count(name: str, of: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            found = of(*arguments)
+            counts[name] += found is not None and found is not False
+            return found
+
+        return counted
+
+    told = []
+    for is_short in (False, True):
+        with monkeypatch.context() as patch:
+            session_ids = itertools.count(1_000)
+            patch.setattr(FetchSessionCache, "_new_id", lambda _, numbers=session_ids: next(numbers))
+            Taken(patch, is_short=is_short)
+            patch.setattr(FollowerFetch, "take", count("taken", take))
+            patch.setattr(FollowerFetch, "_frame", count("answered", frame))
+            patch.setattr(FollowerFetch, "_read", count("read", read))
+            told.append(tell(seed, is_steady=True))
+    for general, short in zip(*told, strict=True):
+        assert short == general
+    assert counts["taken"] > 20
+    assert counts["answered"] >= counts["read"] > 5
 
 
 @pytest.fixture(name="taken")
@@ -237,6 +270,110 @@ def test_takes_what_is_as_usual(run: Run, tmp_path: Path, taken: Taken) -> None:
         await follower.fetch(asked(0, 4, log_start_offset=0))
         assert taken.count - before == 6
         assert broker.replicas.get_partition(TopicPartition("flights", 0)).high_watermark == 4
+
+    scenario(run, tmp_path, body)
+
+
+async def parked_in_step(broker: DataBroker, followers: list[Session], offset: int, **options: Any) -> None:
+    """All followers wait for what comes after the offset, by a request that is like the one before."""
+    for follower in followers:
+        parked = broker.replicas.fetch_purgatory.delayed
+        epochs = {"last_fetched_epoch": 0 if offset else -1, "current_leader_epoch": 0}
+        request = follower.request(asked(0, offset, log_start_offset=0, **epochs), max_wait_ms=600_000, **options)
+        follower.caller.send(request, 17)
+        while broker.replicas.fetch_purgatory.delayed == parked:
+            await asyncio.sleep(0)
+
+
+async def in_step(broker: DataBroker, *, records: int = 3) -> list[Session]:
+    """Two followers with a session each that have some records, and wait for the next."""
+    broker.lead("flights", isr=(1, 2, 3), replicas=(1, 2, 3))
+    await settled()
+    followers = [Session(broker.connect(), 17, replica_id=follower_id) for follower_id in (2, 3)]
+    for follower in followers:
+        await follower.fetch(asked(log_start_offset=0))
+        assert await follower.fetch() == {}
+    for offset in range(records + 1):
+        await parked_in_step(broker, followers, offset)
+        if offset < records:
+            await produced(broker, followers)
+    return followers
+
+
+async def produced(broker: DataBroker, followers: list[Session]) -> None:
+    """A record comes, and is given to the followers that wait for it."""
+    await broker.produce("flights", b"one")
+    for follower in followers:
+        (response,) = await follower.caller.responses(1)
+        assert {number: values(data) for number, data in follower.take(response).items()} == {0: [b"one"]}
+
+
+def test_followers_at_one_offset_share_one_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        read, reads = FollowerFetch._read, list[int]()
+
+        def counted(fetch: FollowerFetch, *arguments: Any) -> Any:
+            reads.append(1)
+            return read(fetch, *arguments)
+
+        monkeypatch.setattr(FollowerFetch, "_read", counted)
+        followers = await in_step(broker)
+        before, parked = len(reads), [*broker.sessions.sessions.values()]
+        waiting = [next(iter(session.parked)) for session in parked]
+        for offset in range(4, 8):
+            await produced(broker, followers)
+            await parked_in_step(broker, followers, offset)
+        assert len(reads) - before == 4
+        assert [next(iter(session.parked)) for session in parked] == waiting, "the same objects wait again"
+        assert broker.fetches.shared_read is None
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_request_that_is_like_the_last_one_is_answered_when_its_time_is_over(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        purgatory = broker.replicas.fetch_purgatory
+        await produced(broker, followers)
+        for _ in range(3):  # the third is taken as one that is like the second
+            request = followers[0].request(
+                asked(0, 4, log_start_offset=0, last_fetched_epoch=0, current_leader_epoch=0), max_wait_ms=20
+            )
+            followers[0].caller.send(request, 17)
+            (response,) = await followers[0].caller.responses(1)
+            assert followers[0].take(response) == {}
+        assert purgatory.expired_count == 3
+        assert purgatory.delayed == 0
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_lost_connection_gives_up_a_request_that_is_like_the_last_one(run: Run, tmp_path: Path, taken: Taken) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        assert broker.replicas.fetch_purgatory.delayed == 2
+        followers[0].caller.transport.abort()
+        assert broker.replicas.fetch_purgatory.delayed == 1
+        assert not broker.sessions.sessions[followers[0].session_id].parked
+        await produced(broker, followers[1:])
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_leader_that_is_deposed_answers_a_request_that_is_like_the_last_one(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        broker.lead("flights", leader=2, leader_epoch=1, isr=(1, 2, 3), replicas=(1, 2, 3))
+        for follower in followers:
+            (response,) = await follower.caller.responses(1)
+            assert follower.take(response)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert broker.replicas.fetch_purgatory.delayed == 0
 
     scenario(run, tmp_path, body)
 
@@ -349,7 +486,7 @@ def test_a_failure_at_once_ends_the_connection(
     async def body(broker: DataBroker) -> None:
         follower = await in_session(broker)
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise RuntimeError("on purpose")
 
         monkeypatch.setattr(broker.fetches, "fetch", fail)

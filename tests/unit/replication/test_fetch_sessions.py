@@ -8,12 +8,11 @@ import pytest
 
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.replication import fetch_sessions
-from barnabas.replication.fetch_reads import PartitionRead
+from barnabas.replication.fetch_partition import FetchPartition, PartitionRead
 from barnabas.replication.fetch_sessions import (
     EVICTION_SECONDS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FetchPartition,
     FetchScope,
     FetchSessionCache,
     SessionRequest,

@@ -1,0 +1,63 @@
+"""A time-out that is set again and again, and hardly ever comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.kernel.timers import Timer, Timers
+
+_ROUNDING_SECONDS: Final = 1e-6
+"""As `Timers`: what lies so little behind a time still belongs to it."""
+
+
+class LazyTimer:
+    """One deadline, for what waits again and again: setting it anew, or clearing it, moves no timer.
+
+    Invariant: while a deadline is set, a timer stands that is due then or before; one that is due before looks where
+    the deadline is by now. So the call is made as punctually as `Timers` makes it.
+    """
+
+    __slots__ = ("_callback", "_deadline", "_due", "_timer", "_timers")
+
+    def __init__(self, timers: Timers, callback: Callable[[], object]) -> None:
+        self._timers = timers
+        self._callback = callback
+        self._deadline: float | None = None
+        self._timer: Timer | None = None
+        self._due = 0.0
+
+    def set(self, deadline: float) -> None:
+        """Calls back at this time of the loop's clock, in seconds, instead of at the one that was set before."""
+        self._deadline = deadline
+        timer = self._timer
+        if timer is not None:
+            if self._due <= deadline:
+                return
+            timer.cancel()
+        self._due = deadline
+        self._timer = self._timers.call_at(deadline, self._look)
+
+    def clear(self) -> None:
+        """There is no deadline now."""
+        self._deadline = None
+
+    def close(self) -> None:
+        """As `clear`, for good: nothing is left standing."""
+        self._deadline = None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        deadline = self._deadline
+        if deadline is None:
+            return
+        if deadline > self._due + _ROUNDING_SECONDS:
+            self.set(deadline)
+            return
+        self._deadline = None
+        self._callback()
