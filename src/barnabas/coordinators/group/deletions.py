@@ -465,7 +465,7 @@ def _append_tombstones(
     appended (pending) must not be forgotten by a deletion that is refused.
     """
     records: Records = [(offset_key(group.group_id, partition), None) for partition in partitions]
-    if with_group and group.generation > 0:  # otherwise it has no record: nobody was ever its member
+    if with_group and group.recorded is not None:
         records.append((group_key(group.group_id), None))
     position = 0
 
@@ -476,6 +476,8 @@ def _append_tombstones(
         def replay(base_offset: int) -> None:
             for partition in some:
                 group.offsets.replay(partition, base_offset, None)
+            if len(some) < len(batch):
+                group.replay(None)
 
         append(batch, some, replay)
         position += len(batch)

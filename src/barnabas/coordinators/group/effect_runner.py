@@ -155,18 +155,24 @@ class GroupEffectRunner:
         self.perform(handle)
 
     def _store(self, handle: GroupHandle, effect: StoreGroup) -> None:
-        group = handle.group
-        done = functools.partial(self._stored, handle, effect.stored)
+        group, stored = handle.group, effect.stored
+
+        def replay(_base_offset: int) -> None:
+            group.replay(effect.value)
+            syncing.replayed(group, self.now(), stored)
+
         try:
             record = (group_key(group.group_id), group_value(effect.value, self._versions.group))
+            handle.shard.append(
+                [record], self._clock.time_ms(), replay, functools.partial(self._stored, handle, stored)
+            )
         except EncodeError as error:  # texts that a request may have and a record may not
             self._logger.warning("The record of group %s cannot be written: %s", group.group_id, error)
-            done(ErrorCode.UNKNOWN_SERVER_ERROR)
-            return
-        try:
-            handle.shard.append([record], self._clock.time_ms(), lambda _base_offset: None, done)
+            syncing.refused(group, self.now(), stored, ErrorCode.UNKNOWN_SERVER_ERROR)
         except KafkaError as error:
-            done(error.code)
+            self._logger.info("The record of group %s was not committed: %s", group.group_id, error.code.name)
+            syncing.refused(group, self.now(), stored, _STORE_ERRORS.get(error.code, error.code))
+        self.perform(handle)
 
     def _stored(self, handle: GroupHandle, stored: Stored, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:

@@ -82,13 +82,13 @@ class StoredStaticMember:
 
     generation: int
     group_instance_id: str
-    old_member_id: str
     new_member_id: str
-    old_protocols: tuple[tuple[str, bytes], ...]
-    old_rebalance_timeout_ms: int
-    old_session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
     old_leader_id: str | None
     supports_skipping_assignment: bool
+    reply: Reply
 
 
 Stored = StoredAssignment | StoredEmptyGroup | StoredStaticMember
@@ -96,7 +96,9 @@ Stored = StoredAssignment | StoredEmptyGroup | StoredStaticMember
 
 @dataclass(frozen=True, slots=True)
 class StoreGroup:
-    """Appends the record of the group; `stored` comes back as an input with the outcome."""
+    """Appends the record of the group, and replays it where the log takes it. `stored` comes back as an input: that it
+    is refused, or that it is replayed and then with the outcome.
+    """
 
     value: GroupMetadataValue
     stored: Stored

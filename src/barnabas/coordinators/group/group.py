@@ -1,8 +1,9 @@
 """A classic consumer group: its state, and the questions and moves that its requests share.
 
 A plain state machine. `joining`, `syncing`, `rebalance` and `membership` are its inputs: functions that take the group
-and `now`, change the group, and leave what is to be done about it in `effects`. What survives a failover is what the
-last stored record says, and the committed offsets; everything else is rebuilt by the members joining again.
+and `now`, change the group, and leave what is to be done about it in `effects`. Durable are what the last record in the
+log says (`recorded`) and the offsets, which change by replay only; everything else (members, the generation that is
+coming, timers, parked requests) is rebuilt by the members joining again.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Group:
         "offsets",
         "protocol",
         "protocol_type",
+        "recorded",
         "settings",
         "state",
         "state_timestamp_ms",
@@ -75,6 +77,9 @@ class Group:
         self.subscribed_topics: frozenset[str] | None = None
         """Of all members, as of the last rebalance; None where that is not known."""
         self.members = Members()
+        self.recorded: GroupMetadataValue | None = None
+        """What the last record of the group in the log says; None where there is none, or a tombstone. Only `replay`
+        changes it; the value itself is not modified."""
         self.offsets = GroupOffsets()
         self.new_member_added = False
         """Whether a member came during the delay of the first rebalance, which then is prolonged."""
@@ -144,19 +149,37 @@ class Group:
 
     # Its record.
 
-    def recorded(self, assignment: dict[str, bytes]) -> GroupMetadataValue:
+    def record(self, assignment: dict[str, bytes]) -> GroupMetadataValue:
         """The group's record with what each member is assigned."""
+        assigned = [(member, assignment[member.member_id]) for member in self.members]
+        return self._record(assigned, self.members.leader_id)
+
+    def record_with(self, replacing: Member, replaced: Member) -> GroupMetadataValue:
+        """The group's record in which one member stands for another, with its assignment, and the leadership if it
+        leads. The other members keep what they are assigned.
+        """
+        assigned = [(member, member.assignment) for member in self.members if member is not replaced]
+        assigned.append((replacing, replaced.assignment))
+        leader_id = self.members.leader_id
+        return self._record(assigned, replacing.member_id if leader_id == replaced.member_id else leader_id)
+
+    def _record(self, assigned: list[tuple[Member, bytes]], leader_id: str | None) -> GroupMetadataValue:
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
-            leader=self.members.leader_id,
+            leader=leader_id,
             current_state_timestamp=self.state_timestamp_ms,
-            members=[member.recorded(self.protocol, assignment[member.member_id]) for member in self.members],
+            members=[member.recorded(self.protocol, assignment) for member, assignment in assigned],
         )
 
+    def replay(self, value: GroupMetadataValue | None) -> None:
+        """The record is in the log; None is a tombstone."""
+        self.recorded = value
+
     def restore(self, value: GroupMetadataValue) -> None:
-        """Makes a new group what its record says."""
+        """Makes of a new group what its record says. Raises ValueError where its members cannot be."""
+        self.replay(value)
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.state_timestamp_ms = value.current_state_timestamp
         self.generation = value.generation
@@ -202,8 +225,8 @@ class Group:
         if reply is not None:
             self.effects.append(Respond(reply, response))
 
-    def store(self, assignment: dict[str, bytes], stored: Stored) -> None:
-        self.effects.append(StoreGroup(self.recorded(assignment), stored))
+    def store(self, value: GroupMetadataValue, stored: Stored) -> None:
+        self.effects.append(StoreGroup(value, stored))
 
     def start_timer(self, kind: TimerKind, delay_ms: float, member_id: str = "") -> None:
         self.effects.append(StartTimer(TimerKey(kind, member_id), delay_ms))

@@ -81,17 +81,17 @@ def _has_room_for(group: Group, member_id: str) -> bool:
 def _join_without_member_id(group: Group, now: Now, request: Join, reply: Reply) -> None:
     instance_id = request.group_instance_id
     if instance_id is not None:
-        old_member_id = group.members.static_member_id(instance_id)
-        if old_member_id is not None:
+        member = group.members.static_member(instance_id)
+        if member is not None:
             group.logger.info(
                 "Static member %s joins group %s in %s state without a member id: %s replaces %s",
                 instance_id,
                 group.group_id,
                 group.state.value,
                 request.new_member_id,
-                old_member_id,
+                member.member_id,
             )
-            _replace_static_member(group, now, request, instance_id, old_member_id, reply)
+            _replace_static_member(group, now, request, instance_id, member, reply)
             return
         group.logger.info(
             "Static member %s joins group %s in %s state, as member %s",
@@ -181,53 +181,68 @@ def _park(group: Group, member: Member, reply: Reply) -> None:
 
 
 def _replace_static_member(
-    group: Group, now: Now, request: Join, instance_id: str, old_member_id: str, reply: Reply
+    group: Group, now: Now, request: Join, instance_id: str, member: Member, reply: Reply
 ) -> None:
-    """Gives the static member a new id. In a stable group nothing else changes where the protocol stays the same."""
-    old_leader_id = group.members.leader_id
-    member = _rename(group, now, instance_id, old_member_id, request.new_member_id)
-    stored = StoredStaticMember(
+    """Gives the static member a new id. In a stable group nothing else changes where the protocol stays the same: that
+    is decided here, and done when the log has taken the record that says so (`static_member_replayed`).
+    """
+    replacement = StoredStaticMember(
         generation=group.generation,
         group_instance_id=instance_id,
-        old_member_id=old_member_id,
         new_member_id=request.new_member_id,
-        old_protocols=member.protocols,
-        old_rebalance_timeout_ms=member.rebalance_timeout_ms,
-        old_session_timeout_ms=member.session_timeout_ms,
-        old_leader_id=old_leader_id,
+        protocols=request.protocols,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        old_leader_id=group.members.leader_id,
         supports_skipping_assignment=request.supports_skipping_assignment,
+        reply=reply,
     )
-    group.members.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    _park(group, member, reply)
-    reason = f"static member {member.member_id} with instance id {instance_id}"
     if group.state is GroupState.STABLE:
-        if group.members.choose_protocol() == group.protocol:
-            group.store({each.member_id: each.assignment for each in group.members}, stored)
-        else:
-            prepare_rebalance(group, now, f"Protocol will change because of {reason}")
+        replacing = member.replaced_by(
+            request.new_member_id, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+        )
+        if group.members.choose_protocol_with(replacing, member) == group.protocol:
+            group.store(group.record_with(replacing, member), replacement)
+            return
+    static_member_replayed(group, now, replacement)
+    reason = f"static member {request.new_member_id} with instance id {instance_id}"
+    if group.state is GroupState.STABLE:
+        prepare_rebalance(group, now, f"Protocol will change because of {reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may be assigning to the old member id already.
         prepare_rebalance(group, now, f"Updating {reason}; client reason: {request.reason or NO_REASON}")
 
 
+def static_member_replayed(group: Group, now: Now, replacement: StoredStaticMember) -> None:
+    """The member has its new id from now on, in the log too where the group is stable; its JoinGroup is parked."""
+    member = _rename(group, now, replacement.group_instance_id, replacement.new_member_id)
+    group.members.update(
+        member, replacement.protocols, replacement.rebalance_timeout_ms, replacement.session_timeout_ms
+    )
+    _park(group, member, replacement.reply)
+
+
+def static_member_refused(group: Group, replacement: StoredStaticMember, error: ErrorCode) -> None:
+    """The log has not taken the record: the member is who it was."""
+    group.logger.warning("Failed to persist the metadata of group %s: %s", group.group_id, error.name)
+    group.respond(replacement.reply, join_error(NO_MEMBER_ID, error))
+
+
 def static_member_stored(group: Group, now: Now, stored: StoredStaticMember, error: ErrorCode) -> None:
-    """The record with the new member id is committed, or is not: then the old id is the member's again."""
+    """The record with the new member id is committed, or was not in time: then the member, which keeps the id that the
+    log has for it, is told to come again.
+    """
     if group.members.static_member_id(stored.group_instance_id) != stored.new_member_id:
         return
     member = group.members.get(stored.new_member_id)
     if member is None or group.state is not GroupState.STABLE or group.generation != stored.generation:
         return  # a rebalance has begun meanwhile, and answers it
     reply = group.members.take_join(member)
+    group.expect_member(member, now)
     if error is not ErrorCode.NONE:
         group.logger.warning("Failed to persist the metadata of group %s: %s", group.group_id, error.name)
-        group.members.update(
-            member, stored.old_protocols, stored.old_rebalance_timeout_ms, stored.old_session_timeout_ms
-        )
-        _rename(group, now, stored.group_instance_id, stored.new_member_id, stored.old_member_id)
         group.respond(reply, join_error(NO_MEMBER_ID, error))
-        return
-    group.expect_member(member, now)
-    if stored.supports_skipping_assignment:
+    elif stored.supports_skipping_assignment:
         is_leader = group.members.leader_id == member.member_id
         group.respond(reply, joined(group, member, skip_assignment=is_leader))
     else:
@@ -235,8 +250,9 @@ def static_member_stored(group: Group, now: Now, stored: StoredStaticMember, err
         group.respond(reply, joined(group, member, leader_id=stored.old_leader_id, with_members=False))
 
 
-def _rename(group: Group, now: Now, instance_id: str, old_member_id: str, new_member_id: str) -> Member:
+def _rename(group: Group, now: Now, instance_id: str, new_member_id: str) -> Member:
     """Fences whoever uses the old id, and passes the session on."""
+    old_member_id = group.members.static_member_id(instance_id) or NO_MEMBER_ID
     member = group.members.rename_static(instance_id, new_member_id)
     group.respond(group.members.take_join(member), join_error(old_member_id, ErrorCode.FENCED_INSTANCE_ID))
     if member.sync_reply is not None:

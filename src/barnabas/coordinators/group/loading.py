@@ -176,5 +176,6 @@ class GroupLoader:
             group.restore(value)
         except ValueError as error:
             self._logger.warning("The members of group %s cannot be restored: %s", group_id, error)
-            return Group(group_id, self._settings, self._logger, self._now)
+            group = Group(group_id, self._settings, self._logger, self._now)
+            group.replay(value)  # it is in the log, and needs a tombstone when the group goes
         return group

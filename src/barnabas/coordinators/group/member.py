@@ -61,6 +61,22 @@ class Member:
                 return metadata
         raise ValueError(f"member {self.member_id} does not offer the protocol {protocol}")
 
+    def replaced_by(
+        self, member_id: str, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> Member:
+        """What the member would be under another id and with what it says when it comes back; nothing of it is parked,
+        and nothing expected. This one stays as it is.
+        """
+        return Member(
+            member_id=member_id,
+            group_instance_id=self.group_instance_id,
+            client=self.client,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+            protocols=protocols,
+            assignment=self.assignment,
+        )
+
     def vote(self, candidates: Container[str]) -> str:
         """The best of its protocols that is among the candidates; ValueError where none is."""
         for name, _ in self.protocols:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from barnabas.coordinators.group.effects import Reply
 from barnabas.coordinators.group.member import Member, Protocols
@@ -67,6 +68,10 @@ class Members:
     def static_member_id(self, group_instance_id: str) -> str | None:
         """The present member id of a static member."""
         return self._static_ids.get(group_instance_id)
+
+    def static_member(self, group_instance_id: str) -> Member | None:
+        member_id = self._static_ids.get(group_instance_id)
+        return None if member_id is None else self._by_id[member_id]
 
     def add(self, member: Member) -> None:
         """Takes a new member in; the first one leads. ValueError for a static member that is there already."""
@@ -155,8 +160,19 @@ class Members:
 
     def choose_protocol(self) -> str:
         """Among the protocols that all members offer, the one that most of them like best; ValueError where none is."""
-        candidates = {name for name, count in self._protocol_counts.items() if count == len(self._by_id)}
-        votes = Counter(member.vote(candidates) for member in self._by_id.values())
+        return self._choose_protocol(self._protocol_counts, self._by_id.values())
+
+    def choose_protocol_with(self, replacing: Member, replaced: Member) -> str:
+        """As `choose_protocol` would with one member in the place of another."""
+        counts = self._protocol_counts.copy()
+        counts.subtract(name for name, _ in replaced.protocols)
+        counts.update(name for name, _ in replacing.protocols)
+        others = (member for member in self._by_id.values() if member is not replaced)
+        return self._choose_protocol(counts, chain(others, (replacing,)))
+
+    def _choose_protocol(self, counts: Counter[str], voters: Iterable[Member]) -> str:
+        candidates = {name for name, count in counts.items() if count == len(self._by_id)}
+        votes = Counter(member.vote(candidates) for member in voters)
         if not votes:
             raise ValueError("a group without members has no protocol to choose")
         return votes.most_common(1)[0][0]

@@ -92,7 +92,7 @@ def complete_join(group: Group, now: Now) -> None:
     group.begin_generation(now)
     if not members:
         group.logger.info("Group %s with generation %d is now empty", group.group_id, group.generation)
-        group.store({}, StoredEmptyGroup())
+        group.store(group.record({}), StoredEmptyGroup())
         return
     group.logger.info(
         "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(members)

@@ -16,7 +16,11 @@ from barnabas.coordinators.group.effects import (
     StoredStaticMember,
 )
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.joining import static_member_stored
+from barnabas.coordinators.group.joining import (
+    static_member_refused,
+    static_member_replayed,
+    static_member_stored,
+)
 from barnabas.coordinators.group.member import Member
 from barnabas.coordinators.group.membership import check_member
 from barnabas.coordinators.group.rebalance import (
@@ -101,11 +105,25 @@ def _store_assignment(group: Group, leader: Member, assignments: dict[str, bytes
     )
     assignment = {member_id: assignments.get(member_id, b"") for member_id in group.members.ids}
     group.storing_generation = group.generation
-    group.store(assignment, StoredAssignment(group.generation, assignment))
+    group.store(group.record(assignment), StoredAssignment(group.generation, assignment))
+
+
+def replayed(group: Group, now: Now, what: Stored) -> None:
+    """The record of the group is in the log. What members are assigned is told them when it is committed."""
+    if isinstance(what, StoredStaticMember):
+        static_member_replayed(group, now, what)
+
+
+def refused(group: Group, now: Now, what: Stored, error: ErrorCode) -> None:
+    """The log has not taken the record of the group: the one before it stands."""
+    if isinstance(what, StoredStaticMember):
+        static_member_refused(group, what, error)
+    else:
+        stored(group, now, what, error)
 
 
 def stored(group: Group, now: Now, what: Stored, error: ErrorCode) -> None:
-    """The record of the group is committed, or could not be."""
+    """The record of the group is committed, or was not in time."""
     if isinstance(what, StoredStaticMember):
         static_member_stored(group, now, what, error)
     elif isinstance(what, StoredEmptyGroup):

@@ -161,6 +161,28 @@ class _HostOfLoop:
     entropy: CountingEntropy = dataclasses.field(default_factory=CountingEntropy)
 
 
+def durable(world: GroupWorld) -> dict[str, tuple[Any, dict[TopicPartition, Any]]]:
+    """What there is of each group that does not go with its coordinator: what its record says, and its offsets."""
+    return {
+        group_id: (
+            handle.group.recorded,
+            {partition: handle.group.offsets.get(partition) for partition in handle.group.offsets.partitions},
+        )
+        for group_id, handle in world.coordinator._groups.items()
+    }
+
+
+def loaded(world: GroupWorld, group_id: str = "g") -> dict[str, tuple[Any, dict[TopicPartition, Any]]]:
+    """The same of another coordinator that loads the partition of the group from the same log."""
+    other = GroupWorld()
+    other.scheduler.tasks["delete-expired-group-metadata"].cancel()  # an unused group would be gone at once
+    other.log.batches, other.log.end_offsets = world.log.batches, world.log.end_offsets
+    other.elect(group_id, 99)
+    found = durable(other)
+    other.close()
+    return found
+
+
 class TestMember:
     """A member with its side of the protocol; responses are kept in the order in which they came."""
 

@@ -5,13 +5,20 @@ refused the records, and all of them where they were written and not committed i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
+from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
-from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
+from tests.unit.coordinators.group.group_world import (
+    REBALANCE_MS,
+    GroupWorld,
+    TestMember,
+    durable,
+    loaded,
+    stable_group,
+)
 from tests.unit.coordinators.memory_log import nothing
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -27,25 +34,6 @@ def world() -> Iterator[GroupWorld]:
     world.elect("g")
     yield world
     world.close()
-
-
-def durable(world: GroupWorld) -> dict[str, Any]:
-    """What there is of each group that does not go with its coordinator."""
-    return {
-        group_id: {partition: handle.group.offsets.get(partition) for partition in handle.group.offsets.partitions}
-        for group_id, handle in world.coordinator._groups.items()
-    }
-
-
-def loaded(world: GroupWorld) -> dict[str, Any]:
-    """The same of another coordinator that loads the log."""
-    other = GroupWorld()
-    other.scheduler.tasks["delete-expired-group-metadata"].cancel()
-    other.log.batches, other.log.end_offsets = world.log.batches, world.log.end_offsets
-    other.elect("g", 99)
-    found = durable(other)
-    other.close()
-    return found
 
 
 def commit(world: GroupWorld) -> None:
@@ -117,6 +105,153 @@ def test_offsets_that_are_written_are_there_whatever_comes_of_them(
     assert durable(world) == loaded(world) != before
 
 
+class Act:
+    """Something that has the group's record written: `begin` comes before, `do` writes it."""
+
+    def begin(self, world: GroupWorld) -> None:
+        raise NotImplementedError
+
+    def do(self) -> None:
+        raise NotImplementedError
+
+
+class Assign(Act):
+    """The leader brings the assignment of the second generation."""
+
+    def begin(self, world: GroupWorld) -> None:
+        self.first, self.second = TestMember(world), TestMember(world)
+        stable_group(world, self.first)
+        self.second.join_fully()
+        self.first.join()
+
+    def do(self) -> None:
+        (self.first if self.first.is_leader else self.second).assign()
+
+
+class AssignFirst(Act):
+    """The leader brings the assignment of a group that has no record yet."""
+
+    def begin(self, world: GroupWorld) -> None:
+        self.member = TestMember(world)
+        self.member.join_fully()
+        while not self.member.is_leader:
+            world.pass_ms(500)
+
+    def do(self) -> None:
+        self.member.assign()
+
+
+class Leave(Act):
+    """The last member leaves."""
+
+    def begin(self, world: GroupWorld) -> None:
+        self.member = TestMember(world)
+        stable_group(world, self.member)
+
+    def do(self) -> None:
+        self.member.leave()
+
+
+class ComeBack(Act):
+    """A static member comes back without its member id; it leads, or does not."""
+
+    def __init__(self, *, leads: bool) -> None:
+        self.leads = leads
+
+    def begin(self, world: GroupWorld) -> None:
+        first, second = TestMember(world, instance_id="a"), TestMember(world, instance_id="b")
+        leader = stable_group(world, first, second)
+        other = second if leader is first else first
+        self.member, self.left = (leader, other) if self.leads else (other, leader)
+        self.again = TestMember(world, instance_id=self.member.instance_id, session_ms=9_000, rebalance_ms=70_000)
+
+    def do(self) -> None:
+        self.again.join()
+
+
+OF_GROUPS = [Assign, AssignFirst, Leave, lambda: ComeBack(leads=True), lambda: ComeBack(leads=False)]
+
+
+@pytest.mark.parametrize("new_act", OF_GROUPS)
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_record_of_a_group_that_is_refused_changes_nothing(
+    world: GroupWorld, new_act: Callable[[], Act], refusal: ErrorCode
+) -> None:
+    act = new_act()
+    act.begin(world)
+    before = durable(world)
+    records = len(world.log.records(world.partition_of("g")))
+    world.log.refusal = refusal
+    act.do()
+    assert len(world.log.records(world.partition_of("g"))) == records
+    assert durable(world) == before
+    assert durable(world)["g"] == loaded(world).get("g", (None, {}))
+
+
+@pytest.mark.parametrize("new_act", OF_GROUPS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_record_of_a_group_that_is_written_stands_whatever_comes_of_it(
+    world: GroupWorld, new_act: Callable[[], Act], outcome: ErrorCode
+) -> None:
+    act = new_act()
+    act.begin(world)
+    before = durable(world)
+    world.log.holds_back = True
+    act.do()
+    assert len(world.log.held) == 1
+    assert durable(world) == loaded(world) != before
+    world.log.release(outcome)
+    assert durable(world) == loaded(world) != before
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_who_is_not_replaced_is_who_it_was(world: GroupWorld, leads: bool, refusal: ErrorCode) -> None:
+    act = ComeBack(leads=leads)
+    act.begin(world)
+    group = world.group("g")
+    described, leader_id = group.described(), group.members.leader_id
+    world.log.refusal = refusal
+    act.do()
+    assert act.again.joined[-1].error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert (group.described(), group.members.leader_id) == (described, leader_id)
+    assert group.members.rebalance_timeout_ms == REBALANCE_MS
+    assert act.member.heartbeat() is ErrorCode.NONE
+    world.pass_ms(9_500)
+    assert act.member.heartbeat() is ErrorCode.NONE
+    assert act.left.heartbeat() is ErrorCode.NONE
+    world.log.refusal = None
+    act.do()
+    assert act.again.joined[-1].error_code == ErrorCode.NONE
+    assert durable(world) == loaded(world)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_replacement_that_is_not_committed_in_time_stands(world: GroupWorld, leads: bool, comes_again: bool) -> None:
+    act = ComeBack(leads=leads)
+    act.begin(world)
+    group = world.group("g")
+    world.log.holds_back = True
+    act.do()
+    world.log.release(ErrorCode.REQUEST_TIMED_OUT)
+    world.log.holds_back = False
+    assert act.again.joined[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert act.member.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert group.state is GroupState.STABLE
+    assert len(group.members) == 2
+    if comes_again:
+        act.do()
+        assert act.again.joined[-1].error_code == ErrorCode.NONE
+        assert act.again.generation == 1
+        assert act.again.heartbeat() is ErrorCode.NONE
+    else:
+        world.pass_ms(9_500)
+        assert group.members.static_member_id(act.again.instance_id or "") is None
+        assert act.left.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert durable(world) == loaded(world)
+
+
 @pytest.mark.parametrize("act", OF_OFFSETS[1:])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("refusal", [None, *REFUSALS])
@@ -141,7 +276,7 @@ def test_a_piece_of_a_deletion_that_is_refused(world: GroupWorld) -> None:
     delete_group(world)
     world.log.refusal = ErrorCode.KAFKA_STORAGE_ERROR
     world.pass_ms(10)
-    assert 0 < len(durable(world)["g"]) < len(partitions)
+    assert 0 < len(durable(world)["g"][1]) < len(partitions)
     assert durable(world) == loaded(world)
 
 

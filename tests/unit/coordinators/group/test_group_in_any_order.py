@@ -3,7 +3,7 @@
 Held at every step: one generation at a time with exactly one leader among its members; what a member is told of its
 assignment is that of the present generation, and its own; every request is answered once; offsets are those of the
 last acknowledged commit or of a later one that was not acknowledged; and what another coordinator makes of the records
-is what this one has.
+is what this one has, whatever became of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
+from tests.unit.coordinators.group.group_world import durable as durable_state
+from tests.unit.coordinators.group.group_world import loaded as loaded_state
 
 MEMBERS_MAX = 5
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 0)]
@@ -250,6 +252,17 @@ class AnyOrder(RuleBasedStateMachine):
             assert durable(other, "g") == durable(self.world, "g")
         finally:
             other.close()
+
+    @invariant()
+    def what_is_durable_is_what_the_log_says(self) -> None:
+        """At any moment, whatever was refused or came too late. Offsets that are on their way are not seen yet."""
+        if not hasattr(self, "world") or not self.is_led:
+            return
+        record, offsets = durable_state(self.world).get("g", (None, {}))
+        loaded_record, loaded_offsets = loaded_state(self.world).get("g", (None, {}))
+        assert record == loaded_record
+        if not self.world.log.held:
+            assert offsets == loaded_offsets
 
     @property
     def is_clean(self) -> bool:
