@@ -13,9 +13,9 @@ from barnabas.controller.replica_states import REPLICA_TRANSITIONS
 from barnabas.coordination.session_state import SESSION
 from barnabas.coordinators.group.states import GROUP
 from barnabas.coordinators.shard import SHARD
+from barnabas.follower.fetcher_partitions import FETCHING
 from barnabas.kernel.transitions import TransitionTable
-from barnabas.replication.fetcher_partitions import FETCHING
-from barnabas.replication.isr import ISR
+from barnabas.leader.isr import ISR
 from barnabas.server.lifecycle import BROKER
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "state-machines.md"
@@ -23,8 +23,8 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A client's session with the coordinator", "`coordination/session_state.py`", SESSION),
     ("A partition, to the controller", "`controller/partition_states.py`", PARTITION_TRANSITIONS),
     ("A replica, to the controller", "`controller/replica_states.py`", REPLICA_TRANSITIONS),
-    ("The ISR of a partition, to its leader", "`replication/isr.py`", ISR),
-    ("A partition, to the fetcher of a follower", "`replication/fetcher_partitions.py`", FETCHING),
+    ("The ISR of a partition, to its leader", "`leader/isr.py`", ISR),
+    ("A partition, to the fetcher of a follower", "`follower/fetcher_partitions.py`", FETCHING),
     ("A partition of a coordinator's topic", "`coordinators/shard.py`", SHARD),
     ("A consumer group", "`coordinators/group/states.py`", GROUP),
     ("A broker", "`server/lifecycle.py`", BROKER),

@@ -14,14 +14,14 @@ from barnabas.controller.alter_partition import AlterPartitionProcessor, Proposa
 from barnabas.controller.context import ControllerContext
 from barnabas.coordination.operations import Check, SetData
 from barnabas.coordination.protocol import ANY_VERSION
+from barnabas.leader.partition import Partition
+from barnabas.leader.wake_ups import WakeUps
 from barnabas.log.partition_log import PartitionLog
-from barnabas.replication import replica_manager
-from barnabas.replication.acknowledgements import Acknowledgements, Answer
-from barnabas.replication.leader_and_isr import Judgement, RequestedPartition, Verdict
-from barnabas.replication.partition import Partition
-from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.replication.stop_replica import StoppedPartition
-from barnabas.replication.wake_ups import WakeUps
+from barnabas.replicas import replica_manager
+from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict
+from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.replicas.stop_replica import StoppedPartition
+from barnabas.serving.acknowledgements import Acknowledgements, Answer
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.wire.sentinels import NO_EPOCH
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.cluster.image import MetadataImage, Node
-from barnabas.replication.ports import Replicas
+from barnabas.serving.ports import Replicas
 from barnabas.wire.topics import TopicPartition
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from barnabas.api.context import RequestContext
 from barnabas.api.named_once import NamedTopic, named_once
 from barnabas.kernel.steps import Steps, each_within
-from barnabas.replication.delete_records import DeleteOutcome, Outcomes, RecordDeletions
-from barnabas.replication.ports import MetadataSource
+from barnabas.serving.delete_records import DeleteOutcome, Outcomes, RecordDeletions
+from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse

@@ -9,7 +9,7 @@ from typing import Final
 
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS
 from barnabas.api.context import RequestContext
-from barnabas.replication.ports import MetadataSource
+from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeClusterRequest, DescribeClusterResponse

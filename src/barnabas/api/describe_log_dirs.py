@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.api.context import RequestContext
 from barnabas.kernel.host import Files
 from barnabas.kernel.steps import Steps, each_within
-from barnabas.replication.ports import Replicas
+from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse

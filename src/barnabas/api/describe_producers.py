@@ -7,7 +7,7 @@ from collections.abc import Callable
 from barnabas.api.context import RequestContext
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.kernel.steps import Steps, each_within
-from barnabas.replication.ports import MetadataSource, Replicas
+from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeProducersRequest, DescribeProducersResponse

@@ -19,18 +19,18 @@ from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.read_plans import ReadIsolation
-from barnabas.replication.fetch import DelayedFetches
-from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, SessionKey
-from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters
-from barnabas.replication.fetch_sessions import (
+from barnabas.serving.fetch import DelayedFetches
+from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
+from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters
+from barnabas.serving.fetch_sessions import (
     FEW_PARTITIONS,
     PARTITIONS_MAX,
     FetchScope,
     FetchSessionCache,
     SessionRequest,
 )
-from barnabas.replication.ports import MetadataSource, Replicas
-from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import dissolve
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -13,11 +13,11 @@ from barnabas.api.current_leader import CurrentLeader, current_leader
 from barnabas.api.fetch_fast_path import Chosen, Collected
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, emptied
-from barnabas.replication.fetch_partition import FetchPartition, PartitionRead
-from barnabas.replication.fetch_reads import READ_PER_STEP, FetchParameters, Reads, drop_unreadable
-from barnabas.replication.fetch_sessions import FEW_PARTITIONS, FetchScope
-from barnabas.replication.ports import MetadataSource, Replicas
-from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
+from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters, Reads, drop_unreadable
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchScope
+from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.primitives import Buffer

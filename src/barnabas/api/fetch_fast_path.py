@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, ShortRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.replication.fetch_sessions import FINAL_EPOCH, SessionRequest
+from barnabas.serving.fetch_sessions import FINAL_EPOCH, SessionRequest
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from barnabas.api.context import RequestContext, Responder
     from barnabas.log.segment import ReadPlan
     from barnabas.network.connection import ServerConnection, Slot
-    from barnabas.replication.fetch import DelayedFetches
-    from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey
-    from barnabas.replication.fetch_reads import FetchParameters, Reads
-    from barnabas.replication.fetch_sessions import FetchScope, FetchSessionCache
+    from barnabas.serving.fetch import DelayedFetches
+    from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey
+    from barnabas.serving.fetch_reads import FetchParameters, Reads
+    from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.primitives import Buffer
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, PartitionRead
+from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
 from barnabas.wire import headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode

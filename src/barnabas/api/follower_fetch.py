@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.fetch_frames import RepeatedForm, response_of_one, with_start
 from barnabas.log.read_plans import ReadIsolation
-from barnabas.replication.fetch import SharedRead
+from barnabas.serving.fetch import SharedRead
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.segment import ReadPlan
     from barnabas.network.connection import ServerConnection, Slot
-    from barnabas.replication.fetch import DelayedFetches
-    from barnabas.replication.fetch_partition import FetchPartition
-    from barnabas.replication.fetch_reads import FetchParameters
-    from barnabas.replication.fetch_sessions import FetchScope, FetchSession, FetchSessionCache
+    from barnabas.serving.fetch import DelayedFetches
+    from barnabas.serving.fetch_partition import FetchPartition
+    from barnabas.serving.fetch_reads import FetchParameters
+    from barnabas.serving.fetch_sessions import FetchScope, FetchSession, FetchSessionCache
     from barnabas.wire.primitives import Buffer
 
 _LOG_END: Final = ReadIsolation.LOG_END

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas.coordinators.ports import Buffer
+from barnabas.leader.partition import Partition
 from barnabas.log.partition_log import PartitionLog
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.reading import LogReader
-from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.partition import Partition
-from barnabas.replication.ports import Replicas
+from barnabas.serving.acknowledgements import Acknowledgements
+from barnabas.serving.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin
 from barnabas.wire.sentinels import ACKS_ALL

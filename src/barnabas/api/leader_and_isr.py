@@ -14,8 +14,8 @@ from typing import Any, Final
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, TopicConfigLoader, check_broker_epoch
 from barnabas.kernel.steps import Steps
-from barnabas.replication.leader_and_isr import in_pieces, joined, requested_partitions, response
-from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replicas.leader_and_isr import in_pieces, joined, requested_partitions, response
+from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse

@@ -15,8 +15,8 @@ from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.read_plans import ReadIsolation
 from barnabas.log.timestamp_lookup import ListedOffset
-from barnabas.replication.list_offsets import find_offset, latest_offset, offsets_before
-from barnabas.replication.ports import Replicas
+from barnabas.serving.list_offsets import find_offset, latest_offset, offsets_before
+from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse

@@ -19,7 +19,7 @@ from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import TopicResponses, broker_responses, is_internal
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
-from barnabas.replication.ports import MetadataSource
+from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest, MetadataResponse

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each_within
-from barnabas.replication.ports import Replicas
+from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse

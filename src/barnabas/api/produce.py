@@ -22,10 +22,10 @@ from barnabas.api.request_metrics import RequestMetrics
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each, each_within
 from barnabas.network.connection import ServerConnection
-from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.ports import MetadataSource, Replicas
-from barnabas.replication.produce import VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
-from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.acknowledgements import Acknowledgements
+from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.produce import VALID_ACKS, Outcomes, ProduceOutcome, RecordAppends
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.compiler_decode import STEP_ELEMENTS as DECODED_PER_STEP
@@ -39,8 +39,8 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from barnabas.leader.partition import Partition
     from barnabas.log.write_queue import WriteQueue
-    from barnabas.replication.partition import Partition
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Whoever calls itself so may write to internal topics, as in Kafka."""

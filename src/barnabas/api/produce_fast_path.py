@@ -25,7 +25,7 @@ from barnabas.api.produce_frames import (
 from barnabas.log.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.replication.produce import ProduceOutcome
+from barnabas.serving.produce import ProduceOutcome
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from barnabas.api.request_metrics import RequestMetrics
     from barnabas.cluster.image import MetadataImage
     from barnabas.kernel.metrics import Meter
+    from barnabas.leader.partition import Partition
     from barnabas.log.partition_log import PartitionLog
     from barnabas.log.write_queue import WriteQueue
-    from barnabas.replication.acknowledgements import Acknowledgements
-    from barnabas.replication.partition import Partition
-    from barnabas.replication.ports import MetadataSource
-    from barnabas.replication.topic_metrics import TopicMetrics
+    from barnabas.serving.acknowledgements import Acknowledgements
+    from barnabas.serving.ports import MetadataSource
+    from barnabas.serving.topic_metrics import TopicMetrics
 
 _header_at: Final = struct.Struct(">ii").unpack_from
 _HEADER_BYTES: Final = 8

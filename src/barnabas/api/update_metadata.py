@@ -10,7 +10,7 @@ from __future__ import annotations
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, check_broker_epoch
 from barnabas.kernel.steps import Steps
-from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse

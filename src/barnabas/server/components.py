@@ -19,15 +19,14 @@ from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
+from barnabas.follower.fetch_protocol import fetch_protocol
+from barnabas.follower.settings import ReplicaSettings
+from barnabas.leader.partition import Partition
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
-from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.fetch_protocol import fetch_protocol
-from barnabas.replication.partition import Partition
-from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.replication.settings import ReplicaSettings
+from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.server.cluster_identity import Identity
 from barnabas.server.config import LifecycleSettings
 from barnabas.server.connections import BrokerLinks, ControlLinks
@@ -41,6 +40,7 @@ from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
+from barnabas.serving.acknowledgements import Acknowledgements
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
 

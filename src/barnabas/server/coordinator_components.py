@@ -19,7 +19,7 @@ from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.coordinators.ports import InternalLog
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.kernel.ids import ZERO_UUID, Uuid
-from barnabas.replication.partition import Partition
+from barnabas.leader.partition import Partition
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.shared_services import SharedServices

@@ -53,12 +53,12 @@ from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
 from barnabas.log.offload_with_retry import offload_with_retry
-from barnabas.replication.delete_records import RecordDeletions
-from barnabas.replication.fetch import DelayedFetches
-from barnabas.replication.fetch_reads import FetchReader
-from barnabas.replication.fetch_sessions import FetchSessionCache
-from barnabas.replication.produce import RecordAppends
-from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.delete_records import RecordDeletions
+from barnabas.serving.fetch import DelayedFetches
+from barnabas.serving.fetch_reads import FetchReader
+from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.produce import RecordAppends
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
 
 if TYPE_CHECKING:
     import asyncio
@@ -66,8 +66,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.metadata_cache import MetadataCache
     from barnabas.config.broker_config import BrokerConfig
     from barnabas.controller.controller import Controller
-    from barnabas.replication.acknowledgements import Acknowledgements
-    from barnabas.replication.replica_manager import ReplicaManager
+    from barnabas.replicas.replica_manager import ReplicaManager
     from barnabas.server.cluster_identity import Identity
     from barnabas.server.controller_channel import ControllerChannel
     from barnabas.server.coordination_session import CoordinationSession
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from barnabas.server.registration import Registration
     from barnabas.server.shared_services import SharedServices
     from barnabas.server.storage import Storage
+    from barnabas.serving.acknowledgements import Acknowledgements
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _NO_TOPIC = ""
 
 
 class TopicLogConfigs:
-    """It is `replication.ports.TopicConfigs`, and hands every change on to the logs that are there."""
+    """Gives each topic's logs their config, and hands every change on to the logs that are there."""
 
     def __init__(self, topic_configs: TopicConfigs, log_manager: LogManager) -> None:
         self._topic_configs = topic_configs

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.api.dispatch import Dispatcher
+from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.kernel.event_queue import EventQueue
 from barnabas.kernel.real_turn_watch import Naming
 from barnabas.kernel.scheduler import ScheduledTask
-from barnabas.replication.replica_fetcher import ReplicaFetcher
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.wire.api_keys import ApiKey
 

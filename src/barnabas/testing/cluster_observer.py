@@ -19,8 +19,8 @@ from barnabas.coordination.layout.brokers import BROKER_IDS_PATH
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import PartitionState, partition_state_path, topic_path
 from barnabas.kernel.metrics import Meter
+from barnabas.leader.partition import Partition
 from barnabas.log.partition_log import PartitionLog
-from barnabas.replication.partition import Partition
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition

@@ -20,22 +20,22 @@ from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.leader.partition import Partition
 from barnabas.log.log_config import LogConfig, LogSettings
 from barnabas.log.log_manager import LogManager
 from barnabas.log.offload_with_retry import offload_with_retry
-from barnabas.replication.acknowledgements import Acknowledgements
-from barnabas.replication.delete_records import RecordDeletions
-from barnabas.replication.fetch import DelayedFetches
-from barnabas.replication.fetch_reads import FetchReader
-from barnabas.replication.fetch_sessions import FetchSessionCache
-from barnabas.replication.partition import Partition
-from barnabas.replication.produce import RecordAppends
-from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.replication.settings import ReplicaSettings
-from barnabas.replication.topic_metrics import BrokerTopicMetrics
+from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.serving.acknowledgements import Acknowledgements
+from barnabas.serving.delete_records import RecordDeletions
+from barnabas.serving.fetch import DelayedFetches
+from barnabas.serving.fetch_reads import FetchReader
+from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.produce import RecordAppends
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (

@@ -14,7 +14,7 @@ from barnabas.api.fetch_fast_path import FetchWay
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
-from barnabas.replication.fetch_sessions import FetchSessionCache
+from barnabas.serving.fetch_sessions import FetchSessionCache
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.api.fetch_frames import COUNT_MAX, ID_VERSIONS, NAME_VERSION, ShortRequest, form_of
-from barnabas.replication.fetch_partition import FetchPartition, NamedPartition, PartitionRead
+from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode

@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.api import fetch
 from barnabas.log.reading import LogReader
-from barnabas.replication import fetch_reads, fetch_sessions
-from barnabas.replication.fetch_sessions import FINAL_EPOCH
+from barnabas.serving import fetch_reads, fetch_sessions
+from barnabas.serving.fetch_sessions import FINAL_EPOCH
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import StopReplicaRequest

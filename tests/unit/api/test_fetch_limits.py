@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from barnabas.api.fetch_fast_path import FetchWay
-from barnabas.replication.fetch import DelayedFetches
-from barnabas.replication.fetch_sessions import FEW_PARTITIONS
+from barnabas.serving.fetch import DelayedFetches
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.record_validation import AppendOrigin

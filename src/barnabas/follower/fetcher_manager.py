@@ -1,0 +1,164 @@
+"""The fetchers of one broker: which of them fetches what."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.follower.replica_fetcher import ReplicaFetcher
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import Node
+    from barnabas.follower.fetcher_context import FetcherContext
+    from barnabas.follower.fetcher_partitions import FetchedPartition
+    from barnabas.wire.topics import TopicPartition
+
+_CLIENT: Final = (("clientId", "Replica"),)
+
+
+class FetcherManager:
+    """`num.replica.fetchers` fetchers for each leader that this broker follows; a partition is always with the same
+    one of them."""
+
+    def __init__(self, context: FetcherContext, fetchers_per_leader: int, metrics: MetricsRegistry) -> None:
+        self.failed: set[TopicPartition] = set()
+        """Partitions that are fetched no more because of an error."""
+        self._context = context
+        self._fetchers_per_leader = fetchers_per_leader
+        self._metrics = metrics
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._fetcher_of: dict[TopicPartition, ReplicaFetcher] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
+        for name, read in (
+            ("MaxLag", lambda: max((fetcher.lag_max for fetcher in self._fetchers.values()), default=0)),
+            ("MinFetchRate", self._min_fetch_rate),
+            ("FailedPartitionsCount", lambda: len(self.failed)),
+            ("DeadThreadCount", lambda: sum(fetcher.is_dead for fetcher in self._fetchers.values())),
+        ):
+            metrics.gauge(MetricName("kafka.server", "ReplicaFetcherManager", name, _CLIENT), read)
+
+    @property
+    def truncates_on_fetch(self) -> bool:
+        """Leaders tell in their answers to Fetch where logs part."""
+        return self._context.protocol.truncates_on_fetch
+
+    @property
+    def fetchers(self) -> tuple[ReplicaFetcher, ...]:
+        return tuple(self._fetchers.values())
+
+    @property
+    def fetchers_per_leader(self) -> int:
+        """How many there are at most for each leader."""
+        return self._fetchers_per_leader
+
+    def fetcher_id(self, topic_partition: TopicPartition) -> int:
+        """Which of a leader's fetchers has the partition."""
+        # Consecutive partitions of a topic are with different fetchers, and topics do not all begin with the same one.
+        return (zlib.crc32(topic_partition.topic.encode()) + topic_partition.partition) % self._fetchers_per_leader
+
+    def add(self, wanted: Mapping[Node, Iterable[FetchedPartition]]) -> None:
+        """Fetches partitions from these leaders, and from nowhere else."""
+        for leader, partitions in wanted.items():
+            by_fetcher: dict[int, list[FetchedPartition]] = {}
+            for fetched in partitions:
+                by_fetcher.setdefault(self.fetcher_id(fetched.topic_partition), []).append(fetched)
+            for fetcher_id, chosen in by_fetcher.items():
+                fetcher = self._fetcher(leader, fetcher_id)
+                for fetched in chosen:
+                    self.failed.discard(fetched.topic_partition)
+                    self._fetcher_of[fetched.topic_partition] = fetcher
+                fetcher.add(chosen)
+                self._context.logger.info(
+                    "Added fetcher %s to broker %d for %d partitions", fetcher.name, leader.broker_id, len(chosen)
+                )
+
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Spreads all partitions over so many fetchers for each leader; each goes on at the offset where it is."""
+        if fetchers_per_leader == self._fetchers_per_leader:
+            return
+        self._fetchers_per_leader = fetchers_per_leader
+        moved: dict[Node, list[FetchedPartition]] = {}
+        for key, fetcher in list(self._fetchers.items()):
+            moved.setdefault(fetcher.leader, []).extend(self._taken_over(key))
+        self.add(moved)
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Fetches these no more."""
+        for topic_partition in topic_partitions:
+            self.failed.discard(topic_partition)
+            fetcher = self._fetcher_of.pop(topic_partition, None)
+            if fetcher is not None:
+                fetcher.remove((topic_partition,))
+
+    def add_failed(self, topic_partition: TopicPartition) -> None:
+        """A fetcher has given the partition up."""
+        self.failed.add(topic_partition)
+        self._fetcher_of.pop(topic_partition, None)
+
+    def close_idle(self) -> None:
+        """Ends the fetchers that have no partition left."""
+        for key, fetcher in list(self._fetchers.items()):
+            if not len(fetcher):
+                self._end(key)
+
+    async def close(self) -> None:
+        """Ends all fetchers, and returns when they have ended."""
+        for key in list(self._fetchers):
+            self._end(key)
+        self._fetcher_of.clear()
+        while self._closing:
+            await asyncio.gather(*self._closing)
+
+    def _fetcher(self, leader: Node, fetcher_id: int) -> ReplicaFetcher:
+        key = leader.broker_id, fetcher_id
+        fetcher = self._fetchers.get(key)
+        if fetcher is not None and (fetcher.leader.host, fetcher.leader.port) != (leader.host, leader.port):
+            # The leader has moved: its other partitions are told anew with the next epoch, or fetched from here too.
+            moved = self._taken_over(key)
+            fetcher = self._make(leader, fetcher_id)
+            fetcher.add(moved)
+            for fetched in moved:
+                self._fetcher_of[fetched.topic_partition] = fetcher
+            return fetcher
+        return fetcher if fetcher is not None else self._make(leader, fetcher_id)
+
+    def _taken_over(self, key: tuple[int, int]) -> list[FetchedPartition]:
+        """Ends a fetcher; its partitions, for another one. What it does with them still must find them gone."""
+        fetcher = self._fetchers[key]
+        found = [fetched.taken_over() for fetched in fetcher.partitions]
+        fetcher.remove([fetched.topic_partition for fetched in found])
+        self._end(key)
+        return found
+
+    def _make(self, leader: Node, fetcher_id: int) -> ReplicaFetcher:
+        fetcher = self._fetchers[leader.broker_id, fetcher_id] = ReplicaFetcher(
+            self._context, leader, fetcher_id, self.add_failed
+        )
+        for name, meter in zip(_stats(fetcher), (fetcher.requests, fetcher.bytes_fetched), strict=True):
+            self._metrics.add(name, meter)
+        return fetcher
+
+    def _end(self, key: tuple[int, int]) -> None:
+        fetcher = self._fetchers.pop(key)
+        for name in _stats(fetcher):
+            self._metrics.remove(name)
+        fetcher.close()
+        task = self._context.loop.create_task(fetcher.wait_closed(), name=f"{fetcher.name} ends")
+        self._closing[task] = None
+        task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+    def _min_fetch_rate(self) -> float:
+        return min((fetcher.requests.rates().one_minute for fetcher in self._fetchers.values()), default=0.0)
+
+
+def _stats(fetcher: ReplicaFetcher) -> tuple[MetricName, MetricName]:
+    """The names of a fetcher's meters: requests and bytes."""
+    leader = fetcher.leader
+    tags = (("clientId", fetcher.name), ("brokerHost", leader.host), ("brokerPort", str(leader.port)))
+    return (
+        MetricName("kafka.server", "FetcherStats", "RequestsPerSec", tags),
+        MetricName("kafka.server", "FetcherStats", "BytesPerSec", tags),
+    )

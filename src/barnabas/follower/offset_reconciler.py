@@ -1,0 +1,247 @@
+"""What a fetcher has to do before it can fetch a partition: cut the log off where it parts from the leader's, or find
+out where to go on when the leader has nothing at our offset."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
+from barnabas.follower.follower_requests import epoch_ends, epoch_request, leader_offsets, offsets_request
+from barnabas.follower.truncation import Truncation, truncation
+from barnabas.log.leader_epochs import EpochEnd
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.follower.fetcher_context import FetcherContext
+    from barnabas.follower.ports import LeaderConnection
+    from barnabas.log.partition_log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
+
+
+class OffsetReconciler:
+    """Settles the partitions of one fetcher. A partition that is taken out, or gets a new epoch, while something is
+    awaited is left alone."""
+
+    def __init__(
+        self,
+        context: FetcherContext,
+        partitions: FetcherPartitions,
+        connection: LeaderConnection,
+        *,
+        delay: Callable[[FetchedPartition], None],
+        fail: Callable[[FetchedPartition, str], None],
+    ) -> None:
+        """`delay` leaves a partition alone for a while; `fail` takes it out, for good as far as this fetcher goes."""
+        self._context = context
+        self._partitions = partitions
+        self._connection = connection
+        self._delay = delay
+        self._fail = fail
+
+    async def settle(self) -> None:
+        """Settles all that is to be settled now, as far as the leader's answers allow.
+
+        Raises ConnectionError and TimeoutError when the leader does not answer; those that need its answer stay
+        unsettled then.
+        """
+        unsettled = self._partitions.unsettled()
+        truncating = [fetched for fetched in unsettled if fetched.phase is FetchPhase.TRUNCATING]
+        asking: dict[TopicPartition, tuple[FetchedPartition, int]] = {}
+        ready: list[FetchedPartition] = []
+        for fetched in truncating:
+            epoch = self._epoch_to_ask_for(fetched)
+            if epoch is None:
+                ready.append(fetched)
+            else:
+                asking[fetched.topic_partition] = (fetched, epoch)
+        await asyncio.gather(*(self._truncate(fetched) for fetched in ready))
+        if asking:
+            await self._ask_for_epochs(asking)
+        resetting = [fetched for fetched in unsettled if fetched.phase is FetchPhase.RESETTING]
+        if resetting:
+            await self._reset(resetting)
+
+    def _epoch_to_ask_for(self, fetched: FetchedPartition) -> int | None:
+        """The epoch that our log ends with, where the leader must be asked about it first."""
+        log = fetched.partition.log
+        if (
+            fetched.leader_end is not None
+            or fetched.early_records is not None
+            or self._context.protocol.truncates_on_fetch
+            or log is None
+        ):
+            return None
+        return log.latest_epoch
+
+    # Truncation.
+
+    async def _truncate(self, fetched: FetchedPartition) -> None:
+        """Cuts off what the leader's answer says, or down to the high watermark where there was none to ask for."""
+        log = self._log_of(fetched)
+        if log is None:
+            return
+        if fetched.early_records is not None:
+            await self._begin_anew(fetched, log, *fetched.early_records)
+            return
+        if fetched.leader_end is None:
+            await self._cut(fetched, log, Truncation(fetched.fetch_offset, is_complete=True))
+            return
+        found = truncation(
+            fetched.leader_end,
+            log_end_offset=log.log_end_offset,
+            fallback_offset=min(fetched.fetch_offset, log.high_watermark),
+            local_end=log.end_offset_for_epoch,
+        )
+        await self._cut(fetched, log, found)
+
+    async def _begin_anew(self, fetched: FetchedPartition, log: PartitionLog, offset: int, records: bytes) -> None:
+        """Begins an empty log at an earlier offset. The records come from the request that found it out: fetched again,
+        their offset would be below the leader's start."""
+        try:
+            await log.truncate_fully_and_start_at(offset, is_still_due=partial(self._partitions.holds, fetched))
+            if not self._partitions.holds(fetched):
+                return
+            log.append_as_follower(records, fetched.leader_epoch)
+        except (KafkaError, RecordsError) as error:
+            self._fail(fetched, f"beginning the log at {offset} failed: {error}")
+            return
+        self._context.wake_ups.add(fetched.partition)
+        self._go_on(fetched, log)
+
+    async def _ask_for_epochs(self, asking: dict[TopicPartition, tuple[FetchedPartition, int]]) -> None:
+        protocol = self._context.protocol
+        response = await self._connection.send(
+            epoch_request(asking, self._context.broker_id),
+            protocol.offset_for_leader_epoch_version,
+            self._context.settings.request_timeout_ms,
+        )
+        ends = epoch_ends(response)
+        answered: list[FetchedPartition] = []
+        for topic_partition, (fetched, _) in asking.items():
+            if not self._partitions.holds(fetched):
+                continue
+            answer = ends.get(topic_partition)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error
+            if answer is None or error is not ErrorCode.NONE:
+                self._refused(fetched, error, "where a leader epoch ends")
+            else:
+                fetched.leader_end = answer.end
+                answered.append(fetched)
+        await asyncio.gather(*(self._truncate(fetched) for fetched in answered))
+
+    async def _cut(self, fetched: FetchedPartition, log: PartitionLog, found: Truncation) -> None:
+        if found.offset < log.high_watermark:
+            self._context.logger.warning(
+                "Truncating %s to offset %d below high watermark %d",
+                *(fetched.topic_partition, found.offset, log.high_watermark),
+            )
+        if found.offset < log.log_end_offset:
+            self._context.logger.info(
+                "Truncating %s from %d to offset %d, because of leader epoch %d and its end %s in the leader's log",
+                *(fetched.topic_partition, log.log_end_offset, found.offset, fetched.last_fetched_epoch),
+                _shown(fetched.leader_end),
+            )
+        try:
+            await log.truncate_to(found.offset, is_still_due=partial(self._partitions.holds, fetched))
+        except KafkaError as error:
+            self._fail(fetched, f"truncating failed: {error}")
+            return
+        if not self._partitions.holds(fetched):
+            return
+        self._context.wake_ups.add(fetched.partition)
+        if found.is_complete or self._context.protocol.truncates_on_fetch:
+            self._go_on(fetched, log)
+        else:
+            fetched.leader_end = None  # asked again, about the epoch that the log ends with now
+
+    # Offsets out of range.
+
+    async def _reset(self, resetting: Sequence[FetchedPartition]) -> None:
+        """Goes on at the leader's log end where ours is beyond it, else at our own end or at the leader's start.
+
+        A log that is beyond the leader's has records that an unclean election has given up. One that ends before the
+        leader's log starts has nothing that the leader still has, and begins anew (KIP-107).
+        """
+        ends = await self._offsets(resetting, LATEST_TIMESTAMP)
+        starts = await self._offsets([fetched for fetched in resetting if fetched in ends], EARLIEST_TIMESTAMP)
+        await asyncio.gather(*(self._reset_to(fetched, start, ends[fetched]) for fetched, start in starts.items()))
+
+    async def _reset_to(self, fetched: FetchedPartition, start: int, end: int) -> None:
+        log = self._log_of(fetched)
+        if log is None:
+            return
+        ours = log.log_end_offset
+        is_held = partial(self._partitions.holds, fetched)
+        try:
+            if end < ours:
+                self._warn_reset(fetched, ours, end, "the leader's log ends there")
+                await log.truncate_to(end, is_still_due=is_held)
+            elif start > ours:
+                self._warn_reset(fetched, ours, start, "the leader's log starts there")
+                await log.truncate_fully_and_start_at(start, is_still_due=is_held)
+        except KafkaError as error:
+            self._fail(fetched, f"truncating failed: {error}")
+            return
+        if self._partitions.holds(fetched):
+            self._context.wake_ups.add(fetched.partition)
+            self._go_on(fetched, log)
+
+    async def _offsets(self, wanted: Sequence[FetchedPartition], timestamp: int) -> dict[FetchedPartition, int]:
+        if not wanted:
+            return {}
+        response = await self._connection.send(
+            offsets_request(wanted, timestamp, self._context.broker_id),
+            self._context.protocol.list_offsets_version,
+            self._context.settings.request_timeout_ms,
+        )
+        answers = leader_offsets(response)
+        found: dict[FetchedPartition, int] = {}
+        for fetched in wanted:
+            if not self._partitions.holds(fetched):
+                continue
+            answer = answers.get(fetched.topic_partition)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error
+            if answer is None or error is not ErrorCode.NONE:
+                self._refused(fetched, error, "the bounds of its log")
+            else:
+                found[fetched] = answer.offset
+        return found
+
+    # Both.
+
+    def _log_of(self, fetched: FetchedPartition) -> PartitionLog | None:
+        log = fetched.partition.log
+        if log is None or not self._partitions.holds(fetched):
+            return None
+        return log
+
+    def _go_on(self, fetched: FetchedPartition, log: PartitionLog) -> None:
+        epoch = log.latest_epoch
+        self._partitions.settled(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
+
+    def _refused(self, fetched: FetchedPartition, error: ErrorCode, question: str) -> None:
+        if error is ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(fetched, "the leader is in a newer epoch, of which the controller will tell")
+            return
+        self._context.logger.info(
+            "The leader of %s did not say %s: %s; asking again later", fetched.topic_partition, question, error.name
+        )
+        self._delay(fetched)
+
+    def _warn_reset(self, fetched: FetchedPartition, ours: int, offset: int, reason: str) -> None:
+        self._context.logger.warning(
+            "Reset fetch offset for partition %s from %d to %d: %s", fetched.topic_partition, ours, offset, reason
+        )
+
+
+def _shown(end: EpochEnd | None) -> str:
+    if end is None or end.epoch == NO_EPOCH:
+        return "unknown"
+    return f"{end.end_offset} (epoch {end.epoch})"

@@ -1,0 +1,41 @@
+"""What a follower needs of the rooms above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import Node
+
+
+class LeaderConnection(Protocol):
+    """A connection to the leader of partitions that this broker follows; `link.outgoing.Outgoing` is one."""
+
+    def start(
+        self,
+        message: Any,
+        version: int,
+        timeout_ms: float,
+        on_response: Callable[[Any], object],
+        on_failure: Callable[[Exception], object],
+    ) -> None:
+        """Sends a request; later calls one of the two, once. Records of the response are valid until `on_response`
+        returns. Raises ConnectionError if the connection was closed by us."""
+        ...
+
+    async def send(self, message: Any, version: int, timeout_ms: float) -> Any:
+        """Sends a request and returns the response; raises ConnectionError and TimeoutError."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection at once; what is in flight fails."""
+        ...
+
+
+class LeaderConnections(Protocol):
+    """Makes connections to leaders."""
+
+    def connect(self, node: Node, client_id: str) -> LeaderConnection:
+        """A connection that is made when it is first used, and again when it was lost."""
+        ...

@@ -1,0 +1,402 @@
+"""Fetches the partitions that this broker follows from one of their leaders.
+
+One request is in flight at a time, as in Apache Kafka's fetcher threads. The way from a response to the next request is
+short: the records are appended while they lie in the receive buffer, and the request leaves in the same tick, behind
+the write of what was appended, since it tells the leader that we have it. Whatever takes longer, cutting logs off and
+asking the leader for offsets, is done by the fetcher's task between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from barnabas.follower.fetch_pacing import FetchWait, retry_delay_ms
+from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
+from barnabas.follower.follower_requests import fetch_request
+from barnabas.follower.follower_session import FollowerSession
+from barnabas.follower.offset_reconciler import OffsetReconciler
+from barnabas.kernel.metrics import Meter
+from barnabas.log.appending import UnexpectedOffsetError
+from barnabas.log.leader_epochs import EpochEnd
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import Node
+    from barnabas.follower.fetcher_context import FetcherContext
+    from barnabas.log.partition_log import PartitionLog
+    from barnabas.wire.messages import FetchResponse
+
+_LOG_START_CHECK_SECONDS: Final = 1.0
+"""How often all log start offsets are compared with what the leader was told: retention moves them behind our back."""
+_NO_LAG: Final = 0
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""The leader has forgotten the session, or sees it otherwise: a full request opens another one at once."""
+
+
+class ReplicaFetcher:
+    """One fetcher, `ReplicaFetcherThread-I-B` of Kafka: number I of those that fetch from broker B."""
+
+    def __init__(
+        self, context: FetcherContext, leader: Node, fetcher_id: int, on_failed: Callable[[TopicPartition], object]
+    ) -> None:
+        """`on_failed` is told of a partition that this fetcher has given up, until it is added again."""
+        self.name = f"ReplicaFetcherThread-{fetcher_id}-{leader.broker_id}"
+        self.leader = leader
+        self.requests = Meter(context.loop.time)
+        self.bytes_fetched = Meter(context.loop.time)
+        self._context = context
+        self._on_failed = on_failed
+        self._connection = context.connections.connect(leader, f"broker-{context.broker_id}-fetcher-{fetcher_id}")
+        self._partitions = FetcherPartitions()
+        self._session = FollowerSession()
+        self._wait = FetchWait(context.settings.fetch_wait_max_ms)
+        self._reconciler = OffsetReconciler(
+            context, self._partitions, self._connection, delay=self._ask_again_soon, fail=self._fail_partition
+        )
+        self._log_starts_checked = context.loop.time()
+        self._chain: asyncio.Future[None] | None = None
+        """Done when the fetches that follow each other are to be interrupted."""
+        self._awake = asyncio.Event()
+        self._unwritten = 0
+        """Appends of the last response that are not in their files yet."""
+        self._is_closed = False
+        self._task = context.loop.create_task(self._run(), name=self.name)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def partitions(self) -> Iterable[FetchedPartition]:
+        """What is fetched."""
+        return tuple(self._partitions)
+
+    @property
+    def is_dead(self) -> bool:
+        """The task has ended, though nobody closed the fetcher."""
+        return self._task.done() and not self._is_closed
+
+    @property
+    def lag_max(self) -> int:
+        """Records by which the partition is behind that is most behind."""
+        return max((fetched.lag or _NO_LAG for fetched in self._partitions), default=_NO_LAG)
+
+    def add(self, fetched: Iterable[FetchedPartition]) -> None:
+        """Fetches these too; one that is here already in the same epoch goes on as it is."""
+        for partition in fetched:
+            known = self._partitions.get(partition.topic_partition)
+            is_same = known is not None and known.partition is partition.partition
+            if known is None or not is_same or known.leader_epoch != partition.leader_epoch:
+                self._partitions.add(partition)
+                self._wait.shorten()
+        self._awake.set()
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Fetches these no more; what is on its way for them is dropped."""
+        for topic_partition in topic_partitions:
+            self._partitions.remove(topic_partition)
+
+    def close(self) -> None:
+        """Ends the fetcher; responses on their way are dropped."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.close()
+            self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # The task.
+
+    async def _run(self) -> None:
+        while not self._is_closed:
+            self._awake.clear()
+            try:
+                if self._partitions.has_unsettled:
+                    await self._reconciler.settle()
+                await self._fetch_on()
+            except (OSError, KafkaError) as error:  # of the connection; time-outs are OSErrors too
+                self._context.logger.warning("[%s] Fetching from %s failed: %s", self.name, self._leader_name, error)
+                self._session.failed()
+                await self._context.timers.sleep(self._context.settings.fetch_backoff_ms)
+            except Exception:
+                self._context.logger.exception("[%s] Fetching from %s failed", self.name, self._leader_name)
+                self._session.failed()
+                await self._context.timers.sleep(self._context.settings.fetch_backoff_ms)
+
+    async def _fetch_on(self) -> None:
+        """Fetches until something has to be settled, or there is nothing to fetch; raises when a fetch failed."""
+        chain = self._chain = self._context.loop.create_future()
+        self._send()
+        await chain
+        if not self._partitions.has_unsettled and not self._awake.is_set():
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Nothing can be fetched: waits until a partition comes, or a delay ends."""
+        now = self._context.loop.time()
+        end = self._partitions.next_delay_end
+        timer = None
+        if end is not None:
+            timer = self._context.timers.call_after(max(0.0, end - now) * 1000, self._awake.set)
+        try:
+            await self._awake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # The way from response to request.
+
+    def _send(self) -> None:
+        """Sends the next request, or ends the chain where there is none or something has to be settled first."""
+        context, partitions = self._context, self._partitions
+        now = context.loop.time()
+        partitions.end_delays(now)
+        if self._is_closed or partitions.has_unsettled:
+            self._interrupt(None)
+            return
+        if now - self._log_starts_checked >= _LOG_START_CHECK_SECONDS:
+            self._log_starts_checked = now
+            self._mark_moved_log_starts()
+        composition = self._session.compose(partitions.changed(), partitions.everything)
+        if composition is None:
+            self._interrupt(None)
+            return
+        request, version = fetch_request(
+            composition,
+            self._session,
+            context.settings,
+            version=context.protocol.fetch_version,
+            max_wait_ms=self._wait.begin(now, partitions.next_delay_end),
+            broker_id=context.broker_id,
+            broker_epoch=context.broker_epoch(),
+        )
+        try:
+            self._connection.start(
+                request, version, context.settings.request_timeout_ms, self._received, self._interrupt
+            )
+        except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
+            self._interrupt(error)
+
+    def _received(self, response: FetchResponse) -> None:
+        """Takes over a response while its records are there, and goes on when they are written."""
+        if self._is_closed:
+            return
+        self.requests.count += 1
+        if not response.responses:
+            self._wait.end_empty(self._context.loop.time())
+        try:
+            appended = self._take_over(response)
+        except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
+            self._interrupt(error)
+            return
+        # The next request says that we have the records; so it waits until their logs are written. One more is counted
+        # until all were asked for, lest the first callback sends.
+        self._unwritten = 1
+        write_queue = self._context.write_queue
+        for fetched, log in appended:
+            if write_queue.needs_wait(log):
+                self._unwritten += 1
+                write_queue.when_written(log, functools.partial(self._written, fetched))
+        self._written(None, None)
+
+    def _written(self, fetched: FetchedPartition | None, error: KafkaError | None) -> None:
+        if fetched is not None and error is not None and self._partitions.holds(fetched):
+            self._fail_partition(fetched, f"writing failed: {error}")
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._send()
+
+    def _interrupt(self, error: Exception | None) -> None:
+        """Hands over to the task."""
+        chain = self._chain
+        if chain is None or chain.done():
+            return
+        if error is None:
+            chain.set_result(None)
+        else:
+            chain.set_exception(error)
+
+    def _take_over(self, response: FetchResponse) -> list[tuple[FetchedPartition, PartitionLog]]:
+        """Takes over all partitions, and returns those that something was appended to.
+
+        Raises KafkaError if the leader refuses the request for another reason than the session.
+        """
+        appended: list[tuple[FetchedPartition, PartitionLog]] = []
+        error = ErrorCode.for_code(response.error_code)
+        was_full = self._session.is_full
+        if not self._session.answered(response.session_id, error):
+            if was_full or error not in _SESSION_ERRORS:
+                raise KafkaError(error, f"{self._leader_name} refuses to be fetched from")
+            self._context.logger.info("[%s] %s ended the fetch session: %s", self.name, self._leader_name, error.name)
+            return appended
+        for topic in response.responses:
+            name = topic.topic or self._session.topic_name(bytes(topic.topic_id))
+            if name is None:
+                continue
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                fetched = self._partitions.get(topic_partition)
+                position = self._session.positions.get(topic_partition)
+                # Taken out, put in anew or delayed while the request was on its way: this is not what it wants.
+                if (
+                    fetched is not None
+                    and position is not None
+                    and fetched.phase is FetchPhase.FETCHING
+                    and fetched.delayed_until is None
+                    and position.fetch_offset == fetched.fetch_offset
+                    and position.leader_epoch == fetched.leader_epoch
+                ):
+                    self._take_over_partition(fetched, data, appended)
+        return appended
+
+    def _take_over_partition(
+        self,
+        fetched: FetchedPartition,
+        data: FetchResponse.PartitionData,
+        appended: list[tuple[FetchedPartition, PartitionLog]],
+    ) -> None:
+        if data.error_code:
+            self._refused(fetched, ErrorCode.for_code(data.error_code))
+            return
+        fetched.refusals = 0
+        end = data.diverging_epoch
+        if end is not None and end.end_offset != NO_OFFSET:
+            # Nothing else of the answer counts before the log is cut off.
+            self._partitions.diverged(fetched, EpochEnd(end.epoch, end.end_offset))
+            return
+        log = fetched.partition.log
+        try:
+            if log is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is not here any more")
+            if self._append(fetched, log, data):
+                appended.append((fetched, log))
+        except CorruptRecordError as error:
+            # One bad partition must not keep the others from being fetched; the next answer may be whole.
+            self._context.logger.warning(
+                "Found invalid messages during fetch for partition %s offset %d: %s",
+                *(fetched.topic_partition, fetched.fetch_offset, error),
+            )
+            self._delay(fetched)
+        except UnexpectedOffsetError as error:
+            self._begin_before_start(fetched, log, data, error)
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._fail_partition(fetched, str(error))
+            else:  # such as while the log is being cut off
+                self._delay(fetched)
+        except Exception as error:
+            self._context.logger.exception(
+                "Unexpected error while processing data for partition %s at offset %d",
+                *(fetched.topic_partition, fetched.fetch_offset),
+            )
+            self._fail_partition(fetched, str(error))
+
+    def _append(self, fetched: FetchedPartition, log: PartitionLog, data: FetchResponse.PartitionData) -> bool:
+        """Appends what came for a partition, and follows the leader's high watermark and log start; True where there
+        were records."""
+        if fetched.fetch_offset != log.log_end_offset:
+            raise RuntimeError(
+                f"offset mismatch: fetched from {fetched.fetch_offset}, and the log ends at {log.log_end_offset}"
+            )
+        records = data.records
+        result = log.append_as_follower(records, fetched.leader_epoch) if records else None
+        before = log.high_watermark
+        if log.update_high_watermark(data.high_watermark) != before:
+            self._context.wake_ups.add(fetched.partition)
+        if data.log_start_offset > log.log_start_offset:
+            log.increase_log_start_offset(data.log_start_offset, "leader offset increment")
+            self._partitions.mark(fetched)
+        fetched.lag = max(_NO_LAG, data.high_watermark - log.log_end_offset)
+        if result is None:
+            return False
+        self.bytes_fetched.count += result.size_bytes
+        epoch = log.latest_epoch
+        self._partitions.advanced(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
+        return True
+
+    def _begin_before_start(
+        self,
+        fetched: FetchedPartition,
+        log: PartitionLog | None,
+        data: FetchResponse.PartitionData,
+        error: UnexpectedOffsetError,
+    ) -> None:
+        """The leader's log starts within a batch, so that the batch begins before our empty log does: it begins there
+        instead, once, with these records."""
+        if log is None or log.log_end_offset != log.log_start_offset or data.records is None:
+            self._context.logger.error("Fetching partition %s failed: %s", fetched.topic_partition, error)
+            self._fail_partition(fetched, str(error))
+            return
+        self._context.logger.info(
+            "First offset %d of partition %s is less than log start offset %d; the log will start from there",
+            *(error.first_offset, fetched.topic_partition, log.log_start_offset),
+        )
+        self._partitions.begins_before(fetched, error.first_offset, bytes(data.records))
+
+    def _refused(self, fetched: FetchedPartition, error: ErrorCode) -> None:
+        logger, partition = self._context.logger, fetched.topic_partition
+        match error:
+            case ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._partitions.out_of_range(fetched)
+                return
+            case ErrorCode.FENCED_LEADER_EPOCH:
+                self._fail_partition(
+                    fetched,
+                    f"its leader is in a newer epoch than {fetched.leader_epoch}, of which the controller will tell",
+                )
+                return
+            case ErrorCode.UNKNOWN_LEADER_EPOCH | ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                logger.debug("%s is not the leader of partition %s yet: %s", self._leader_name, partition, error.name)
+            case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION | ErrorCode.UNKNOWN_TOPIC_ID | ErrorCode.INCONSISTENT_TOPIC_ID:
+                logger.warning(
+                    "Received %s from the leader for partition %s. This may happen while the partition is created or "
+                    "deleted, and is not expected to last",
+                    *(error.name, partition),
+                )
+            case _:
+                logger.error("Error for partition %s at offset %d: %s", partition, fetched.fetch_offset, error.name)
+                self._delay(fetched)
+                return
+        self._ask_again_soon(fetched)
+
+    # Small things.
+
+    @property
+    def _leader_name(self) -> str:
+        return f"broker {self.leader.broker_id} at {self.leader.host}:{self.leader.port}"
+
+    def _delay(self, fetched: FetchedPartition) -> None:
+        self._partitions.delay(fetched, self._context.loop.time() + self._context.settings.fetch_backoff_ms / 1000)
+
+    def _ask_again_soon(self, fetched: FetchedPartition) -> None:
+        """For what is likely to pass at once: the leader has not heard yet what the controller has told us."""
+        fetched.refusals += 1
+        delay_ms = retry_delay_ms(fetched.refusals, self._context.settings.fetch_backoff_ms)
+        self._partitions.delay(fetched, self._context.loop.time() + delay_ms / 1000)
+
+    def _fail_partition(self, fetched: FetchedPartition, reason: str) -> None:
+        if self._partitions.holds(fetched):
+            self._partitions.remove(fetched.topic_partition)
+            self._context.logger.warning(
+                "[%s] Partition %s marked as failed: %s", self.name, fetched.topic_partition, reason
+            )
+            self._on_failed(fetched.topic_partition)
+
+    def _mark_moved_log_starts(self) -> None:
+        positions = self._session.positions
+        for fetched in self._partitions:
+            position, log = positions.get(fetched.topic_partition), fetched.partition.log
+            if position is not None and log is not None and position.log_start_offset != log.log_start_offset:
+                self._partitions.mark(fetched)

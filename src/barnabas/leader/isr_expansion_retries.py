@@ -1,0 +1,48 @@
+"""Looks again at followers that were in sync and could not join the ISR, because another change was under way or their
+broker was not known to be alive.
+
+Apache Kafka looks at every partition of every fetch. Here a fetch costs what it names, and a follower that has
+everything names nothing any more; so the partitions in question are noted, and looked at as often as an idle follower
+fetches (`replica.fetch.wait.max.ms`), as long as its fetches go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.kernel.timers import Timer, Timers
+    from barnabas.leader.partition import Partition
+
+
+class IsrExpansionRetries:
+    """The partitions that are to be looked at again."""
+
+    def __init__(self, timers: Timers, interval_ms: float) -> None:
+        self._timers = timers
+        self._interval_ms = interval_ms
+        self._noted: dict[Partition, float] = {}
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def add(self, partition: Partition, since: float) -> None:
+        """Has followers of the partition that fetch after `since`, the loop's time, looked at again."""
+        self._noted[partition] = since
+        if self._timer is None:
+            self._timer = self._timers.call_after(self._interval_ms, self._run)
+
+    def close(self) -> None:
+        """Looks at nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._noted.clear()
+
+    def _run(self) -> None:
+        self._timer = None
+        noted, self._noted = self._noted, {}
+        for partition, since in noted.items():
+            if partition.in_sync.reconsider(since) and partition not in self._noted:
+                self.add(partition, since)

@@ -1,0 +1,600 @@
+"""The replicas of one broker: what the controller tells of them, and the tasks that look after them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.follower.fetch_protocol import FetchProtocol
+from barnabas.follower.fetcher_context import FetcherContext
+from barnabas.follower.fetcher_manager import FetcherManager
+from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
+from barnabas.follower.settings import ReplicaSettings
+from barnabas.kernel.ids import ZERO_UUID
+from barnabas.kernel.purgatory import DelayedOperation, Purgatory
+from barnabas.kernel.steps import Steps, at_once
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
+from barnabas.leader.partition import Partition
+from barnabas.leader.partition_context import PartitionContext
+from barnabas.leader.wake_ups import WakeUps
+from barnabas.replicas.deletion_fence import DeletionFence
+from barnabas.replicas.high_watermark_checkpoint import HighWatermarkCheckpoints
+from barnabas.replicas.leader_and_isr import RequestedPartition, Verdict, judge, requested_partitions, response
+from barnabas.replicas.replica_metrics import ReplicaMetrics
+from barnabas.replicas.stop_replica import StoppedPartition, partition_errors, stopped_partitions
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import StopReplicaResponse
+from barnabas.wire.sentinels import NO_EPOCH
+
+if TYPE_CHECKING:
+    from barnabas.cluster.image import Node
+    from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
+    from barnabas.follower.ports import LeaderConnections
+    from barnabas.kernel.host import Host
+    from barnabas.kernel.logs import Logs
+    from barnabas.kernel.metrics import MetricsRegistry
+    from barnabas.kernel.scheduler import Scheduler
+    from barnabas.kernel.tick import Tick
+    from barnabas.kernel.timers import Timers
+    from barnabas.leader.ports import AlterPartitionSender
+    from barnabas.log.log_config import LogConfig
+    from barnabas.log.log_directory import LogDirectory
+    from barnabas.log.log_manager import LogManager
+    from barnabas.log.partition_log import PartitionLog
+    from barnabas.replicas.ports import OnLeadershipChange, OnStop
+    from barnabas.wire.messages import (
+        LeaderAndIsrRequest,
+        LeaderAndIsrResponse,
+        StopReplicaRequest,
+        UpdateMetadataRequest,
+    )
+    from barnabas.wire.topics import TopicPartition
+
+_STOPPED_AT_ONCE: Final = 100
+_EXPIRED_AT_ONCE: Final = 500
+_NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
+
+
+class ReplicaManager:
+    """Hosts the partitions of which this broker has a replica.
+
+    All calls are made on the loop. Requests of the controller are applied one after another, each without a break, so
+    that nobody sees half of one.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        host: Host,
+        *,
+        timers: Timers,
+        scheduler: Scheduler,
+        tick: Tick,
+        metrics: MetricsRegistry,
+        logs: Logs,
+        settings: ReplicaSettings,
+        log_manager: LogManager,
+        log_config: Callable[[str], LogConfig],
+        metadata_cache: MetadataCache,
+        inter_broker_listener_name: str,
+        alter_partition: AlterPartitionSender,
+        connections: LeaderConnections,
+        broker_epoch: Callable[[], int],
+        protocol: FetchProtocol | None = None,
+        on_leadership_change: OnLeadershipChange | None = None,
+        on_stop: OnStop | None = None,
+        on_directory_failed: Callable[[LogDirectory], object] | None = None,
+    ) -> None:
+        """`log_config` gives the config of a topic's logs, from memory; `broker_epoch` the present one of this broker;
+        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`.
+        """
+        self.controller_epoch = 0
+        """Of the newest controller that was heard of."""
+        self.offline_partitions: set[TopicPartition] = set()
+        """Replicas in log directories that have failed."""
+        self.on_leadership_change = on_leadership_change
+        self.on_stop = on_stop
+        self.on_directory_failed = on_directory_failed
+        self._broker_id = broker_id
+        self._loop = host.loop
+        self._scheduler = scheduler
+        self._settings = settings
+        self._log_manager = log_manager
+        self._log_config = log_config
+        self._metadata_cache = metadata_cache
+        self._listener_name = inter_broker_listener_name
+        self._logger = logs.logger("kafka.server.ReplicaManager")
+        self._state_changes = logs.logger("state.change.logger")
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._deleted = DeletionFence()
+        self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory = (
+            Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
+        )
+        self._wake_ups = WakeUps(tick, self._purgatories, self._logger)
+        self._metrics = self._replica_metrics(metrics, host)
+        self._alter_partition = AlterPartitionManager(
+            broker_id,
+            alter_partition,
+            loop=host.loop,
+            timers=timers,
+            broker_epoch=broker_epoch,
+            logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
+        )
+        self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
+        self._context = self._partition_context(logs)
+        fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
+        self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
+        self._checkpoints = HighWatermarkCheckpoints(self._logger)
+        self._checkpoints_started = self._is_stopping = False
+
+    def _replica_metrics(self, metrics: MetricsRegistry, host: Host) -> ReplicaMetrics:
+        found = ReplicaMetrics(
+            metrics, self._partitions.values, lambda: len(self.offline_partitions), host.clock.time_ms, host.loop
+        )
+        found.add_purgatories(self._purgatories)
+        return found
+
+    def _partition_context(self, logs: Logs) -> PartitionContext:
+        return PartitionContext(
+            broker_id=self._broker_id,
+            now=self._loop.time,
+            lag_max_seconds=self._settings.lag_time_max_ms / 1000,
+            is_alive=self._is_alive,
+            alter_partition=self._alter_partition.submit,
+            reconsider_later=self._expansion_retries.add,
+            wake_ups=self._wake_ups,
+            expands=self._metrics.expands,
+            shrinks=self._metrics.shrinks,
+            failed_updates=self._metrics.failed_updates,
+            logger=logs.logger("kafka.cluster.Partition"),
+            state_changes=self._state_changes,
+        )
+
+    def _fetcher_context(
+        self,
+        timers: Timers,
+        logs: Logs,
+        broker_epoch: Callable[[], int],
+        protocol: FetchProtocol,
+        connections: LeaderConnections,
+    ) -> FetcherContext:
+        return FetcherContext(
+            broker_id=self._broker_id,
+            broker_epoch=broker_epoch,
+            loop=self._loop,
+            timers=timers,
+            settings=self._settings,
+            protocol=protocol,
+            connections=connections,
+            write_queue=self._log_manager.write_queue,
+            wake_ups=self._wake_ups,
+            logger=logs.logger("kafka.server.ReplicaFetcherThread"),
+        )
+
+    # Looking up.
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """The replicas that are hosted here, without those of failed log directories."""
+        return self._partitions
+
+    @property
+    def fetchers(self) -> FetcherManager:
+        """Who fetches what this broker follows."""
+        return self._fetchers
+
+    @property
+    def wake_ups(self) -> WakeUps:
+        """Tells those who wait for something in a partition."""
+        return self._wake_ups
+
+    def find_partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """None if there is no replica here, or if its log directory has failed."""
+        return self._partitions.get(topic_partition)
+
+    def get_partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition. Raises KafkaError: KAFKA_STORAGE_ERROR for one in a failed directory, NOT_LEADER_OR_FOLLOWER
+        for one that is elsewhere, UNKNOWN_TOPIC_OR_PARTITION for one that is not known at all."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        if topic_partition in self.offline_partitions:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is in an offline log directory")
+        if self._metadata_cache.image.partition(topic_partition) is not None:
+            problem = f"broker {self._broker_id} has no replica of {topic_partition}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, problem)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not known")
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Wakes who waits for something in the partition; for whoever changes its log otherwise than through it."""
+        self._wake_ups.add(partition)
+
+    # Life.
+
+    def start(self) -> None:
+        """Reads the high watermarks and starts the tasks. The logs are loaded, and no request has been served yet."""
+        self._checkpoints.load(self._log_manager.live_directories)
+        # A follower that lags may stay in the ISR for one and a half times replica.lag.time.max.ms.
+        self._scheduler.schedule(
+            "isr-expiration", self._expire_followers, period_ms=max(1.0, self._settings.lag_time_max_ms / 2)
+        )
+
+    async def stop(self) -> None:
+        """Ends the fetchers and whatever waits, and writes the high watermarks. The logs are to be closed after it."""
+        self._is_stopping = True
+        await self._fetchers.close()
+        await self._alter_partition.close()
+        self._expansion_retries.close()
+        for purgatory in self._purgatories:
+            for operation in purgatory.close():
+                operation.force_complete()
+        await self._write_checkpoints()
+        self._metrics.close()
+
+    def resize_fetchers(self, fetchers_per_leader: int) -> None:
+        """Takes another `num.replica.fetchers`."""
+        self._fetchers.resize(fetchers_per_leader)
+
+    def begin_controlled_shutdown(self) -> None:
+        """No fetcher is started any more for partitions that move away."""
+        self._is_stopping = True
+
+    # Requests of the controller.
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Takes over who leads what. The answer has the outcome of each partition."""
+        requested = list(requested_partitions(request))
+        if request.controller_epoch < self.controller_epoch:
+            self._state_changes.warning(
+                "Ignoring LeaderAndIsr request from controller %d since its controller epoch %d is old. Latest known "
+                "controller epoch is %d",
+                *(request.controller_id, request.controller_epoch, self.controller_epoch),
+            )
+            return response(requested, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        started = self._loop.time()
+        errors: dict[TopicPartition, ErrorCode] = {}
+        leads: list[tuple[Partition, RequestedPartition]] = []
+        follows: list[tuple[Partition, RequestedPartition]] = []
+        for partition in requested:
+            self._sort(partition, leads, follows, errors, is_kraft_controller=request.is_kraft_controller)
+        became_leader = self._lead(leads, errors)
+        became_follower = self._follow(follows, errors)
+        self._fetchers.close_idle()
+        self._start_checkpoints()
+        self._tell_leadership(became_leader, became_follower)
+        self._state_changes.info(
+            "Finished LeaderAndIsr request of %d partitions from controller %d epoch %d in %d ms: %d led, %d followed",
+            *(len(requested), request.controller_id, request.controller_epoch, (self._loop.time() - started) * 1000),
+            *(len(became_leader), len(became_follower)),
+        )
+        return response(requested, errors, version, ErrorCode.NONE)
+
+    async def stop_replicas(
+        self, request: StopReplicaRequest, check: Callable[[], object] = lambda: None
+    ) -> StopReplicaResponse:
+        """Stops replicas, and deletes those that the request says; the answer comes when their logs are out of the
+        way. Done in pieces, between which the loop has its turns; `check()` raises before a piece that is stale."""
+        answer = StopReplicaResponse()
+        if request.controller_epoch < self.controller_epoch:
+            self._state_changes.warning(
+                "Ignoring StopReplica request from controller %d since its controller epoch %d is old. Latest known "
+                "controller epoch is %d",
+                *(request.controller_id, request.controller_epoch, self.controller_epoch),
+            )
+            answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
+            return answer
+        self.controller_epoch = request.controller_epoch
+        errors: dict[TopicPartition, ErrorCode] = {}
+        get_log = self._log_manager.get_log
+        remaining = iter([(stopped, get_log(stopped.topic_partition)) for stopped in stopped_partitions(request)])
+        while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
+            if errors:
+                await yield_to_loop()
+                if request.controller_epoch < self.controller_epoch:
+                    answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
+                    break
+            check()
+            stopped: list[StoppedPartition] = []
+            for partition, log in piece:
+                error = self._refusal_to_stop(partition)
+                errors[partition.topic_partition] = error
+                # A copy of this request may have been faster, and what is there since is another replica.
+                if error is ErrorCode.NONE and get_log(partition.topic_partition) is log:
+                    stopped.append(partition)
+            self._stop(stopped)
+            await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
+        answer.partition_errors = partition_errors(errors)
+        return answer
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> MetadataChange:
+        """Takes over what the controller tells of the cluster. Raises KafkaError with STALE_CONTROLLER_EPOCH."""
+        return at_once(self.update_metadata_in_steps(request))
+
+    def update_metadata_in_steps(
+        self, request: UpdateMetadataRequest, check: Callable[[], object] = lambda: None
+    ) -> Steps[MetadataChange]:
+        """As `update_metadata`, for requests of many partitions; others see the change after the last step, before
+        which `check()` raises if the request is meant for this broker no longer.
+        """
+        self._check(request, check)
+        change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check(request, check))
+        self.controller_epoch = request.controller_epoch
+        return change
+
+    def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:
+        check()
+        if request.controller_epoch < self.controller_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"controller {request.controller_id} speaks in epoch {request.controller_epoch}; "
+                f"{self.controller_epoch} is known",
+            )
+
+    def log_directory_failed(self, directory: LogDirectory) -> None:
+        """Stops serving the replicas of a directory, for the log manager."""
+        failed = [
+            partition
+            for partition in self._partitions.values()
+            if partition.log is not None and partition.log.log_directory is directory
+        ]
+        self._fetchers.remove(partition.topic_partition for partition in failed)
+        stopped = [(partition.topic_partition, partition.leader_epoch, False) for partition in failed]
+        for partition in failed:
+            self._take_offline(partition)
+        self._tell_stopped(stopped)
+        self._logger.warning("Stopped serving %d replicas in directory %s", len(failed), directory.path)
+        if self.on_directory_failed is not None:
+            self.on_directory_failed(directory)
+
+    # Becoming leader or follower.
+
+    def _sort(
+        self,
+        requested: RequestedPartition,
+        leads: list[tuple[Partition, RequestedPartition]],
+        follows: list[tuple[Partition, RequestedPartition]],
+        errors: dict[TopicPartition, ErrorCode],
+        *,
+        is_kraft_controller: bool,
+    ) -> None:
+        """Judges one partition of a request."""
+        topic_partition, leader_epoch = requested.topic_partition, requested.state.leader_epoch
+        if topic_partition in self.offline_partitions:
+            self._refuse(requested, ErrorCode.KAFKA_STORAGE_ERROR, errors)
+            return
+        partition = self._partitions.get(topic_partition)
+        if partition is None and self._deleted.is_gone(topic_partition, requested.topic_id, leader_epoch):
+            self._refuse(requested, ErrorCode.STALE_CONTROLLER_EPOCH, errors)
+            return
+        log = None if partition is None else partition.log
+        if log is None:
+            log = self._log_manager.get_log(topic_partition)
+        judgement = judge(
+            requested,
+            self._broker_id,
+            leader_epoch=NO_EPOCH if partition is None else partition.leader_epoch,
+            topic_id=ZERO_UUID if log is None or log.topic_id is None else log.topic_id,
+            is_kraft_controller=is_kraft_controller,
+        )
+        match judgement.verdict:
+            case Verdict.REFUSE:
+                self._refuse(requested, judgement.error, errors)
+            case Verdict.TAKE_TOPIC_ID:
+                if log is not None:
+                    log.assign_topic_id(requested.topic_id)
+                errors[topic_partition] = ErrorCode.NONE
+            case Verdict.LEAD | Verdict.FOLLOW:
+                if partition is None:
+                    partition = self._partitions[topic_partition] = Partition(topic_partition, self._context)
+                    self._metrics.add_partition(partition)
+                errors[topic_partition] = ErrorCode.NONE
+                (leads if judgement.verdict is Verdict.LEAD else follows).append((partition, requested))
+
+    def _refuse(self, requested: RequestedPartition, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]) -> None:
+        errors[requested.topic_partition] = error
+        self._state_changes.info(
+            "Ignoring LeaderAndIsr for partition %s at leader epoch %d, controller epoch %d: %s",
+            *(requested.topic_partition, requested.state.leader_epoch, requested.state.controller_epoch, error.name),
+        )
+
+    def _lead(
+        self, leads: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
+    ) -> list[Partition]:
+        self._fetchers.remove(requested.topic_partition for _, requested in leads)
+        became: list[Partition] = []
+        for partition, requested in leads:
+            try:
+                if partition.become_leader(requested.state, functools.partial(self._make_log, requested)):
+                    became.append(partition)
+            except KafkaError as error:
+                self._failed_to_become(partition, error, errors)
+        return became
+
+    def _follow(
+        self, follows: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
+    ) -> list[Partition]:
+        image = self._metadata_cache.image
+        became: list[Partition] = []
+        for partition, requested in follows:
+            try:
+                if image.is_alive(requested.state.leader):
+                    if partition.become_follower(requested.state, functools.partial(self._make_log, requested)):
+                        became.append(partition)
+                else:
+                    self._state_changes.error(
+                        "Cannot become follower of partition %s at leader epoch %d: the leader %d is not alive",
+                        *(requested.topic_partition, requested.state.leader_epoch, requested.state.leader),
+                    )
+                    partition.create_log(functools.partial(self._make_log, requested))
+            except KafkaError as error:
+                self._failed_to_become(partition, error, errors)
+        # Their fetchers must be out of the way before it is known from where to fetch.
+        self._fetchers.remove(partition.topic_partition for partition in became)
+        if not self._is_stopping:
+            self._fetch(became)
+        return became
+
+    def _fetch(self, partitions: Iterable[Partition]) -> None:
+        wanted: dict[Node, list[FetchedPartition]] = {}
+        for partition in partitions:
+            leader = self._metadata_cache.image.node(partition.leader_id, self._listener_name)
+            log = partition.log
+            if leader is None or log is None:
+                self._state_changes.error(
+                    "Not fetching partition %s: its leader %d has no listener %s",
+                    *(partition.topic_partition, partition.leader_id, self._listener_name),
+                )
+                continue
+            epoch = log.latest_epoch
+            is_known = epoch is not None and self._fetchers.truncates_on_fetch
+            wanted.setdefault(leader, []).append(
+                FetchedPartition(
+                    partition,
+                    partition.topic_id,
+                    partition.leader_epoch,
+                    log.high_watermark if epoch is None else log.log_end_offset,
+                    NO_EPOCH if epoch is None else epoch,
+                    FetchPhase.FETCHING if is_known else FetchPhase.TRUNCATING,
+                )
+            )
+        self._fetchers.add(wanted)
+
+    def _make_log(self, requested: RequestedPartition) -> PartitionLog:
+        """The partition's log, made where there is none. Raises KafkaError with KAFKA_STORAGE_ERROR."""
+        topic_partition = requested.topic_partition
+        topic_id = None if requested.topic_id == ZERO_UUID else requested.topic_id
+        config = self._log_config(topic_partition.topic)
+        log = self._log_manager.get_or_create_log(
+            topic_partition, is_new=requested.state.is_new, topic_id=topic_id, config=config
+        )
+        if topic_id is not None and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        self._checkpoints.restore(log)
+        return log
+
+    def _failed_to_become(
+        self, partition: Partition, error: KafkaError, errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        errors[partition.topic_partition] = error.code
+        self._state_changes.error(
+            "Skipped the state change for partition %s since its replica is offline: %s",
+            *(partition.topic_partition, error),
+        )
+        self._fetchers.remove((partition.topic_partition,))
+        self._take_offline(partition)
+
+    def _tell_leadership(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
+        if self.on_leadership_change is not None and (became_leader or became_follower):
+            try:
+                self.on_leadership_change(became_leader, became_follower)
+            except Exception:
+                self._logger.exception("Telling of new leaders and followers failed")
+
+    # Stopping.
+
+    def _refusal_to_stop(self, stopped: StoppedPartition) -> ErrorCode:
+        if stopped.topic_partition in self.offline_partitions:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            partition = self._partitions.get(stopped.topic_partition)
+            # A replica that is not hosted may have a log all the same, of a topic deleted while this broker was down.
+            is_fenced = partition is not None and stopped.is_fenced_by(partition.leader_epoch)
+            error = ErrorCode.FENCED_LEADER_EPOCH if is_fenced else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            self._state_changes.warning(
+                "Ignoring StopReplica (delete=%s) for partition %s at leader epoch %d: %s",
+                *(stopped.delete, stopped.topic_partition, stopped.leader_epoch, error.name),
+            )
+        return error
+
+    def _stop(self, stopped: list[StoppedPartition]) -> None:
+        self._fetchers.remove(partition.topic_partition for partition in stopped)
+        self._fetchers.close_idle()
+        for topic_partition, leader_epoch, delete in stopped:
+            partition = self._partitions.get(topic_partition)
+            log = self._log_manager.get_log(topic_partition)
+            if delete and log is not None and log.topic_id is not None:
+                known_epoch = NO_EPOCH if partition is None else partition.leader_epoch
+                self._deleted.add(topic_partition, log.topic_id, known_epoch, leader_epoch)
+            if partition is not None:
+                # Who waits is woken: what it waits for may never come.
+                self._wake_ups.add(partition)
+                if delete:
+                    del self._partitions[topic_partition]
+                    self._metrics.remove_partition(partition)
+                    partition.close()
+            if delete:
+                self._checkpoints.forget(topic_partition)
+            self._state_changes.info(
+                "Stopped replica of partition %s at leader epoch %d%s",
+                *(topic_partition, leader_epoch, ", to be deleted" if delete else ""),
+            )
+        self._tell_stopped([(*partition,) for partition in stopped])
+
+    def _tell_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
+        if self.on_stop is not None and stopped:
+            try:
+                self.on_stop(stopped)
+            except Exception:
+                self._logger.exception("Telling of stopped replicas failed")
+
+    async def _delete_logs(self, deleted: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]) -> None:
+        logs = [log for log in map(self._log_manager.get_log, deleted) if log is not None]
+        for _ in range(len(self._log_manager.directories) + 1):
+            live = [log.partition for log in logs if not log.log_directory.is_offline]
+            try:
+                await self._log_manager.delete_logs(live)
+                break
+            except KafkaError as failure:  # a directory less; the others' logs are deleted all the same
+                self._state_changes.warning("Deleting replicas failed: %s", failure)
+        for log in logs:
+            if log.log_directory.is_offline:
+                errors[log.partition] = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _take_offline(self, partition: Partition) -> None:
+        self._partitions.pop(partition.topic_partition, None)
+        self._metrics.remove_partition_later(partition)
+        self.offline_partitions.add(partition.topic_partition)
+        partition.close(is_offline=True)
+
+    # Tasks.
+
+    def _expire_followers(self) -> Awaitable[None] | None:
+        partitions = list(self._partitions.values())
+        for partition in partitions[:_EXPIRED_AT_ONCE]:
+            partition.in_sync.expire()
+        rest = partitions[_EXPIRED_AT_ONCE:]
+        return self._expire_in_later_turns(rest) if rest else None
+
+    async def _expire_in_later_turns(self, partitions: list[Partition]) -> None:
+        for number, partition in enumerate(partitions):
+            if not number % _EXPIRED_AT_ONCE:
+                await yield_to_loop()
+            partition.in_sync.expire()
+
+    def _start_checkpoints(self) -> None:
+        """Not before the first LeaderAndIsr: until then hardly a partition would be in the files."""
+        if not self._checkpoints_started:
+            self._checkpoints_started = True
+            self._scheduler.schedule(
+                "highwatermark-checkpoint",
+                self._write_checkpoints,
+                period_ms=self._settings.high_watermark_checkpoint_interval_ms,
+            )
+
+    async def _write_checkpoints(self) -> None:
+        if self._checkpoints_started:
+            logs = [partition.log for partition in self._partitions.values() if partition.log is not None]
+            await self._checkpoints.write(logs, self._log_manager.live_directories)
+
+    def _is_alive(self, broker_id: int) -> bool:
+        return broker_id in self._metadata_cache.image.brokers
+
+    @property
+    def _purgatories(self) -> tuple[Purgatory[Any], ...]:
+        return self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory

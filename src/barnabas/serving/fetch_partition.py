@@ -1,0 +1,138 @@
+"""One partition of a Fetch request: what is asked of it, what it has to give, and what was told of it last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.primitives import Uuid
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.leader.partition import Partition
+    from barnabas.log.indexes import AbortedTransaction
+    from barnabas.log.leader_epochs import EpochEnd
+    from barnabas.log.segment import ReadPlan
+
+SessionKey = tuple[str | Uuid, int]
+"""How a session knows a partition: topic, or topic id where it uses ids, and number."""
+
+
+class NamedPartition(NamedTuple):
+    """What a request says of a partition that its session has."""
+
+    key: SessionKey
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class PartitionRead(NamedTuple):
+    """What one partition has to give, or why nothing."""
+
+    code: ErrorCode
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    plan: ReadPlan | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
+    diverging: EpochEnd | None = None
+    partition: Partition | None = None
+    has_more: bool = True
+    """There may be something to say next time though nothing changes until then."""
+    is_unknown: bool = False
+    """This broker knows no such partition; unlike other errors, that does not end the wait for bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.plan is None else self.plan.length_bytes
+
+
+class FetchPartition:
+    """One partition as it is fetched, by one request or within a session."""
+
+    __slots__ = (
+        "fetch_offset",
+        "has_changed",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic_id",
+        "topic_partition",
+        "was_unknown",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: Uuid,
+        number: int,
+        *,
+        fetch_offset: int,
+        max_bytes: int,
+        leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = NO_OFFSET,
+    ) -> None:
+        """`topic` is None as long as nobody knows the topic of the id."""
+        self.topic_id = topic_id
+        self.topic_partition = TopicPartition(topic or "", number)
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        """Where a follower's log begins."""
+        self.sent_high_watermark = NO_OFFSET
+        self.sent_log_start_offset = NO_OFFSET
+        self.watched: Partition | None = None
+        """The partition that reports its changes."""
+        self.was_unknown = False
+        """Nobody knew it when it was last read in steps."""
+        self.has_changed = False
+        """It has reported one since this was last set to False: when it was read in steps, the outcome of which is
+        settled some turns later."""
+
+    def __repr__(self) -> str:
+        return f"<FetchPartition {self.topic_partition} from {self.fetch_offset}>"
+
+    @property
+    def is_resolved(self) -> bool:
+        """The topic's name is known."""
+        return bool(self.topic_partition.topic)
+
+    def resolve(self, topic: str) -> None:
+        self.topic_partition = TopicPartition(topic, self.topic_partition.partition)
+
+    def key(self, *, uses_topic_ids: bool) -> SessionKey:
+        return (self.topic_id if uses_topic_ids else self.topic_partition.topic, self.topic_partition.partition)
+
+    def update(self, asked: FetchPartition | NamedPartition) -> None:
+        """Takes over what a later request says."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.leader_epoch = asked.leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.log_start_offset = asked.log_start_offset
+
+    def note_sent(self, read: PartitionRead) -> bool:
+        """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
+        is_new = (
+            read.size_bytes > 0
+            or read.code != ErrorCode.NONE
+            or read.diverging is not None
+            or self.sent_high_watermark != read.high_watermark
+            or self.sent_log_start_offset != read.log_start_offset
+        )
+        # After an error the next answer is news whatever it is.
+        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else NO_OFFSET
+        self.sent_log_start_offset = read.log_start_offset
+        return is_new

@@ -1,0 +1,347 @@
+"""Reading for Fetch requests: what each partition has to give now, within the limits of the request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from barnabas.kernel.steps import Steps
+from barnabas.leader.remote_replica import FetchClock
+from barnabas.log.read_plans import ReadIsolation, visible_end
+from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
+from barnabas.serving.fetch_sessions import FetchScope
+from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.topic_metrics import BrokerTopicMetrics
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import NO_EPOCH
+
+if TYPE_CHECKING:
+    from barnabas.leader.partition import Partition
+    from barnabas.log.partition_log import PartitionLog
+
+_LOG_END: Final = ReadIsolation.LOG_END
+_EXPECTED: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    )
+)
+
+
+class FetchParameters(NamedTuple):
+    """What holds for all partitions of a request."""
+
+    follower_id: int
+    """-1 for a client."""
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: ReadIsolation
+    leader_only: bool
+    """False for clients that may read from followers (KIP-392)."""
+    is_max_bytes_hard: bool
+    """Of requests before version 3: a first batch that is too large is cut off."""
+    follower_epoch: int = NO_EPOCH
+    """Of the follower's broker."""
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.follower_id >= 0
+
+
+Reads = list[tuple[FetchPartition, PartitionRead]]
+_UNKNOWN_PARTITION: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
+_UNKNOWN_TOPIC_ID: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)
+_UNKNOWN_TOPIC: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
+READ_PER_STEP: Final = 256
+
+
+class _Limit:
+    """What is left of `max_bytes` while the partitions of a request are read."""
+
+    __slots__ = ("bytes", "has_minimum")
+
+    def __init__(self, parameters: FetchParameters) -> None:
+        self.bytes = parameters.max_bytes
+        self.has_minimum = not parameters.is_max_bytes_hard
+
+
+class FetchReader:
+    """Plans reads, and takes note of what followers have."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        metadata: MetadataSource,
+        topic_metrics: BrokerTopicMetrics,
+        now: Callable[[], float],
+        logger: logging.Logger,
+    ) -> None:
+        """`now` is the loop's time in seconds."""
+        self._replicas = replicas
+        self._metadata = metadata
+        self._topic_metrics = topic_metrics
+        self._now = now
+        self._logger = logger
+
+    def read(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Reads:
+        """Looks at the partitions of the scope in their order, until `max_bytes` are found; the first one that has
+        anything gives at least one batch.
+
+        `updates_followers` takes the offsets that a follower fetches from for what it has: true when its request
+        comes, not when a parked one is looked at again.
+        """
+        reads: Reads = []
+        self._read(parameters, scope, scope.items(), _Limit(parameters), reads, updates_followers=updates_followers)
+        return reads
+
+    def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
+        """As `read`, for very many partitions: each is looked at as it is in its step. Its item says whether it has
+        changed since, if it is watched.
+        """
+        reads: Reads = []
+        items, limit = scope.items(), _Limit(parameters)
+        for start in range(0, len(items), READ_PER_STEP):
+            some = items[start : start + READ_PER_STEP]
+            for item in some:
+                item.has_changed = False
+            self._read(parameters, scope, some, limit, reads, updates_followers=updates_followers)
+            for item, read in reads[start:]:
+                item.was_unknown = read.is_unknown
+            yield
+        return reads
+
+    def _read(
+        self,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        items: Iterable[FetchPartition],
+        left: _Limit,
+        reads: Reads,
+        *,
+        updates_followers: bool,
+    ) -> None:
+        limit, has_minimum = left.bytes, left.has_minimum
+        image = self._metadata.image
+        session = scope.session
+        is_from_follower = parameters.is_from_follower
+        now = self._now()
+        clock = session.clock if session is not None and is_from_follower else None
+        for item in items:
+            if not item.is_resolved:
+                name = image.topic_name(item.topic_id)
+                if name is None:
+                    # Without ids it is the empty name, which no topic has.
+                    reads.append((item, _UNKNOWN_TOPIC_ID if scope.uses_topic_ids else _UNKNOWN_TOPIC))
+                    continue
+                item.resolve(name)
+            if image.partition(item.topic_partition) is None:
+                reads.append((item, _UNKNOWN_PARTITION))
+                continue
+            self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
+            try:
+                partition = self._partition(item)
+                if session is not None:
+                    session.watch(item, partition)
+                log = self.log(parameters, item, partition)
+                leader_end_offset = log.log_end_offset
+                read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
+                if updates_followers and is_from_follower and read.diverging is None:
+                    partition.update_follower(
+                        parameters.follower_id,
+                        fetch_offset=item.fetch_offset,
+                        log_start_offset=item.log_start_offset,
+                        leader_end_offset=leader_end_offset,
+                        now=now,
+                        clock=clock,
+                        broker_epoch=parameters.follower_epoch,
+                    )
+                    if log.high_watermark != read.high_watermark:
+                        # This very fetch has moved it; the follower need not wait for the next to learn so.
+                        read = read._replace(
+                            high_watermark=log.high_watermark, last_stable_offset=log.last_stable_offset
+                        )
+            except Exception as error:  # noqa: BLE001 - sorted there
+                read = self._refused(item, error)
+            if read.size_bytes:
+                has_minimum = False
+                limit = max(0, limit - read.size_bytes)
+            reads.append((item, read))
+        left.bytes, left.has_minimum = limit, has_minimum
+
+    def log(self, parameters: FetchParameters, item: FetchPartition, partition: Partition) -> PartitionLog:
+        """The log to read. Raises KafkaError where the reader may not, in the leader epoch that it names."""
+        # Whatever is negative stands for no epoch.
+        leader_epoch = item.leader_epoch if item.leader_epoch >= 0 else NO_EPOCH
+        log = partition.readable_log(leader_epoch, leader_only=parameters.leader_only)
+        if parameters.follower_id >= 0 and parameters.follower_id not in partition.in_sync.by_id:
+            partition.check_follower(parameters.follower_id, leader_epoch)
+        return log
+
+    def log_in_step(
+        self,
+        parameters: FetchParameters,
+        item: FetchPartition,
+        leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+    ) -> PartitionLog | None:
+        """The log that an item of a session stands for, where its follower may fetch from there, in this leader epoch,
+        and agrees with the log as far as it has come; None where only `read` can tell what there is to say.
+
+        Invariant: whatever `read` looks at before it looks for records was looked at here, or has been and would have
+        been told to the session's watch since.
+        """
+        partition = item.watched
+        if partition is None or not partition.is_leader or partition.leader_epoch != leader_epoch:
+            return None
+        log = partition.log
+        if (
+            log is None
+            or log.is_offline
+            or log.is_closed
+            or log.topic_id != item.topic_id
+            or last_fetched_epoch < 0
+            or last_fetched_epoch != log.leader_epochs.latest_epoch
+            or not log.log_start_offset <= fetch_offset <= log.log_end_offset
+        ):
+            return None
+        follower = partition.in_sync.by_id.get(parameters.follower_id)
+        if follower is None or follower.broker_epoch != parameters.follower_epoch:
+            return None
+        return None if self._metadata.image.partition(item.topic_partition) is None else log
+
+    def count_read(self, item: FetchPartition) -> None:
+        """Counts that an item was looked at otherwise than by `read`."""
+        self._topic_metrics.of(item.topic_partition.topic).fetch_requests.count += 1
+
+    def follower_has(
+        self, parameters: FetchParameters, item: FetchPartition, log: PartitionLog, clock: FetchClock, now: float
+    ) -> None:
+        """Takes the offset that an item is fetched from for what its follower has, of a log that `log_in_step` gave."""
+        if item.watched is not None:
+            item.watched.update_follower(
+                parameters.follower_id,
+                fetch_offset=item.fetch_offset,
+                log_start_offset=item.log_start_offset,
+                leader_end_offset=log.log_end_offset,
+                now=now,
+                clock=clock,
+                broker_epoch=parameters.follower_epoch,
+            )
+
+    def find_partition(self, item: FetchPartition) -> Partition | None:
+        """The partition of an item, as far as it is here."""
+        try:
+            return self._partition(item)
+        except KafkaError:
+            return None
+
+    def available(self, parameters: FetchParameters, item: FetchPartition) -> int | None:
+        """How many bytes a parked fetch would get of a partition, or fewer if they are enough for it; None if it must
+        be answered, whatever it gets."""
+        known = item.watched
+        if known is not None and known.is_leader and known.leader_epoch == item.leader_epoch and known.log is not None:
+            # When it was parked, the reader's log was found to agree; and within its epoch a leader's log only grows.
+            behind = visible_end(known.log, parameters.isolation) - item.fetch_offset
+            if not behind or (behind > 0 and parameters.min_bytes <= 1):
+                return min(behind, 1)
+        try:
+            partition = self._partition(item)
+            log = self.log(parameters, item, partition)
+            if item.last_fetched_epoch >= 0 and partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset):
+                return None
+        except KafkaError:
+            return None
+        end_offset = visible_end(log, parameters.isolation)
+        if item.fetch_offset > end_offset:
+            return None  # the log was truncated
+        if item.fetch_offset == end_offset:
+            return 0
+        return min(log.bytes_from(item.fetch_offset, parameters.isolation), item.max_bytes)
+
+    def _partition(self, item: FetchPartition) -> Partition:
+        partition = self._replicas.get_partition(item.topic_partition)
+        topic_id = item.topic_id
+        if topic_id != ZERO_UUID and partition.topic_id not in (topic_id, ZERO_UUID):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{item.topic_partition.topic} has another id here than in the request"
+            )
+        return partition
+
+    def _read_one(
+        self,
+        parameters: FetchParameters,
+        item: FetchPartition,
+        partition: Partition,
+        log: PartitionLog,
+        limit: int,
+        *,
+        has_minimum: bool,
+    ) -> PartitionRead:
+        if item.last_fetched_epoch >= 0:
+            diverging = partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset)
+            if diverging is not None:
+                return PartitionRead(
+                    ErrorCode.NONE,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    diverging=diverging,
+                    partition=partition,
+                )
+        is_readable = not (log.is_offline or log.is_closed)
+        if item.fetch_offset == log.log_end_offset and parameters.isolation is _LOG_END and is_readable:
+            # A follower that has everything, as it nearly always has when its request comes: there is nothing to plan.
+            return PartitionRead(
+                ErrorCode.NONE,
+                log.high_watermark,
+                log.last_stable_offset,
+                log.log_start_offset,
+                partition=partition,
+                has_more=False,
+            )
+        found = log.read(item.fetch_offset, min(item.max_bytes, limit), parameters.isolation, has_minimum=has_minimum)
+        plan = found.plan
+        if plan is not None and plan.is_first_batch_incomplete and not parameters.is_max_bytes_hard:
+            # Clients of version 3 and above can do nothing with a part of a batch, and need no error to get on.
+            plan = None
+        return PartitionRead(
+            ErrorCode.NONE,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            plan,
+            found.aborted,
+            partition=partition,
+            has_more=item.fetch_offset < visible_end(log, parameters.isolation),
+        )
+
+    def _refused(self, item: FetchPartition, error: Exception) -> PartitionRead:
+        if isinstance(error, KafkaError):
+            if error.code not in _EXPECTED:
+                self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
+            return PartitionRead(error.code, partition=item.watched)
+        self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
+        self._logger.error("Fetching %r failed", item, exc_info=error)
+        return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=item.watched)
+
+
+def drop_unreadable(reads: Reads, positions: Sequence[int]) -> None:
+    """Gives nothing of segments that were closed or truncated since they were looked at in a former step: deleted, with
+    their topic or for their age, or of a leader that was deposed. The client comes back.
+
+    Invariant: what is read after this, in the same step, is whole batches of what was planned.
+    """
+    for position in positions:
+        item, read = reads[position]
+        if read.plan is not None and not read.plan.is_readable:
+            reads[position] = (item, read._replace(plan=None))

@@ -1,0 +1,63 @@
+"""A LeaderAndIsr request in pieces, and their answers as one."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.replicas.leader_and_isr import in_pieces, joined, requested_partitions, response
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import LeaderAndIsrRequest
+from barnabas.wire.topics import TopicPartition
+
+State = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+
+def request_of(*counts: int) -> LeaderAndIsrRequest:
+    """Topics with so many partitions."""
+    return LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=7,
+        broker_epoch=9,
+        topic_states=[
+            LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=f"t{topic}",
+                topic_id=bytes([topic + 1]) * 16,
+                partition_states=[State(partition_index=number) for number in range(count)],
+            )
+            for topic, count in enumerate(counts)
+        ],
+    )
+
+
+@pytest.mark.parametrize("counts", [(), (1,), (7,), (3, 3), (2, 0, 5, 9), (6, 3, 1)])
+def test_pieces_are_the_request_in_its_order_and_their_answers_the_answer(counts: tuple[int, ...]) -> None:
+    request = request_of(*counts)
+    pieces = list(in_pieces(request, 3))
+    assert [len(list(requested_partitions(piece))) <= 3 for piece in pieces] == [True] * len(pieces)
+    assert [requested for piece in pieces for requested in requested_partitions(piece)] == list(
+        requested_partitions(request)
+    )
+    assert {(piece.controller_id, piece.controller_epoch, piece.broker_epoch) for piece in pieces} == {(1, 7, 9)}
+    errors = {TopicPartition("t0", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+    for version in (4, 7):
+        whole = response(requested_partitions(request), errors, version, ErrorCode.NONE)
+        parts = [response(requested_partitions(piece), errors, version, ErrorCode.NONE) for piece in pieces]
+        assert joined(parts) == whole
+
+
+def test_partitions_without_topics_are_cut_too() -> None:
+    request = LeaderAndIsrRequest(
+        ungrouped_partition_states=[State(topic_name="t", partition_index=number) for number in range(7)]
+    )
+    pieces = list(in_pieces(request, 3))
+    assert [len(piece.ungrouped_partition_states) for piece in pieces] == [3, 3, 1]
+
+
+def test_a_piece_that_is_refused_as_a_whole_has_the_whole_say_so() -> None:
+    pieces = list(in_pieces(request_of(4), 3))
+    first = response(requested_partitions(pieces[0]), {}, 7, ErrorCode.NONE)
+    second = response(requested_partitions(pieces[1]), {}, 7, ErrorCode.STALE_CONTROLLER_EPOCH)
+    whole = joined([first, second])
+    assert whole.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    (topic,) = whole.topics
+    assert [state.error_code for state in topic.partition_errors] == [0, 0, 0, ErrorCode.STALE_CONTROLLER_EPOCH]
