@@ -18,8 +18,8 @@ from barnabas.leader.partition import Partition
 from barnabas.leader.wake_ups import WakeUps
 from barnabas.log.partition_log import PartitionLog
 from barnabas.replicas import replica_manager
+from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict
-from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.replicas.stop_replica import StoppedPartition
 from barnabas.serving.acknowledgements import Acknowledgements, Answer
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
@@ -111,9 +111,7 @@ def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replica_manager, "judge", judge)
     patch.setattr(StoppedPartition, "is_fenced_by", lambda _self, _leader_epoch: False)
     # A controller's epoch counts for nothing: it is never known.
-    patch.setattr(
-        ReplicaManager, "controller_epoch", property(lambda _self: -1, lambda _self, _epoch: None), raising=False
-    )
+    patch.setattr(ControllerFence, "epoch", property(lambda _self: -1, lambda _self, _epoch: None), raising=False)
 
 
 def _fence_no_controllers(patch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext
 from barnabas.leader.wake_ups import WakeUps
+from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.deletion_fence import DeletionFence
 from barnabas.replicas.high_watermark_checkpoint import HighWatermarkCheckpoints
 from barnabas.replicas.leader_and_isr import RequestedPartition, Verdict, judge, requested_partitions, response
@@ -92,8 +93,6 @@ class ReplicaManager:
         """`log_config` gives the config of a topic's logs, from memory; `broker_epoch` the present one of this broker;
         `protocol` what is spoken with leaders, by `inter.broker.protocol.version`.
         """
-        self.controller_epoch = 0
-        """Of the newest controller that was heard of."""
         self.offline_partitions: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
         self.on_leadership_change = on_leadership_change
@@ -110,6 +109,7 @@ class ReplicaManager:
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._state_changes = logs.logger("state.change.logger")
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._controllers = ControllerFence(self._state_changes)
         self._deleted = DeletionFence()
         self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory = (
             Purgatory[DelayedOperation](name, timers, self._logger) for name in ("Produce", "Fetch", "DeleteRecords")
@@ -248,14 +248,8 @@ class ReplicaManager:
     def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Takes over who leads what. The answer has the outcome of each partition."""
         requested = list(requested_partitions(request))
-        if request.controller_epoch < self.controller_epoch:
-            self._state_changes.warning(
-                "Ignoring LeaderAndIsr request from controller %d since its controller epoch %d is old. Latest known "
-                "controller epoch is %d",
-                *(request.controller_id, request.controller_epoch, self.controller_epoch),
-            )
+        if not self._controllers.admits(request):
             return response(requested, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
-        self.controller_epoch = request.controller_epoch
         started = self._loop.time()
         errors: dict[TopicPartition, ErrorCode] = {}
         leads: list[tuple[Partition, RequestedPartition]] = []
@@ -280,22 +274,16 @@ class ReplicaManager:
         """Stops replicas, and deletes those that the request says; the answer comes when their logs are out of the
         way. Done in pieces, between which the loop has its turns; `check()` raises before a piece that is stale."""
         answer = StopReplicaResponse()
-        if request.controller_epoch < self.controller_epoch:
-            self._state_changes.warning(
-                "Ignoring StopReplica request from controller %d since its controller epoch %d is old. Latest known "
-                "controller epoch is %d",
-                *(request.controller_id, request.controller_epoch, self.controller_epoch),
-            )
+        if not self._controllers.admits(request):
             answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
             return answer
-        self.controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
         get_log = self._log_manager.get_log
         remaining = iter([(stopped, get_log(stopped.topic_partition)) for stopped in stopped_partitions(request)])
         while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
             if errors:
                 await yield_to_loop()
-                if request.controller_epoch < self.controller_epoch:
+                if self._controllers.refuses(request):
                     answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
                     break
             check()
@@ -323,16 +311,15 @@ class ReplicaManager:
         """
         self._check(request, check)
         change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check(request, check))
-        self.controller_epoch = request.controller_epoch
+        self._controllers.admits(request)
         return change
 
     def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:
         check()
-        if request.controller_epoch < self.controller_epoch:
+        if self._controllers.refuses(request):
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
-                f"controller {request.controller_id} speaks in epoch {request.controller_epoch}; "
-                f"{self.controller_epoch} is known",
+                f"controller {request.controller_id} speaks in epoch {request.controller_epoch}, which is over",
             )
 
     def log_directory_failed(self, directory: LogDirectory) -> None:

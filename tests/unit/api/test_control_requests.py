@@ -10,7 +10,7 @@ import pytest
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import StopReplicaRequest, UpdateMetadataRequest
+from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from barnabas.wire.topics import TopicPartition
 from tests.unit.replicas.test_replica_manager import Setting, in_setting
 
@@ -37,6 +37,10 @@ def metadata() -> UpdateMetadataRequest:
     return UpdateMetadataRequest(controller_id=1, controller_epoch=1, broker_epoch=10, topic_states=[topic])
 
 
+def a_new_controller_speaks(setting: Setting) -> None:
+    setting.manager.become_leader_or_follower(LeaderAndIsrRequest(controller_id=2, controller_epoch=2), 7)
+
+
 @pytest.mark.parametrize("happens", ["nothing", "a new registration", "a new controller"])
 def test_deletions_stop_when_they_become_stale(happens: str) -> None:
     async def test(setting: Setting) -> None:
@@ -51,7 +55,7 @@ def test_deletions_stop_when_they_become_stale(happens: str) -> None:
             if happens == "a new registration":
                 epoch.broker = 11
             elif happens == "a new controller":
-                setting.manager.controller_epoch = 2
+                a_new_controller_speaks(setting)
 
         setting.log_manager.delete_logs = delete  # type: ignore[method-assign, assignment]
         handler = StopReplicaHandler(setting.manager, lambda: epoch.broker)
@@ -81,7 +85,7 @@ def test_metadata_that_becomes_stale_before_its_last_step_is_not_taken_over(happ
         if happens == "a new registration":
             epoch.broker = 11
         elif happens == "a new controller":
-            setting.manager.controller_epoch = 2
+            a_new_controller_speaks(setting)
         code = ErrorCode.NONE
         try:
             for _ in steps:
