@@ -86,6 +86,10 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
 	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/simulation --timeout 1800
 
+.PHONY: test-pythons
+test-pythons: $(TEST) ## The unit tests on each of Python 3.11, 3.12 and 3.13 that is there (BARNABAS_PYTHONS names others)
+	@$(BIN)/python -m tools.pythons -n $(TEST_PROCESSES) --dist worksteal tests/unit
+
 .PHONY: mutants
 mutants: $(TEST) ## Every fault that is put into brokers and clients: the simulations have to find each within 200 seeds
 	@BARNABAS_ALL_MUTANTS=1 $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/simulation -k "fault_that_is_put" --timeout 1800

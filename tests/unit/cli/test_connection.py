@@ -167,4 +167,6 @@ def test_the_client_is_not_loaded_by_the_modules_of_commands() -> None:
         "print(*sorted(name for name in sys.modules if name.startswith(('barnabas.', 'asyncio', 'rich'))))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert all(name.startswith("barnabas.cli") for name in done.stdout.split()), done.stdout
+    # Constants of the protocol load nothing.
+    loaded = set(done.stdout.split()) - {"barnabas.wire", "barnabas.wire.sentinels"}
+    assert all(name.startswith("barnabas.cli") for name in loaded), done.stdout

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import struct
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,6 +22,9 @@ from barnabas.wire.primitives import Buffer, ProtocolError
 
 DATA = ListenerConfig("DATA", "127.0.0.1", 0)
 CONTROL = ListenerConfig("CONTROL", "127.0.0.1", 0, is_control_plane=True)
+# asyncio's own loop of these does not tell a protocol that `writelines` has filled its transport (CVE-2024-12254).
+_TELLS_NOBODY_THAT_IT_IS_FULL = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
+LOOPS_THAT_TELL_WHEN_FULL = ["uvloop"] if _TELLS_NOBODY_THAT_IT_IS_FULL else ["asyncio", "uvloop"]
 
 
 def framed(data: bytes) -> bytes:

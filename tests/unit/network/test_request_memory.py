@@ -22,7 +22,7 @@ from barnabas.network.request_memory import (
     RequestMemory,
 )
 from tests.unit.kernel.virtual_loop import run_virtually
-from tests.unit.network.serving import Client, Serving, framed
+from tests.unit.network.serving import LOOPS_THAT_TELL_WHEN_FULL, Client, Serving, framed
 from tests.unit.network.test_server import scenario
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -334,6 +334,7 @@ def test_a_connection_that_ends_gives_its_memory_back(run: Run) -> None:
     scenario(run, body, NetworkConfig(queued_request_bytes_max=FRAME + 100))
 
 
+@pytest.mark.parametrize("run", LOOPS_THAT_TELL_WHEN_FULL, indirect=True)
 def test_what_a_client_does_not_read_is_counted_until_it_does(run: Run) -> None:
     async def body(served: Serving, connect: Callable[..., Coroutine[Any, Any, Client]]) -> None:
         memory = served.server.memory

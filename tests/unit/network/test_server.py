@@ -6,7 +6,6 @@ import asyncio
 import errno
 import re
 import struct
-import sys
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -18,11 +17,17 @@ from barnabas.kernel.real_host import real_host
 from barnabas.link.limits import LinkLimits
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
-from tests.unit.network.serving import CONTROL, DATA, Client, Serving, framed, serving
+from tests.unit.network.serving import (
+    CONTROL,
+    DATA,
+    LOOPS_THAT_TELL_WHEN_FULL,
+    Client,
+    Serving,
+    framed,
+    serving,
+)
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-# asyncio's own loop of these does not tell a protocol that `writelines` has filled its transport (CVE-2024-12254).
-TELLS_NOBODY_THAT_IT_IS_FULL = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
 
 
 def scenario(
@@ -244,7 +249,7 @@ def test_large_requests_and_responses_pass(run: Run) -> None:
     scenario(run, body)
 
 
-@pytest.mark.parametrize("run", ["uvloop"] if TELLS_NOBODY_THAT_IT_IS_FULL else ["asyncio", "uvloop"], indirect=True)
+@pytest.mark.parametrize("run", LOOPS_THAT_TELL_WHEN_FULL, indirect=True)
 def test_a_peer_that_never_reads_is_not_read_any_more(run: Run) -> None:
     async def body(served: Serving, connect: Any) -> None:
         greedy, other = await connect(), await connect()
