@@ -234,6 +234,15 @@ class FetcherPartitions:
             fetched = self._partitions.get(topic_partition)
             yield topic_partition, None if fetched is None else fetched.position()
 
+    def only_changed(self, topic_partition: TopicPartition) -> FetchedPartition | None:
+        """The partition, if it is here and no other one is marked; the mark stays."""
+        changed = self._changed
+        return self._partitions.get(topic_partition) if len(changed) == 1 and topic_partition in changed else None
+
+    def forget_changed(self) -> None:
+        """What is marked was looked at otherwise than by `changed`."""
+        self._changed = {}
+
     def everything(self) -> Iterable[Wanted]:
         """All partitions; nothing is marked afterwards."""
         self._changed = {}

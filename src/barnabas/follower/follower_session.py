@@ -102,6 +102,23 @@ class FollowerSession:
             return None
         return Composition(fetched, forgotten)
 
+    def name_again(self, partition: TopicPartition, position: Position) -> bool:
+        """As `compose` where this is the only partition that has changed, and only in how far its log goes. False, and
+        nothing has changed, where there is more to say or less: `compose` tells.
+        """
+        known = self.positions.get(partition)
+        if (
+            self.is_full
+            or known is None
+            or position == known
+            or position.leader_epoch != known.leader_epoch
+            or position.topic_id != known.topic_id
+            or self._without_id
+        ):
+            return False
+        self.positions[partition] = position
+        return True
+
     def answered(self, session_id: int, error: ErrorCode) -> bool:
         """Takes over what a response says of the session; False if it has no partitions to look at."""
         if error is ErrorCode.NONE:

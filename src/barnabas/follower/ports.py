@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
+    from barnabas.wire.primitives import Buffer
 
 
 class LeaderConnection(Protocol):
@@ -22,6 +23,18 @@ class LeaderConnection(Protocol):
     ) -> None:
         """Sends a request; later calls one of the two, once. Records of the response are valid until `on_response`
         returns. Raises ConnectionError if the connection was closed by us."""
+        ...
+
+    def start_encoded(
+        self,
+        encode: Callable[[int], list[Buffer]],
+        decode: Callable[[Buffer, int, int], Any],
+        timeout_ms: float,
+        on_response: Callable[[Any], object],
+        on_failure: Callable[[Exception], object],
+    ) -> None:
+        """As `start`, of a request whose frame `encode` makes, given its correlation id; `decode` reads the response
+        (buffer, start at its header, end)."""
         ...
 
     async def send(self, message: Any, version: int, timeout_ms: float) -> Any:

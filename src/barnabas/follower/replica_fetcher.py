@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from barnabas.follower.fetch_pacing import FetchWait, retry_delay_ms
+from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.follower.follower_requests import fetch_request
-from barnabas.follower.follower_session import FollowerSession
+from barnabas.follower.follower_session import Composition, FollowerSession
 from barnabas.follower.offset_reconciler import OffsetReconciler
+from barnabas.follower.repeated_fetch_request import FetchedAgain, RepeatedFetchRequest
 from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import EpochEnd
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
     from barnabas.log.partition_log import PartitionLog
-    from barnabas.wire.messages import FetchResponse
+    from barnabas.wire.messages import FetchRequest, FetchResponse
 
 _LOG_START_CHECK_SECONDS: Final = 1.0
 """How often all log start offsets are compared with what the leader was told: retention moves them behind our back."""
@@ -58,7 +60,8 @@ class ReplicaFetcher:
         self.bytes_fetched = Meter(context.loop.time)
         self._context = context
         self._on_failed = on_failed
-        self._connection = context.connections.connect(leader, f"broker-{context.broker_id}-fetcher-{fetcher_id}")
+        self._client_id = f"broker-{context.broker_id}-fetcher-{fetcher_id}"
+        self._connection = context.connections.connect(leader, self._client_id)
         self._partitions = FetcherPartitions()
         self._session = FollowerSession()
         self._wait = FetchWait(context.settings.fetch_wait_max_ms)
@@ -66,6 +69,10 @@ class ReplicaFetcher:
             context, self._partitions, self._connection, delay=self._ask_again_soon, fail=self._fail_partition
         )
         self._log_starts_checked = context.loop.time()
+        self._named_before: TopicPartition | None = None
+        """The one partition that the last request named."""
+        self._repeated: RepeatedFetchRequest | None = None
+        """The request that the next one is expected to be like."""
         self._chain: asyncio.Future[None] | None = None
         """Done when the fetches that follow each other are to be interrupted."""
         self._awake = asyncio.Event()
@@ -169,35 +176,76 @@ class ReplicaFetcher:
         if now - self._log_starts_checked >= _LOG_START_CHECK_SECONDS:
             self._log_starts_checked = now
             self._mark_moved_log_starts()
-        composition = self._session.compose(partitions.changed(), partitions.everything)
+        max_wait_ms, broker_epoch = self._wait.begin(now, partitions.next_delay_end), context.broker_epoch()
+        try:
+            if not self._send_again(max_wait_ms, broker_epoch):
+                self._send_composed(max_wait_ms, broker_epoch)
+        except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
+            self._interrupt(error)
+
+    def _send_again(self, max_wait_ms: int, broker_epoch: int) -> bool:
+        """Sends the next request if it is like the last; False, and nothing has changed, if it is not."""
+        repeated = self._repeated
+        if (
+            repeated is None
+            or max_wait_ms != repeated.max_wait_ms
+            or broker_epoch != repeated.broker_epoch
+            or self._session.session_id != repeated.session_id
+        ):
+            return False
+        fetched = self._partitions.only_changed(repeated.topic_partition)
+        position = None if fetched is None else fetched.position()
+        if (
+            position is None
+            or position.leader_epoch != repeated.leader_epoch
+            or not self._session.name_again(repeated.topic_partition, position)
+        ):
+            return False
+        self._partitions.forget_changed()
+        encode = repeated.encoding(self._session.epoch, position)
+        timeout_ms = self._context.settings.request_timeout_ms
+        self._connection.start_encoded(encode, repeated.decode, timeout_ms, self._received, self._interrupt)
+        return True
+
+    def _send_composed(self, max_wait_ms: int, broker_epoch: int) -> None:
+        """Sends a request of what has changed, or ends the chain where there is none."""
+        context, partitions, session = self._context, self._partitions, self._session
+        composition = session.compose(partitions.changed(), partitions.everything)
         if composition is None:
             self._interrupt(None)
             return
         request, version = fetch_request(
             composition,
-            self._session,
+            session,
             context.settings,
             version=context.protocol.fetch_version,
-            max_wait_ms=self._wait.begin(now, partitions.next_delay_end),
+            max_wait_ms=max_wait_ms,
             broker_id=context.broker_id,
-            broker_epoch=context.broker_epoch(),
+            broker_epoch=broker_epoch,
         )
-        try:
-            self._connection.start(
-                request, version, context.settings.request_timeout_ms, self._received, self._interrupt
-            )
-        except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
-            self._interrupt(error)
+        self._expect_again(composition, request, version, broker_epoch)
+        self._connection.start(request, version, context.settings.request_timeout_ms, self._received, self._interrupt)
 
-    def _received(self, response: FetchResponse) -> None:
+    def _expect_again(self, composition: Composition, request: FetchRequest, version: int, broker_epoch: int) -> None:
+        """Of requests that name the same one partition, the second is that which more are expected to be like."""
+        is_usual = not (self._session.is_full or composition.forgotten) and version >= FETCH_WITH_REPLICA_STATE
+        named, before = composition.fetched, self._named_before
+        self._named_before = named[0][0] if is_usual and len(named) == 1 else None
+        if self._named_before is not None and self._named_before == before:
+            self._repeated = RepeatedFetchRequest(request, version, self._client_id, before, broker_epoch)
+
+    def _received(self, response: FetchResponse | FetchedAgain) -> None:
         """Takes over a response while its records are there, and goes on when they are written."""
         if self._is_closed:
             return
         self.requests.count += 1
-        if not response.responses:
-            self._wait.end_empty(self._context.loop.time())
         try:
-            appended = self._take_over(response)
+            if isinstance(response, FetchedAgain):
+                appended = self._take_over_again(response)
+            else:
+                if not response.responses:
+                    self._wait.end_empty(self._context.loop.time())
+                appended = self._take_over(response)
         except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
             self._interrupt(error)
             return
@@ -247,24 +295,41 @@ class ReplicaFetcher:
                 continue
             for data in topic.partitions:
                 topic_partition = TopicPartition(name, data.partition_index)
-                fetched = self._partitions.get(topic_partition)
-                position = self._session.positions.get(topic_partition)
-                # Taken out, put in anew or delayed while the request was on its way: this is not what it wants.
-                if (
-                    fetched is not None
-                    and position is not None
-                    and fetched.phase is FetchPhase.FETCHING
-                    and fetched.delayed_until is None
-                    and position.fetch_offset == fetched.fetch_offset
-                    and position.leader_epoch == fetched.leader_epoch
-                ):
+                fetched = self._wanted(topic_partition)
+                if fetched is not None:
                     self._take_over_partition(fetched, data, appended)
         return appended
+
+    def _take_over_again(self, data: FetchedAgain) -> list[tuple[FetchedPartition, PartitionLog]]:
+        """As `_take_over`, of the answer to a request that was like the one before."""
+        appended: list[tuple[FetchedPartition, PartitionLog]] = []
+        repeated = self._repeated
+        if repeated is not None:
+            self._session.answered(repeated.session_id, ErrorCode.NONE)
+            fetched = self._wanted(repeated.topic_partition)
+            if fetched is not None:
+                self._take_over_partition(fetched, data, appended)
+        return appended
+
+    def _wanted(self, topic_partition: TopicPartition) -> FetchedPartition | None:
+        """The partition, if it is still to be fetched from where the last request has said."""
+        fetched = self._partitions.get(topic_partition)
+        position = self._session.positions.get(topic_partition)
+        if (
+            fetched is not None
+            and position is not None
+            and fetched.phase is FetchPhase.FETCHING
+            and fetched.delayed_until is None
+            and position.fetch_offset == fetched.fetch_offset
+            and position.leader_epoch == fetched.leader_epoch
+        ):
+            return fetched
+        return None  # taken out, put in anew or delayed while the request was on its way
 
     def _take_over_partition(
         self,
         fetched: FetchedPartition,
-        data: FetchResponse.PartitionData,
+        data: FetchResponse.PartitionData | FetchedAgain,
         appended: list[tuple[FetchedPartition, PartitionLog]],
     ) -> None:
         if data.error_code:
@@ -303,7 +368,9 @@ class ReplicaFetcher:
             )
             self._fail_partition(fetched, str(error))
 
-    def _append(self, fetched: FetchedPartition, log: PartitionLog, data: FetchResponse.PartitionData) -> bool:
+    def _append(
+        self, fetched: FetchedPartition, log: PartitionLog, data: FetchResponse.PartitionData | FetchedAgain
+    ) -> bool:
         """Appends what came for a partition, and follows the leader's high watermark and log start; True where there
         were records."""
         if fetched.fetch_offset != log.log_end_offset:
@@ -330,7 +397,7 @@ class ReplicaFetcher:
         self,
         fetched: FetchedPartition,
         log: PartitionLog | None,
-        data: FetchResponse.PartitionData,
+        data: FetchResponse.PartitionData | FetchedAgain,
         error: UnexpectedOffsetError,
     ) -> None:
         """The leader's log starts within a batch, so that the batch begins before our empty log does: it begins there

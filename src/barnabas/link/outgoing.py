@@ -213,6 +213,12 @@ class Outgoing:
         decode = decoding_view(type(message).SCHEMA.api_key, version)
         self._start(encoding(message, version, self._client_id), decode, timeout_ms, on_response, on_failure)
 
+    def start_encoded(
+        self, encode: Encode, decode: Decode[Any], timeout_ms: float, on_response: OnResponse, on_failure: OnFailure
+    ) -> None:
+        """As `start`, of a request whose frame and whose response are the caller's matter."""
+        self._start(encode, decode, timeout_ms, on_response, on_failure)
+
     def post(self, message: Any, version: int) -> bool:
         """Sends a request that has no answer (Produce with acks=0); False when there is no connection now."""
         connection = self._connection

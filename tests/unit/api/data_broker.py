@@ -68,6 +68,9 @@ class Nowhere:
     def start(self, *_: Any) -> None:
         """Nobody answers."""
 
+    def start_encoded(self, *_: Any) -> None:
+        """Nobody answers."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -13,9 +13,12 @@ from barnabas.cluster.image import Node
 from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_context import FetcherContext
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
+from barnabas.follower.repeated_fetch_request import FetchedAgain
 from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.timers import Timers
+from barnabas.wire import codec, headers
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     FetchRequest,
@@ -25,6 +28,7 @@ from barnabas.wire.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import run_virtually
@@ -43,6 +47,8 @@ class Sent(NamedTuple):
     version: int
     on_response: Callable[[Any], object]
     on_failure: Callable[[Exception], object]
+    is_encoded: bool = False
+    """By the fetcher itself."""
 
 
 class PlayedLeader:
@@ -57,6 +63,20 @@ class PlayedLeader:
 
     def start(self, message: Any, version: int, _timeout_ms: float, on_response: Any, on_failure: Any) -> None:
         self.sent.put_nowait(Sent(message, version, on_response, on_failure))
+
+    def start_encoded(
+        self,
+        encode: Callable[[int], list[Buffer]],
+        _decode: object,
+        _timeout_ms: float,
+        on_response: Any,
+        on_failure: Any,
+    ) -> None:
+        frame = b"".join(encode(9))
+        key, version, correlation_id, client_id, start = headers.read_request_header(frame, 4, len(frame))
+        assert (key, correlation_id, client_id) == (ApiKey.FETCH, 9, "broker-1-fetcher-0")
+        message, _ = codec.request_decoder(key, version)(frame, start, len(frame))
+        self.sent.put_nowait(Sent(message, version, on_response, on_failure, is_encoded=True))
 
     async def send(self, message: Any, version: int, timeout_ms: float) -> Any:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -176,6 +196,53 @@ def test_appends_what_comes_and_fetches_on_from_there() -> None:
         assert (request.session_id, request.session_epoch) == (SESSION, 1)
         asked = request.topics[0].partitions
         assert (asked[0].fetch_offset, asked[0].last_fetched_epoch) == (2, 5)
+
+    in_setting(test)
+
+
+def test_sends_a_request_that_is_like_the_last_one_from_its_frame() -> None:
+    async def test(setting: Setting) -> None:
+        fetched = setting.follow()
+        sent, _ = await setting.fetch_request()
+        for offset in range(6):
+            assert sent.is_encoded is (offset > 2), "the first opens the session, and two more are as usual"
+            data: Any = FetchedAgain(offset, 0, [Entry(offset, 5, "a")])  # type: ignore[arg-type]
+            sent.on_response(
+                data if sent.is_encoded else fetched_response(Entry(offset, 5, "a"), high_watermark=offset)
+            )
+            assert (fetched.fetch_offset, setting.broker.log.high_watermark) == (offset + 1, offset)
+            sent, asked = await setting.fetch_request()
+            (partition,) = asked
+            assert (sent.message.session_id, sent.message.session_epoch) == (SESSION, offset + 1)
+            assert (sent.message.max_wait_ms, sent.message.forgotten_topics_data) == (20, [])
+            assert (sent.message.replica_state.replica_id, sent.message.replica_state.replica_epoch) == (1, 42)
+            assert (partition.fetch_offset, partition.current_leader_epoch) == (offset + 1, 5)
+            assert (partition.last_fetched_epoch, partition.log_start_offset) == (5, 0)
+        # A response that only the codec can read: nothing new, and then one that ends the session.
+        sent.on_response(empty_response())
+        sent, asked = await setting.fetch_request()
+        assert (asked, sent.is_encoded) == ([], False)
+        sent.on_response(empty_response(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        sent, asked = await setting.fetch_request()
+        assert (sent.message.session_epoch, sent.is_encoded, asked[0].fetch_offset) == (0, False, 6)
+
+    in_setting(test)
+
+
+def test_drops_the_answer_to_such_a_request_for_a_partition_that_was_taken_out_meanwhile() -> None:
+    async def test(setting: Setting) -> None:
+        setting.follow()
+        sent, _ = await setting.fetch_request()
+        for offset in range(4):
+            sent.on_response(fetched_response(Entry(offset, 5, "a"), high_watermark=offset))
+            sent, _ = await setting.fetch_request()
+        assert sent.is_encoded
+        setting.fetcher.remove([setting.broker.partition.topic_partition])
+        sent.on_response(FetchedAgain(4, 0, [Entry(4, 5, "a")]))  # type: ignore[arg-type]
+        assert setting.broker.log.log_end_offset == 4
+        sent, asked = await setting.fetch_request()
+        assert (asked, sent.is_encoded) == ([], False)
+        assert sent.message.forgotten_topics_data[0].partitions == [0]
 
     in_setting(test)
 
