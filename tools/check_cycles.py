@@ -18,7 +18,6 @@ KNOWN: frozenset[frozenset[str]] = frozenset(
     frozenset(f"{room}/{file}.py" for file in files.split())
     for room, files in (
         ("network", "connection ports"),
-        ("leader", "alter_partition in_sync_replicas partition partition_context ports wake_ups"),
         ("testing", "simulated_connection simulated_loop simulated_network"),
     )
 )

@@ -8,18 +8,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.leader.alter_partition import IsrAnswer, IsrChange
 from barnabas.leader.isr import IsrPhase, IsrState, RefusalAction, refusal_action
 from barnabas.leader.remote_replica import RemoteReplica
+from barnabas.leader.wake_ups import WatchedPartition
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
-    from barnabas.leader.partition import Partition
+    from barnabas.kernel.ids import Uuid
     from barnabas.leader.partition_context import PartitionContext
     from barnabas.log.partition_log import PartitionLog
+
+
+class LedPartition(WatchedPartition, Protocol):
+    """What is to be known of a partition to say who is in sync with it."""
+
+    partition_epoch: int
+    """Taken over from the controller's answer to a change of the ISR."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> Uuid: ...
+    @property
+    def log(self) -> PartitionLog | None: ...
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def is_under_min_isr(self) -> bool: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def leader_epoch_start_offset(self) -> int | None: ...
 
 
 class InSyncReplicas:
@@ -30,7 +53,7 @@ class InSyncReplicas:
 
     __slots__ = ("_context", "_partition", "by_id", "followers", "state")
 
-    def __init__(self, partition: Partition, context: PartitionContext) -> None:
+    def __init__(self, partition: LedPartition, context: PartitionContext) -> None:
         self.followers: tuple[RemoteReplica, ...] = ()
         self.by_id: dict[int, RemoteReplica] = {}
         self.state = IsrState()
@@ -139,7 +162,7 @@ class InSyncReplicas:
         if self.state.is_pending:
             return  # looked at again when that is decided
         if not self._context.is_alive(follower.broker_id):
-            self._context.reconsider_later(self._partition, now)
+            self._context.reconsider_later(self, now)
             return
         self._say(
             logging.INFO,
@@ -174,7 +197,7 @@ class InSyncReplicas:
             self._confirmed(asked, answer)
         else:
             self._refused(asked, answer.error)
-        self._context.reconsider_later(self._partition, self._context.now())
+        self._context.reconsider_later(self, self._context.now())
 
     def _confirmed(self, asked: IsrState, answer: IsrAnswer) -> None:
         context, partition = self._context, self._partition

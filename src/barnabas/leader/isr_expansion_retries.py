@@ -8,11 +8,18 @@ fetches (`replica.fetch.wait.max.ms`), as long as its fetches go on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer, Timers
-    from barnabas.leader.partition import Partition
+
+
+class Reconsidered(Protocol):
+    """The in-sync replicas of one partition."""
+
+    def reconsider(self, since: float) -> bool:
+        """Looks at the followers that have fetched after `since`; True as long as one of the others may yet join."""
+        ...
 
 
 class IsrExpansionRetries:
@@ -21,15 +28,15 @@ class IsrExpansionRetries:
     def __init__(self, timers: Timers, interval_ms: float) -> None:
         self._timers = timers
         self._interval_ms = interval_ms
-        self._noted: dict[Partition, float] = {}
+        self._noted: dict[Reconsidered, float] = {}
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._noted)
 
-    def add(self, partition: Partition, since: float) -> None:
-        """Has followers of the partition that fetch after `since`, the loop's time, looked at again."""
-        self._noted[partition] = since
+    def add(self, in_sync: Reconsidered, since: float) -> None:
+        """Has followers outside of the ISR that fetch after `since`, the loop's time, looked at again."""
+        self._noted[in_sync] = since
         if self._timer is None:
             self._timer = self._timers.call_after(self._interval_ms, self._run)
 
@@ -43,6 +50,6 @@ class IsrExpansionRetries:
     def _run(self) -> None:
         self._timer = None
         noted, self._noted = self._noted, {}
-        for partition, since in noted.items():
-            if partition.in_sync.reconsider(since) and partition not in self._noted:
-                self.add(partition, since)
+        for in_sync, since in noted.items():
+            if in_sync.reconsider(since) and in_sync not in self._noted:
+                self.add(in_sync, since)

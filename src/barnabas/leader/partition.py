@@ -26,7 +26,7 @@ from barnabas.wire.sentinels import ACKS_ALL, NO_EPOCH, NO_LEADER, NO_OFFSET
 if TYPE_CHECKING:
     from barnabas.kernel.host import Buffer
     from barnabas.leader.partition_context import PartitionContext
-    from barnabas.leader.ports import PartitionWatcher
+    from barnabas.leader.wake_ups import PartitionWatcher
     from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation
     from barnabas.log.partition_log import PartitionLog
     from barnabas.wire.messages import LeaderAndIsrRequest

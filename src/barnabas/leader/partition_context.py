@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from barnabas.leader.alter_partition import IsrChange, OnAnswer
+from barnabas.leader.isr_expansion_retries import Reconsidered
 from barnabas.leader.wake_ups import WakeUps
 
 if TYPE_CHECKING:
     from barnabas.kernel.metrics import Meter
-    from barnabas.leader.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class PartitionContext:
     """Whether a broker is alive, as the metadata cache knows."""
     alter_partition: Callable[[IsrChange, OnAnswer], None]
     """Asks the controller for another ISR."""
-    reconsider_later: Callable[[Partition, float], None]
+    reconsider_later: Callable[[Reconsidered, float], None]
     """Has the followers outside of the ISR looked at again, those that fetch after this time."""
     wake_ups: WakeUps
     expands: Meter

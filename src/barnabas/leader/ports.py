@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.leader.partition import Partition
     from barnabas.wire.api_keys import ApiKey
     from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
@@ -20,13 +19,4 @@ class AlterPartitionSender(Protocol):
         """The present controller's answer, and the version of it: the highest within these bounds that the controller
         speaks, for which `build` makes the request. Looks for the controller, and tries again where it has moved or a
         connection was lost, for as long as that takes; after any exception but cancellation the caller asks again."""
-        ...
-
-
-class PartitionWatcher(Protocol):
-    """Who wants to know when there may be something new in a partition, as fetch sessions do."""
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Called once per tick, before anything is sent, when the log's end or start, the high watermark, the last
-        stable offset or the leader has changed, or the partition is not here any more."""
         ...

@@ -7,14 +7,34 @@ it brings about still leave in this tick.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import logging
 
     from barnabas.kernel.purgatory import Purgatory
     from barnabas.kernel.tick import Tick
-    from barnabas.leader.partition import Partition
+    from barnabas.wire.topics import TopicPartition
+
+
+class PartitionWatcher(Protocol):
+    """Who wants to know when there may be something new in a partition, as fetch sessions do."""
+
+    def partition_changed(self, partition: Any) -> None:
+        """Called with the partition that is watched, once per tick, before anything is sent: when the log's end or
+        start, the high watermark, the last stable offset or the leader has changed, or the partition is not here any
+        more."""
+        ...
+
+
+class WatchedPartition(Protocol):
+    """A partition, as far as it is watched."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def watchers(self) -> dict[PartitionWatcher, None]: ...
 
 
 class WakeUps:
@@ -32,9 +52,9 @@ class WakeUps:
         self._purgatories = purgatories
         self._logger = logger
         self._parked = tuple(purgatory.watched_keys for purgatory in purgatories)
-        self._changed: dict[Partition, None] = {}
+        self._changed: dict[WatchedPartition, None] = {}
 
-    def add(self, partition: Partition) -> None:
+    def add(self, partition: WatchedPartition) -> None:
         """Something moved in the partition. Whoever begins to wait later in this tick looks for himself first."""
         if not partition.watchers:
             key = partition.topic_partition

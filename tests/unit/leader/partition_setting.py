@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from barnabas.kernel.metrics import Meter
 from barnabas.leader.alter_partition import IsrAnswer, IsrChange, OnAnswer
+from barnabas.leader.isr_expansion_retries import Reconsidered
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext
 from barnabas.wire.errors import ErrorCode
@@ -43,7 +44,7 @@ class BrokerSetting:
         self.now = 1000.0
         self.alive = {1, 2, 3, 4}
         self.asked: list[Asked] = []
-        self.noted: list[tuple[Partition, float]] = []
+        self.noted: list[tuple[Reconsidered, float]] = []
         self.woken = WokenPartitions()
         self.log = MemoryLog(PARTITION, min_insync_replicas=min_insync_replicas)
         logger = logging.getLogger("barnabas.tests.replication")
@@ -53,7 +54,7 @@ class BrokerSetting:
             lag_max_seconds=LAG_MAX_SECONDS,
             is_alive=lambda broker: broker in self.alive,
             alter_partition=lambda change, answer: self.asked.append(Asked(change, answer)),
-            reconsider_later=lambda partition, since: self.noted.append((partition, since)),
+            reconsider_later=lambda in_sync, since: self.noted.append((in_sync, since)),
             wake_ups=self.woken,  # type: ignore[arg-type]
             expands=Meter(lambda: self.now),
             shrinks=Meter(lambda: self.now),

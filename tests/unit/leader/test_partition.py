@@ -336,7 +336,7 @@ class TestIsr:
             2, fetch_offset=0, log_start_offset=0, leader_end_offset=0, now=setting.now, clock=clock
         )
         assert not setting.asked
-        assert setting.noted == [(setting.partition, since)]
+        assert setting.noted == [(setting.partition.in_sync, since)]
         setting.alive.add(2)
         assert setting.partition.in_sync.reconsider(since)  # it has not fetched since
         assert not setting.asked
