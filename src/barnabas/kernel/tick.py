@@ -85,12 +85,16 @@ class Tick:
         if not self._scheduled:
             self._schedule()
 
-    def before_send(self, callback: Callable[[], object]) -> None:
-        """Calls `callback()` once, in this tick, after frames were handled and before anything is sent.
+    def before_send(self, callback: Callable[[], object], *, goes_first: bool = False) -> None:
+        """Calls `callback()` once, in this tick, after frames were handled and before anything is sent; before the
+        others that have asked for it, if it `goes_first`.
 
         So it is also when a callback asks for it, for a few rounds; what goes on and on is continued in the next tick.
         """
-        self._before_send.append(callback)
+        if goes_first:
+            self._before_send.insert(0, callback)
+        else:
+            self._before_send.append(callback)
         if not self._scheduled:
             self._schedule()
 

@@ -348,8 +348,9 @@ class Partition:
         """
         log = self._log_to_append_to(required_acks)
         outcomes = log.append_all_as_leader(batches, self.leader_epoch, produce_version=produce_version)
-        self.in_sync.advance_high_watermark()
-        self._context.wake_ups.add(self)
+        if any(not isinstance(outcome, Exception) for outcome in outcomes):
+            self.in_sync.advance_high_watermark()
+            self._context.wake_ups.add(self)
         return outcomes
 
     def append_uniform(

@@ -84,8 +84,10 @@ class WriteQueue:
         self._logs.append(log)
 
     def before_writing(self, append: Callable[[], object]) -> None:
-        """Calls `append()` once, before the next send: what it appends is written with all else of this tick."""
-        self._tick.before_send(append)
+        """Calls `append()` once, before the next send: what it appends is written with all else of this tick, and who
+        waits for any of it hears of all at once.
+        """
+        self._tick.before_send(append, goes_first=True)
 
     def needs_wait(self, log: WrittenLog) -> bool:
         """Whether `when_written` would not call at once."""

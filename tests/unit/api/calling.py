@@ -72,6 +72,8 @@ class KeepingTransport(asyncio.Transport):
 class Calls:
     """A dispatcher with the given handlers; also the owner of its connections."""
 
+    connection_type: type[ServerConnection] = ServerConnection
+
     def __init__(self, host: Host, *handlers: Handler) -> None:
         self.lines = Lines()
         self.logger = logging.getLogger(f"kafka.server.KafkaApis of {id(self)}")
@@ -105,7 +107,7 @@ class Caller:
     """One client of the dispatcher."""
 
     def __init__(self, calls: Calls, listener: ListenerConfig, client_id: str | None) -> None:
-        self.connection = ServerConnection(calls.context, calls, listener)
+        self.connection = calls.connection_type(calls.context, calls, listener)
         self.transport = KeepingTransport(self.connection)
         self.connection.connection_made(self.transport)
         self._client_id = client_id

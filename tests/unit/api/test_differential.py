@@ -1,0 +1,300 @@
+"""Produce and Fetch, held against plain decode, handle and encode: two brokers of one seed get the same requests, with
+the same events among them at the same virtual time. All bytes of all answers are equal, in their order and when they
+come, and so are the files and what is kept in memory.
+
+`BARNABAS_SIMULATION_SEEDS=n` runs more seeds, `BARNABAS_SIMULATION_SEED=n` one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+
+from barnabas.kernel.host import Host
+from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.messages import ApiVersionsRequest
+from barnabas.wire.topics import TopicPartition
+from tests.unit.api.data_broker import data_broker
+from tests.unit.api.differential_traffic import Connected, Fetcher, Producer
+from tests.unit.api.differential_world import DIRECTORIES, STEADY, World, counted_entropy, make_plain, wake_in_order
+
+SEEDS: Final = simulation_seeds(40)
+STEPS: Final = 60
+_STEP_SECONDS: Final = 0.25
+_SAMPLED_SECONDS: Final = (0.01, 0.15)
+"""Of each step: what is answered at once, or after a sync or two, and what has waited for 80 or 100 ms."""
+_LONG_SECONDS: Final = 40.0
+"""Longer than a follower may lag and than a producer waits."""
+_UNIFORM_VERSION: Final = 9
+
+
+class Story:
+    """What happens to a broker, all of it by one seed and by what it answers."""
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self.world = world
+        self.told: list[tuple[str, object]] = []
+        """All that is seen of it: what it is, and what it is like."""
+        self._chance = chance
+        self._producers = [
+            Producer(world, client_id, chance, number) for number, client_id in enumerate(("p", "p", "p", "q", None))
+        ]
+        self._consumers = [Fetcher(world, chance) for _ in range(3)]
+        self._followers = [Fetcher(world, chance, follower_id) for follower_id in (2, 3)]
+        self._other = Connected(world, "other", chance)
+        self._odd = Connected(world, "odd", chance)
+        self._deleted: str | None = None
+        self._time = 0.0
+
+    @property
+    def _all(self) -> list[Connected]:
+        return [*self._producers, *self._consumers, *self._followers, self._other, self._odd]
+
+    async def happen(self) -> None:
+        loop = asyncio.get_running_loop()
+        # In the middle of a millisecond, so that a few turns more or less make no other timestamp.
+        self._time = round(loop.time(), 3) + 0.1005
+        for number in range(STEPS):
+            await self._sleep_until(self._time)
+            what = await self._step()
+            for seconds in _SAMPLED_SECONDS:
+                await self._sleep_until(self._time + seconds)
+                self._tell(f"step {number} ({what}) after {seconds} s")
+            self.world.look_at_disk()
+            self.told += [(f"{name} after step {number} ({what})", state) for name, state in self.world.state()]
+            self._time += _STEP_SECONDS
+
+    async def _sleep_until(self, when: float) -> None:
+        await asyncio.sleep(when - asyncio.get_running_loop().time())
+
+    def _tell(self, what: str) -> None:
+        for number, each in enumerate(self._all):
+            found = each.take()
+            if found:
+                self.told.append((f"answers to {each.client_id} ({number}), {what}", found))
+
+    async def _step(self) -> str:
+        """One poll of the loop, or several, or an event."""
+        kind = self._chance.random()
+        if kind < 0.2:
+            return await self._event()
+        if kind < 0.4:
+            return await self._followed(self._one_sends())
+        if kind < 0.5:
+            return await self._followed(self._alone_sends())
+        if kind < 0.6:
+            return self._several_send()
+        if kind < 0.72:
+            return await self._followed(self._alike_send())
+        if kind < 0.8:
+            return await self._event_meanwhile()
+        if kind < 0.84:
+            return self._odd_sends()
+        return self._one_fetches()
+
+    async def _followed(self, sending: Any) -> str:
+        """Then the followers fetch, so that what waits for them goes on."""
+        what: str = await sending
+        for follower in self._followers:
+            await asyncio.sleep(0.0003)
+            if not follower.unanswered and self._chance.random() < 0.8:
+                self._send(follower, follower.frame(self.world.partitions(replicated=True)))
+        return what
+
+    # Requests.
+
+    def _send(self, client: Connected, data: bytes) -> None:
+        self.told.append((f"sent by {client.client_id}", data))
+        client.caller.send_bytes(data)
+
+    async def _one_sends(self) -> str:
+        """Several requests, one behind the other, in any number of reads."""
+        chance = self._chance
+        producer = chance.choice(self._producers)
+        partitions = chance.sample(self.world.partitions(), chance.choice((1, 1, 3)))
+        frames = producer.frames(partitions, chance.choice((1, 1, 2, 4, 15)))
+        if chance.random() < 0.3:
+            asking = Fetcher(self.world, chance)
+            asking.client_id = producer.client_id
+            asking.version = max(4, asking.version)
+            frames.insert(chance.randrange(len(frames)), asking.frame(partitions))
+        data = b"".join(frames)
+        cuts = sorted(chance.sample(range(1, len(data)), chance.choice((0, 0, 1, 3))))
+        for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+            self._send(producer, data[start:end])
+            if chance.random() < 0.5:
+                await asyncio.sleep(chance.choice((0, 0.0001)))
+        return f"{len(frames)} of one in {len(cuts) + 1} reads"
+
+    async def _alone_sends(self) -> str:
+        """One request in each of several polls, in which nobody else sends anything."""
+        chance = self._chance
+        client = chance.choice(self._producers)
+        partitions = chance.sample(self.world.partitions(), chance.choice((1, 2)))
+        acks = chance.choice((1, 1, -1, 0))
+        for _ in range(chance.choice((2, 3, 6))):
+            if chance.random() < 0.5:
+                frame = client.usual(partitions[0], acks, chance.choice((16, 16, 4_000)), client.version)
+            else:
+                frame = client.frame(partitions, may_be_silent=True)
+            self._send(client, frame)
+            await asyncio.sleep(0.0005)
+        return "one alone"
+
+    def _several_send(self) -> str:
+        """In one poll, each to partitions of its own: there is no order between connections."""
+        chance = self._chance
+        if self.world.is_disk_to_fail:  # and which of them hits it first would matter
+            return "nothing"
+        partitions = self.world.partitions()
+        chance.shuffle(partitions)
+        producers = chance.sample(self._producers, chance.choice((2, 3)))
+        fetcher = chance.choice(self._consumers)
+        for number, producer in enumerate(producers):
+            own = partitions[number :: len(producers) + 1]
+            self._send(producer, b"".join(producer.frames(own, chance.choice((1, 2, 5)))))
+        if not fetcher.unanswered:
+            own = partitions[len(producers) :: len(producers) + 1]
+            self._send(fetcher, fetcher.frame(own, is_in_session=False))
+        return "several"
+
+    async def _alike_send(self) -> str:
+        """In one poll, several connections to one partition, all requests of one form."""
+        chance = self._chance
+        topic_partition = chance.choice(self.world.partitions())
+        producers = [producer for producer in self._producers if producer.client_id == "p"]
+        acks, size_bytes, version = chance.choice((1, 1, -1, 0)), chance.choice((16, 16, 200)), chance.choice((9, 11))
+        for producer in producers:  # so that each has learnt what there is to learn
+            self._send(producer, producer.usual(topic_partition, acks, size_bytes, version))
+            await asyncio.sleep(0.0005)
+        varies = chance.random() < 0.3
+        for producer in producers:
+            sizes = [size_bytes + (varies and chance.randint(0, 9)) for _ in range(chance.choice((1, 4, 15)))]
+            self._send(producer, b"".join(producer.usual(topic_partition, acks, bytes_, version) for bytes_ in sizes))
+        return "alike"
+
+    def _one_fetches(self) -> str:
+        fetcher: Fetcher = self._chance.choice([*self._consumers, *self._followers])
+        if fetcher.unanswered and self._chance.random() < 0.9:
+            return "nothing"
+        self._send(fetcher, fetcher.frame(self.world.partitions(replicated=fetcher.is_follower)))
+        return "a fetch"
+
+    def _odd_sends(self) -> str:
+        """A request of which a byte is another."""
+        chance = self._chance
+        makers: list[Producer | Fetcher] = [*self._producers, *self._consumers]
+        maker = chance.choice(makers)
+        data = bytearray(maker.frame(self.world.partitions()))
+        if isinstance(maker, Fetcher):
+            maker.unanswered -= 1
+        data[chance.randrange(4, min(len(data), 90))] ^= 1 << chance.randrange(8)
+        self._send(self._odd, bytes(data))
+        return "an odd one"
+
+    # Events.
+
+    async def _event(self) -> str:
+        """Something happens, and everything that follows from it."""
+        chance, world = self._chance, self.world
+        if self._deleted is not None and chance.random() < 0.6:
+            return await self._go_on_deleting()
+        kind = chance.random()
+        if kind < 0.2:
+            what = world.elect()
+        elif kind < 0.36:
+            what = world.change_isr()
+        elif kind < 0.44:
+            what = world.change_min_isr()
+        elif kind < 0.68:
+            what = world.transact()
+        elif kind < 0.72:
+            what = world.delete_records()
+        elif kind < 0.8 and self._deleted is None:
+            self._deleted = chance.choice(("flights", "ships", "trains"))
+            what = world.announce_deletion(self._deleted)
+        elif kind < 0.84 and not world.is_disk_to_fail:
+            what = world.break_disk()
+        elif kind < 0.88:
+            self._time += _LONG_SECONDS
+            await self._sleep_until(self._time)
+            world.expire_followers()
+            what = "much time passes"
+        else:
+            client = chance.choice(self._all[:-2])
+            client.caller.transport.abort()
+            what = f"the connection of {client.client_id} is lost"
+        self.told.append(("event", what))
+        return what
+
+    async def _go_on_deleting(self) -> str:
+        name, world = self._deleted or "", self.world
+        if TopicPartition(name, 0) in world.broker.replicas.partitions and not world.topics[name].exists:
+            return await world.delete(name)
+        self._deleted = None
+        world.create(name)
+        return f"{name} is created anew"
+
+    async def _event_meanwhile(self) -> str:
+        """The controller speaks in the same poll, after small requests of a connection that does not come alone; or
+        while these are synced.
+        """
+        chance, world = self._chance, self.world
+        producer = chance.choice(self._producers)
+        partitions = chance.sample(world.partitions(), 2)
+        frames = producer.frames(partitions, chance.choice((1, 3, 12)), only_small=True)
+        self._send(self._other, self._other.encode(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
+        self._send(producer, b"".join(frames))
+        if chance.random() < 0.4:
+            await asyncio.sleep(0.0004)
+        choices: list[Callable[[], str]] = [world.elect, world.elect, world.change_isr, world.change_min_isr]
+        if self._deleted is None and chance.random() < 0.2:
+            self._deleted = chance.choice(("flights", "ships", "trains"))
+            return world.announce_deletion(self._deleted)
+        return f"meanwhile {chance.choice(choices)()}"
+
+
+def tell(seed: int, *, is_plain: bool) -> list[tuple[str, object]]:
+    """What is seen of a broker to which the story of the seed happens."""
+
+    with Simulation(seed, profile=STEADY) as simulation:
+        machine = simulation.machine("broker")
+
+        async def main(host: Host) -> list[tuple[str, object]]:
+            async with data_broker(counted_entropy(host), *DIRECTORIES) as broker:
+                if is_plain:
+                    make_plain(broker)
+                chance = random.Random(seed)
+                world = World(broker, machine.disk, chance)
+                story = Story(world, chance)
+                await story.happen()
+                story.told += [(f"the file {path}", content) for path, content in sorted(world.files().items())]
+                return story.told
+
+        told: list[tuple[str, object]] = simulation.run_on(machine, main, limit_seconds=STEPS * 2 * _LONG_SECONDS)
+    return told
+
+
+def difference(seed: int) -> str | None:
+    """What is seen first that differs from plain decode, handle and encode; None if nothing does."""
+    plain, found = tell(seed, is_plain=True), tell(seed, is_plain=False)
+    for number, ((what, expected), (other, seen)) in enumerate(zip(plain, found, strict=False)):
+        if (what, expected) != (other, seen):
+            return f"seed {seed}, number {number}: {what}: {expected!r}\n{other}: {seen!r}"
+    return None if len(plain) == len(found) else f"seed {seed}: {len(plain)} and {len(found)} things are seen"
+
+
+@pytest.fixture(autouse=True)
+def _woken_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    wake_in_order(monkeypatch)
+
+
+@pytest.mark.parametrize("seeds", [SEEDS[start : start + 5] for start in range(0, len(SEEDS), 5)], ids=str)
+def test_answers_as_plain_decode_handle_encode_do(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        assert difference(seed) is None
