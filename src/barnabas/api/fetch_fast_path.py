@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, ShortRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.serving.fetch_sessions import FINAL_EPOCH, SessionRequest
+from barnabas.serving.fetch_sessions import SessionRequest
+from barnabas.wire.fetch_session import FINAL_EPOCH
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 

@@ -170,7 +170,7 @@ class Fetcher:
             elif response.error_code not in SESSION_ERRORS:
                 raise KafkaError(response.error_code, f"Fetch to broker {node.node_id}")
         except Exception as error:  # noqa: BLE001 - whatever is wrong with this broker, another may lead soon
-            session.reset()
+            session.failed()
             self._client.logger.info("A fetch from broker %d has failed: %s", node.node_id, error)
             self._client.metadata.request_update()
             self._pause(states)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE, FETCH_WITH_TOPIC_IDS, FETCH_WITHOUT_TOPIC_IDS
 from barnabas.follower.fetcher_partitions import FetchedPartition
-from barnabas.follower.follower_session import Composition, FollowerSession, Position
+from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.fetch_session import Composition
 from barnabas.wire.messages import (
     FetchRequest,
     ListOffsetsRequest,
@@ -36,7 +37,7 @@ class LeaderEpochEnd(NamedTuple):
 
 
 def fetch_request(
-    composition: Composition,
+    composition: Composition[Position],
     session: FollowerSession,
     settings: ReplicaSettings,
     *,

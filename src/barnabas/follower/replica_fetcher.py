@@ -17,13 +17,14 @@ from barnabas.follower.fetch_pacing import FetchWait, retry_delay_ms
 from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.follower.follower_requests import fetch_request
-from barnabas.follower.follower_session import Composition, FollowerSession
+from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.offset_reconciler import OffsetReconciler
 from barnabas.follower.repeated_fetch_request import FetchedAgain, RepeatedFetchRequest
 from barnabas.kernel.metrics import Meter
 from barnabas.log.appending import UnexpectedOffsetError
 from barnabas.log.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.fetch_session import Composition
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
@@ -226,7 +227,9 @@ class ReplicaFetcher:
         self._expect_again(composition, request, version, broker_epoch)
         self._connection.start(request, version, context.settings.request_timeout_ms, self._received, self._interrupt)
 
-    def _expect_again(self, composition: Composition, request: FetchRequest, version: int, broker_epoch: int) -> None:
+    def _expect_again(
+        self, composition: Composition[Position], request: FetchRequest, version: int, broker_epoch: int
+    ) -> None:
         """Of requests that name the same one partition, the second is that which more are expected to be like."""
         is_usual = not (self._session.is_full or composition.forgotten) and version >= FETCH_WITH_REPLICA_STATE
         named, before = composition.fetched, self._named_before

@@ -15,17 +15,13 @@ from barnabas.kernel.steps import Steps
 from barnabas.leader.remote_replica import FetchClock
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
     from barnabas.serving.fetch_partition import PartitionRead
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-"""Of a request that opens a session."""
-FINAL_EPOCH: Final = -1
-"""Of a request that ends a session, or wants none."""
 PARTITIONS_MAX: Final = 30_000
 """A session has no more. Whoever fetches more names them in each request, as before there were sessions."""
 FEW_PARTITIONS: Final = 1024

@@ -11,9 +11,9 @@ import pytest
 from barnabas.api import fetch
 from barnabas.log.reading import LogReader
 from barnabas.serving import fetch_reads, fetch_sessions
-from barnabas.serving.fetch_sessions import FINAL_EPOCH
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.fetch_session import FINAL_EPOCH
 from barnabas.wire.messages import StopReplicaRequest
 from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.topics import TopicPartition

@@ -57,8 +57,8 @@ def test_begins_anew_after_an_error_another_session_or_a_lost_answer() -> None:
         assert not session.accept(response)
         assert asked(session, p1=target(3)) == (0, 0, {1: 3}, [])
         session.accept(FetchResponse(session_id=9))
-        session.reset()
-        assert asked(session, p1=target(4)) == (0, 0, {1: 4}, [])
+        session.failed()
+        assert asked(session, p1=target(4)) == (9, 0, {1: 4}, [])  # ends the session that may be there
 
 
 def test_a_topic_created_anew_is_forgotten_under_its_old_id() -> None:
@@ -75,4 +75,4 @@ def test_names_are_used_where_there_are_no_ids_in_a_session_of_their_own() -> No
     assert session.highest_version({TWO: target(0)}, 17) == 17
     asked(session, p1=target(0))
     session.accept(FetchResponse(session_id=9))
-    assert asked(session, version=12, p1=target(0, ZERO_UUID)) == (0, 0, {1: 0}, [])
+    assert asked(session, version=12, p1=target(0, ZERO_UUID)) == (9, 0, {1: 0}, [])

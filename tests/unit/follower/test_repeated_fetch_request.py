@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.follower.follower_requests import fetch_request
-from barnabas.follower.follower_session import Composition, FollowerSession, Position
+from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.repeated_fetch_request import FetchedAgain, RepeatedFetchRequest
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.ids import Uuid
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.fetch_session import Composition
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition

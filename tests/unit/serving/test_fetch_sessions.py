@@ -9,15 +9,9 @@ import pytest
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.serving import fetch_sessions
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
-from barnabas.serving.fetch_sessions import (
-    EVICTION_SECONDS,
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    FetchScope,
-    FetchSessionCache,
-    SessionRequest,
-)
+from barnabas.serving.fetch_sessions import EVICTION_SECONDS, FetchScope, FetchSessionCache, SessionRequest
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.wire.primitives import ZERO_UUID
 
 

@@ -1,15 +1,28 @@
+"""`barnabas.wire.fetch_session`: requests say what is new, and both ends agree on what is fetched."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.follower.follower_session import FollowerSession, Position, Wanted
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.fetch_session import FetchSessionHandler
 from barnabas.wire.topics import TopicPartition
 
+
+class Position(NamedTuple):
+    """What is said of a partition."""
+
+    topic_id: Uuid
+    offset: int
+
+
+Session = FetchSessionHandler[Position]
+Wanted = tuple[TopicPartition, Position | None]
 TOPIC_ID = Uuid(b"a" * 16)
 OTHER_ID = Uuid(b"b" * 16)
 
@@ -19,27 +32,27 @@ def partition(number: int) -> TopicPartition:
 
 
 def at(offset: int, topic_id: Uuid = TOPIC_ID) -> Position:
-    return Position(topic_id, 0, offset, 0, 0)
+    return Position(topic_id, offset)
 
 
 def nothing() -> Iterable[Wanted]:
     raise AssertionError("all partitions were asked for")
 
 
-def identity(session: FollowerSession) -> tuple[int, int]:
+def identity(session: Session) -> tuple[int, int]:
     return session.session_id, session.epoch
 
 
-def opened(*numbers: int) -> FollowerSession:
+def opened(*numbers: int) -> Session:
     """A session that fetches these partitions from 0."""
-    session = FollowerSession()
+    session = Session()
     assert session.compose((), lambda: [(partition(number), at(0)) for number in numbers]) is not None
     assert session.answered(77, ErrorCode.NONE)
     return session
 
 
 def test_opens_with_all_partitions_and_goes_on_with_what_changed() -> None:
-    session = FollowerSession()
+    session = Session()
     composition = session.compose((), lambda: [(partition(0), at(0)), (partition(1), at(0)), (partition(2), None)])
     assert composition is not None
     assert [name for name, _ in composition.fetched] == [partition(0), partition(1)]
@@ -68,7 +81,7 @@ def test_a_topic_with_another_id_is_forgotten_and_fetched_anew() -> None:
 
 
 def test_a_leader_that_keeps_no_session_gets_full_requests() -> None:
-    session = FollowerSession()
+    session = Session()
     session.compose((), lambda: [(partition(0), at(0))])
     assert session.answered(0, ErrorCode.NONE)
     assert session.is_full
@@ -84,6 +97,8 @@ def test_errors_of_the_session_open_another() -> None:
     session = opened(0)
     session.failed()
     assert identity(session) == (77, 0)
+    session.lost()
+    assert identity(session) == (0, 0)
 
 
 def test_epochs_begin_again_at_1() -> None:
@@ -106,9 +121,9 @@ Changes = list[tuple[int, int | None]]
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 3)), max_size=5), max_size=10))
-def test_leader_and_follower_agree_on_the_session(requests: list[Changes]) -> None:
-    """Invariant: what the leader makes of the requests is what the follower wants fetched."""
-    session = FollowerSession()
+def test_both_ends_agree_on_the_session(requests: list[Changes]) -> None:
+    """Invariant: what a broker makes of the requests is what is to be fetched."""
+    session = Session()
     leader: dict[TopicPartition, Position] = {}
     wanted: dict[TopicPartition, Position | None] = {}
     for changes in requests:
