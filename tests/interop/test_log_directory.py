@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.kernel.real_files import RealFiles
-from barnabas.log.files import write_new
-from barnabas.log.indexes import AbortedTransaction
-from barnabas.log.producer_snapshot import ProducerSnapshotEntry, format_snapshot
-from barnabas.log.segment import Segment, SegmentConfig
+from barnabas.log.directories.files import write_new
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry, format_snapshot
+from barnabas.log.segments.indexes import AbortedTransaction
+from barnabas.log.segments.segment import Segment, SegmentConfig
 from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, run_tool
 from tests.unit.log.log_batches import batch
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from barnabas.kernel.real_host import RealHost, real_host
-from barnabas.log.log_config import LogConfig
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire.compression_types import Compression, CompressionType
 from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, TOPIC_COMMAND, ApacheKafkaBroker, run_tool
 from tests.support.waiting import wait_until

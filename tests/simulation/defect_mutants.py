@@ -17,11 +17,12 @@ from barnabas.controller.elections import Election, ElectionStrategy, elect_offl
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.term import ControllerTerm
 from barnabas.coordinators.shard import ShardRuntime
-from barnabas.log import log_tasks, producer_state, retention
-from barnabas.log.partition_log import PartitionLog
-from barnabas.log.producer_state import ProducerState
-from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.segment import Segment
+from barnabas.log.manager import log_tasks, retention
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.log.producers import producer_state
+from barnabas.log.producers.producer_state import ProducerState
+from barnabas.log.segments.segment import Segment
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.testing.cluster_plans import (
     CONFIGS,

@@ -16,7 +16,7 @@ from barnabas.coordination.operations import Check, SetData
 from barnabas.coordination.protocol import ANY_VERSION
 from barnabas.leader.partition import Partition
 from barnabas.leader.wake_ups import WakeUps
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.replicas import replica_manager
 from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict

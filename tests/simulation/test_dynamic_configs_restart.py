@@ -12,7 +12,7 @@ from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import Support, UpdateMode
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.kernel.host import Host
-from barnabas.log.start_up import LogStartUp
+from barnabas.log.manager.start_up import LogStartUp
 from barnabas.server.broker import Broker
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.simulation import Simulation, simulation_seeds

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from barnabas.kernel.host import Host, OffloadKind
-from barnabas.log.files import read_at
-from barnabas.log.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
+from barnabas.log.directories.files import read_at
+from barnabas.log.segments.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.log.log_batches import Appended, batch

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from barnabas.kernel.host import Host
-from barnabas.log.log_config import LogConfig
-from barnabas.log.partition_log import PartitionLog
-from barnabas.log.producer_state import ProducerState
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.producers.producer_state import ProducerState
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.batch_formats import read_records

@@ -22,8 +22,8 @@ from barnabas.wire.messages import DescribeLogDirsRequest, DescribeLogDirsRespon
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.log.log_directory import LogDirectory
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.directories.log_directory import LogDirectory
+    from barnabas.log.partition.partition_log import PartitionLog
 
 _UNKNOWN_LAG: Final = -1
 _NAMED_PER_STEP: Final = 4096

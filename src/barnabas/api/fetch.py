@@ -18,7 +18,7 @@ from barnabas.api.fetch_fast_path import Asked, FetchWay, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
-from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters
@@ -39,7 +39,7 @@ from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
-    from barnabas.log.reading import LogReader
+    from barnabas.log.segments.reading import LogReader
 
 _TOPIC_IDS_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15

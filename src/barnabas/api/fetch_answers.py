@@ -26,8 +26,8 @@ from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.records import LOG_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from barnabas.log.reading import LogReader
-    from barnabas.log.segment import ReadPlan
+    from barnabas.log.segments.reading import LogReader
+    from barnabas.log.segments.segment import ReadPlan
 
 _LEADER_SINCE: Final = 16
 _ZSTD_SINCE: Final = 10

@@ -22,7 +22,7 @@ from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.api.context import RequestContext, Responder
-    from barnabas.log.segment import ReadPlan
+    from barnabas.log.segments.segment import ReadPlan
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.serving.fetch import DelayedFetches
     from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey

@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.api.fetch_frames import RepeatedForm, response_of_one, with_start
-from barnabas.log.read_plans import ReadIsolation
+from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import SharedRead
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.log.partition_log import PartitionLog
-    from barnabas.log.segment import ReadPlan
+    from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.log.segments.segment import ReadPlan
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.serving.fetch import DelayedFetches
     from barnabas.serving.fetch_partition import FetchPartition

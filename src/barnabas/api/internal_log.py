@@ -9,9 +9,9 @@ from typing import Final
 
 from barnabas.coordinators.ports import Buffer
 from barnabas.leader.partition import Partition
-from barnabas.log.partition_log import PartitionLog
-from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.reading import LogReader
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.log.segments.reading import LogReader
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.ports import Replicas
 from barnabas.wire.errors import ErrorCode, KafkaError

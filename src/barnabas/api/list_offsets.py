@@ -13,8 +13,8 @@ from barnabas.api.context import RequestContext
 from barnabas.api.fetch_frames import ISOLATION_LEVELS
 from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
-from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.timestamp_lookup import ListedOffset
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.serving.list_offsets import find_offset, latest_offset, offsets_before
 from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from barnabas.leader.partition import Partition
-    from barnabas.log.write_queue import WriteQueue
+    from barnabas.log.partition.write_queue import WriteQueue
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Whoever calls itself so may write to internal topics, as in Kafka."""

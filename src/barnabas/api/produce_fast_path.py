@@ -22,7 +22,7 @@ from barnabas.api.produce_frames import (
     find_compact_records,
     find_records,
 )
-from barnabas.log.appending import AppendResult, UniformResult
+from barnabas.log.partition.appending import AppendResult, UniformResult
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.serving.produce import ProduceOutcome
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from barnabas.cluster.image import MetadataImage
     from barnabas.kernel.metrics import Meter
     from barnabas.leader.partition import Partition
-    from barnabas.log.partition_log import PartitionLog
-    from barnabas.log.write_queue import WriteQueue
+    from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.log.partition.write_queue import WriteQueue
     from barnabas.serving.acknowledgements import Acknowledgements
     from barnabas.serving.ports import MetadataSource
     from barnabas.serving.topic_metrics import TopicMetrics

@@ -10,22 +10,14 @@ from typing import Any, ClassVar, Final
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.log_report import BatchTotals, LogReport
 from barnabas.kernel.host import Files
-from barnabas.log.checkpoints import CorruptCheckpointError, parse_epochs, parse_offsets
-from barnabas.log.directory_files import CorruptDirectoryFileError, read_meta_properties, read_partition_metadata
-from barnabas.log.files import read_file
-from barnabas.log.index_inspection import (
-    IndexEntry,
-    Mismatch,
-    Reserved,
-    inspect_offset_index,
-    inspect_time_index,
-    inspect_transaction_index,
-    verify_offset_index,
-    verify_time_index,
-    verify_transaction_index,
+from barnabas.log.directories.checkpoints import CorruptCheckpointError, parse_epochs, parse_offsets
+from barnabas.log.directories.directory_files import (
+    CorruptDirectoryFileError,
+    read_meta_properties,
+    read_partition_metadata,
 )
-from barnabas.log.inspection import BatchFacts, Damage, inspect_batches, read_batch
-from barnabas.log.names import (
+from barnabas.log.directories.files import read_file
+from barnabas.log.directories.names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -43,7 +35,19 @@ from barnabas.log.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from barnabas.log.producer_snapshot import CorruptSnapshotError, parse_snapshot
+from barnabas.log.inspection.batch_inspection import BatchFacts, Damage, inspect_batches, read_batch
+from barnabas.log.inspection.index_inspection import (
+    IndexEntry,
+    Mismatch,
+    Reserved,
+    inspect_offset_index,
+    inspect_time_index,
+    inspect_transaction_index,
+    verify_offset_index,
+    verify_time_index,
+    verify_transaction_index,
+)
+from barnabas.log.producers.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.record_errors import RecordsError
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.cli.internal_records import decode_internal
 from barnabas.cli.output import counted, printable
 from barnabas.cli.record_formats import add_bytes, header_documents, json_line, shown_bytes, shown_time
-from barnabas.log.inspection import DamageKind
+from barnabas.log.inspection.batch_inspection import DamageKind
 from barnabas.wire.control_records import read_control_record_type, read_end_transaction_marker
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.records import TimestampType
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from barnabas.log.index_inspection import IndexEntry, Mismatch, Reserved
-    from barnabas.log.inspection import BatchFacts, Damage
-    from barnabas.log.producer_snapshot import ProducerSnapshotEntry
+    from barnabas.log.inspection.batch_inspection import BatchFacts, Damage
+    from barnabas.log.inspection.index_inspection import IndexEntry, Mismatch, Reserved
+    from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
     from barnabas.wire.records import Record
 
 _BATCH_HEADINGS: Final = (

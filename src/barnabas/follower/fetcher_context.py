@@ -15,7 +15,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.leader.wake_ups import WakeUps
 
 if TYPE_CHECKING:
-    from barnabas.log.write_queue import WriteQueue
+    from barnabas.log.partition.write_queue import WriteQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from barnabas.kernel.transitions import TransitionTable
 if TYPE_CHECKING:
     from barnabas.kernel.ids import Uuid
     from barnabas.leader.partition import Partition
-    from barnabas.log.leader_epochs import EpochEnd
+    from barnabas.log.partition.leader_epochs import EpochEnd
     from barnabas.wire.topics import TopicPartition
 
 

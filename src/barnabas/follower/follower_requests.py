@@ -9,7 +9,7 @@ from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE, FETCH_WIT
 from barnabas.follower.fetcher_partitions import FetchedPartition
 from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.settings import ReplicaSettings
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.fetch_session import Composition
 from barnabas.wire.messages import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.follower.follower_requests import epoch_ends, epoch_request, leader_offsets, offsets_request
 from barnabas.follower.truncation import Truncation, truncation
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from barnabas.follower.fetcher_context import FetcherContext
     from barnabas.follower.ports import LeaderConnection
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.topics import TopicPartition
 
 

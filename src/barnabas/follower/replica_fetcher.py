@@ -21,8 +21,8 @@ from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.offset_reconciler import OffsetReconciler
 from barnabas.follower.repeated_fetch_request import FetchedAgain, RepeatedFetchRequest
 from barnabas.kernel.metrics import Meter
-from barnabas.log.appending import UnexpectedOffsetError
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.appending import UnexpectedOffsetError
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.fetch_session import Composition
 from barnabas.wire.record_errors import CorruptRecordError
@@ -32,7 +32,7 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
 _LOG_START_CHECK_SECONDS: Final = 1.0

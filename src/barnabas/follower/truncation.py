@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 if TYPE_CHECKING:
     from barnabas.kernel.ids import Uuid
     from barnabas.leader.partition_context import PartitionContext
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.partition_log import PartitionLog
 
 
 class LedPartition(WatchedPartition, Protocol):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.leader.in_sync_replicas import InSyncReplicas
 from barnabas.leader.remote_replica import FetchClock, RemoteReplica
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_validation import AppendOrigin, ValidatedBatch
 from barnabas.wire.sentinels import ACKS_ALL, NO_EPOCH, NO_LEADER, NO_OFFSET
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Buffer
     from barnabas.leader.partition_context import PartitionContext
     from barnabas.leader.wake_ups import PartitionWatcher
-    from barnabas.log.appending import AppendError, AppendResult, UniformResult, Validation
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.appending import AppendError, AppendResult, UniformResult, Validation
+    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.messages import LeaderAndIsrRequest
     from barnabas.wire.topics import TopicPartition
 

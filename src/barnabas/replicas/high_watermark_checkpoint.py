@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.log.log_directory import LogDirectory
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.directories.log_directory import LogDirectory
+    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.topics import TopicPartition
 
 

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from barnabas.kernel.tick import Tick
     from barnabas.kernel.timers import Timers
     from barnabas.leader.ports import AlterPartitionSender
-    from barnabas.log.log_config import LogConfig
-    from barnabas.log.log_directory import LogDirectory
-    from barnabas.log.log_manager import LogManager
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.directories.log_directory import LogDirectory
+    from barnabas.log.manager.log_manager import LogManager
+    from barnabas.log.partition.log_config import LogConfig
+    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.replicas.ports import OnLeadershipChange, OnStop
     from barnabas.wire.messages import (
         LeaderAndIsrRequest,

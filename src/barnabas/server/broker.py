@@ -30,9 +30,9 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.system_errors import reason
-from barnabas.log.directory_files import LogDirectoryLockedError
-from barnabas.log.log_manager import NoLogDirectoryError
-from barnabas.log.start_up import DuplicateLogError
+from barnabas.log.directories.directory_files import LogDirectoryLockedError
+from barnabas.log.manager.log_manager import NoLogDirectoryError
+from barnabas.log.manager.start_up import DuplicateLogError
 from barnabas.server.cluster_identity import Identity, generate_broker_id, join_cluster
 from barnabas.server.components import BrokerComponents
 from barnabas.server.config import LifecycleSettings, MetricsSettings

@@ -52,7 +52,7 @@ from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
-from barnabas.log.offload_with_retry import offload_with_retry
+from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.serving.delete_records import RecordDeletions
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_reads import FetchReader

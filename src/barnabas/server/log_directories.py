@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.kernel.system_errors import reason
-from barnabas.log.directory_files import (
+from barnabas.log.directories.directory_files import (
     CorruptDirectoryFileError,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from barnabas.log.names import parse_partition_directory
+from barnabas.log.directories.names import parse_partition_directory
 from barnabas.server.errors import MetaPropertiesError
 
 Value = TypeVar("Value", int, str)

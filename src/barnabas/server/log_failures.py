@@ -11,7 +11,7 @@ from barnabas.coordination.operations import Create
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.timers import Timers
-from barnabas.log.log_directory import LogDirectory
+from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.server.coordination_session import CoordinationSession
 
 _RETRY_MS: Final = 1_000

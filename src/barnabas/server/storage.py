@@ -11,9 +11,9 @@ from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take, taken_keys
 from barnabas.coordination.ports import Store
 from barnabas.kernel.system_errors import reason
-from barnabas.log.log_config import LogSettings
-from barnabas.log.log_directory import LogDirectory
-from barnabas.log.log_manager import LogManager
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.log_config import LogSettings
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.log_directories import LogDirectories

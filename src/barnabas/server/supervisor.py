@@ -24,7 +24,7 @@ from barnabas.kernel.real_host import RealHost
 from barnabas.kernel.real_program import RealProgram, is_process, start_program
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
-from barnabas.log.files import read_file, write_all
+from barnabas.log.directories.files import read_file, write_all
 from barnabas.server.cluster_plan import ClusterPlan, properties_text
 from barnabas.server.cluster_probe import ClusterProbe
 from barnabas.server.restarts import RestartPauses

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.config.derived import Values
 from barnabas.config.settings import take
-from barnabas.log.log_config import LogConfig
-from barnabas.log.log_manager import LogManager
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.log_config import LogConfig
 
 # No topic has an empty name: what is looked up under it are the broker's defaults.
 _NO_TOPIC = ""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from barnabas.leader.partition import Partition
-    from barnabas.log.partition_log import PartitionLog
-    from barnabas.log.write_queue import WriteQueue
+    from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.log.partition.write_queue import WriteQueue
 
 
 class Answer(Protocol):

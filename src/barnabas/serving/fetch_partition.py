@@ -12,9 +12,9 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
-    from barnabas.log.indexes import AbortedTransaction
-    from barnabas.log.leader_epochs import EpochEnd
-    from barnabas.log.segment import ReadPlan
+    from barnabas.log.partition.leader_epochs import EpochEnd
+    from barnabas.log.segments.indexes import AbortedTransaction
+    from barnabas.log.segments.segment import ReadPlan
 
 SessionKey = tuple[str | Uuid, int]
 """How a session knows a partition: topic, or topic id where it uses ids, and number."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.kernel.steps import Steps
 from barnabas.leader.remote_replica import FetchClock
-from barnabas.log.read_plans import ReadIsolation, visible_end
+from barnabas.log.partition.read_plans import ReadIsolation, visible_end
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
 from barnabas.serving.fetch_sessions import FetchScope
 from barnabas.serving.ports import MetadataSource, Replicas
@@ -19,7 +19,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.partition_log import PartitionLog
 
 _LOG_END: Final = ReadIsolation.LOG_END
 _EXPECTED: Final = frozenset(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.host import Files
-from barnabas.log.read_plans import ReadIsolation, visible_end
-from barnabas.log.timestamp_lookup import ListedOffset
+from barnabas.log.partition.read_plans import ReadIsolation, visible_end
+from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.sentinels import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
-    from barnabas.log.partition_log import PartitionLog
+    from barnabas.log.partition.partition_log import PartitionLog
 
 _ALWAYS_KNOWN: Final = frozenset((EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from barnabas.cluster.metadata_responses import is_internal
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps
-from barnabas.log.appending import AppendError, AppendResult
+from barnabas.log.partition.appending import AppendError, AppendResult
 from barnabas.serving.ports import Replicas
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.byte_work import ByteWork, TakesLongError, run_in_steps
@@ -24,7 +24,7 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
-    from barnabas.log.write_queue import WriteQueue
+    from barnabas.log.partition.write_queue import WriteQueue
 
 _LONG_APPENDS_MAX: Final = 4
 """Batches that are checked in steps at a time. One that is compressed may become 128 MiB; all others wait."""

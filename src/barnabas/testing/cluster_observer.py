@@ -20,7 +20,7 @@ from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import PartitionState, partition_state_path, topic_path
 from barnabas.kernel.metrics import Meter
 from barnabas.leader.partition import Partition
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition

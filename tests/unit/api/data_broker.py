@@ -25,9 +25,9 @@ from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.leader.partition import Partition
-from barnabas.log.log_config import LogConfig, LogSettings
-from barnabas.log.log_manager import LogManager
-from barnabas.log.offload_with_retry import offload_with_retry
+from barnabas.log.directories.offload_with_retry import offload_with_retry
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.delete_records import RecordDeletions

@@ -17,7 +17,7 @@ import pytest
 from barnabas.api.registry import Handler
 from barnabas.kernel.host import Host
 from barnabas.leader.wake_ups import WakeUps
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.testing.profile import ClockProfile, DiskProfile, LoopProfile, OffloadProfile, Profile
 from barnabas.testing.simulated_disk import FaultRule, SimulatedDisk

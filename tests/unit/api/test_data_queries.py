@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from barnabas.kernel.real_host import real_host
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire import catalogue
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Meter, MetricName
-from barnabas.log.log_config import LogConfig
-from barnabas.log.reading import LogReader
-from barnabas.log.segment import ReadPlan
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.segments.reading import LogReader
+from barnabas.log.segments.segment import ReadPlan
 from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse

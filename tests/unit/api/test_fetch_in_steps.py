@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.api import fetch
-from barnabas.log.reading import LogReader
+from barnabas.log.segments.reading import LogReader
 from barnabas.serving import fetch_reads, fetch_sessions
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.errors import ErrorCode

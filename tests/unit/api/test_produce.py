@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from barnabas.api.produce_fast_path import AppendTarget
 from barnabas.api.produce_frames import FLEXIBLE_SINCE, find_compact_records, find_records, read_frame
 from barnabas.kernel.real_host import real_host
-from barnabas.log.log_config import LogConfig
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire import codec
 from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode

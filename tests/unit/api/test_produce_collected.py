@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.real_host import real_host
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ListOffsetsRequest, ProduceResponse

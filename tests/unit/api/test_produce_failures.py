@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.kernel.real_host import real_host
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceResponse
 from barnabas.wire.topics import TopicPartition

@@ -15,7 +15,7 @@ import pytest
 from barnabas.kernel.real_host import RealClock
 from barnabas.kernel.steps import StepRunner
 from barnabas.leader.partition import Partition
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire import byte_work, record_validation
 from barnabas.wire.compression import decompress
 from barnabas.wire.compression_types import Compression, CompressionType

@@ -17,17 +17,17 @@ from barnabas.client.subscription_bytes import write_assignment
 from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
-from barnabas.log.checkpoints import EpochEntry, write_epochs, write_offsets
-from barnabas.log.directory_files import (
+from barnabas.log.directories.checkpoints import EpochEntry, write_epochs, write_offsets
+from barnabas.log.directories.directory_files import (
     MetaProperties,
     write_clean_shutdown,
     write_meta_properties,
     write_partition_metadata,
 )
-from barnabas.log.indexes import AbortedTransaction
-from barnabas.log.producer_snapshot import ProducerSnapshotEntry
-from barnabas.log.producer_snapshots import write_snapshot
-from barnabas.log.segment import Segment, SegmentConfig
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
+from barnabas.log.producers.producer_snapshots import write_snapshot
+from barnabas.log.segments.indexes import AbortedTransaction
+from barnabas.log.segments.segment import Segment, SegmentConfig
 from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.messages import GroupMetadataKey, GroupMetadataValue

@@ -13,7 +13,7 @@ from barnabas.follower.fetcher_partitions import (
     FetchPhase,
 )
 from barnabas.kernel.transitions import IllegalTransitionError
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.topics import TopicPartition
 from tests.unit.leader.memory_log import TOPIC_ID, MemoryLog
 

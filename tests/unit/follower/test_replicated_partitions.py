@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from barnabas.follower.truncation import truncation
 from barnabas.leader.alter_partition import IsrAnswer
 from barnabas.leader.partition import Partition
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.leader.memory_log import Entry, MemoryLog
 from tests.unit.leader.partition_setting import BrokerSetting, leader_and_isr

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.follower.truncation import Truncation, truncation
-from barnabas.log.leader_epochs import UNDEFINED_END, EpochEnd, LeaderEpochCache
+from barnabas.log.partition.leader_epochs import UNDEFINED_END, EpochEnd, LeaderEpochCache
 
 
 def follower_log(epochs: list[int]) -> LeaderEpochCache:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from barnabas.kernel.ids import Uuid
-from barnabas.log.appending import UnexpectedOffsetError
-from barnabas.log.leader_epochs import EpochEnd, LeaderEpochCache
-from barnabas.log.log_config import LogConfig
-from barnabas.log.partition_log import PartitionLog
+from barnabas.log.partition.appending import UnexpectedOffsetError
+from barnabas.log.partition.leader_epochs import EpochEnd, LeaderEpochCache
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.leader.remote_replica import FetchClock
-from barnabas.log.leader_epochs import EpochEnd
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.leader.partition_setting import BrokerSetting, leader_and_isr
 

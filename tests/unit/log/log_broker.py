@@ -15,12 +15,12 @@ from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
-from barnabas.log.appending import AppendError, AppendResult
-from barnabas.log.log_config import LogConfig, LogSettings
-from barnabas.log.log_manager import LogManager
-from barnabas.log.partition_log import PartitionLog
-from barnabas.log.read_plans import ReadIsolation
-from barnabas.log.reading import LogReader
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.appending import AppendError, AppendResult
+from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.log.segments.reading import LogReader
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record

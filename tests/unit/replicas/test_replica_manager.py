@@ -20,7 +20,7 @@ from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.leader.partition import Partition
-from barnabas.log.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.replicas import replica_metrics
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.wire.codec import encode

@@ -19,7 +19,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Meter, MetricName
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.log.directory_files import read_meta_properties
+from barnabas.log.directories.directory_files import read_meta_properties
 from barnabas.server.broker import Broker
 from barnabas.server.config import read_server_config
 from barnabas.server.errors import BrokerStartError

@@ -9,7 +9,7 @@ from barnabas.coordination.operations import Create, GetChildrenNames
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.timers import Timers
-from barnabas.log.log_directory import LogDirectory
+from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.server.log_failures import LogFailures
 from tests.unit.server.coordinated import Lines, pause, run_on_broker, session_on
 

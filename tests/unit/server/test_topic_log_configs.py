@@ -7,8 +7,8 @@ from typing import cast
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
-from barnabas.log.log_config import LogConfig
-from barnabas.log.log_manager import LogManager
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.server.config import OWN_KEYS, read_server_config
 from barnabas.server.topic_log_configs import TopicLogConfigs
 

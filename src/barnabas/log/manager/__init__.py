@@ -1,0 +1,1 @@
+"""All logs of a broker: loaded, recovered, tended and closed."""

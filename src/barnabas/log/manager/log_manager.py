@@ -1,0 +1,435 @@
+"""All logs of a broker, over one or several log directories.
+
+Start: `open_directories`, then `load`, then `start`. Stop: `close`, when nobody appends any more. A directory whose
+disk fails goes offline with the logs in it, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from barnabas.kernel.host import Host, OffloadKind
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.later_turns import LaterTurns
+from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.system_errors import reason
+from barnabas.kernel.tick import Tick
+from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.log.directories.deletions import Deletions
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.names import DirectoryKind, marked_directory_name, partition_directory_name
+from barnabas.log.manager.log_metrics import LogMetrics
+from barnabas.log.manager.log_tasks import LogTasks
+from barnabas.log.manager.start_up import LogStartUp, StartUpProgress
+from barnabas.log.partition.appending import storage_error
+from barnabas.log.partition.loaded_log import create_log
+from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.write_queue import WriteQueue
+from barnabas.log.segments.reading import LogReader
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.topics import TopicPartition
+
+_CLOSED_AT_ONCE: Final = 16
+"""Syncs of several files at a time share the journal of their file system."""
+_PUT_AWAY_PER_TURN: Final = 200
+_DELETED_PER_TURN: Final = 100
+
+
+class NoLogDirectoryError(Exception):
+    """Every log directory is offline: the broker cannot go on."""
+
+
+class LogManager:
+    """The owner of every `PartitionLog`."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: LogSettings,
+        *,
+        directories: Sequence[str],
+        timers: Timers,
+        scheduler: Scheduler,
+        tick: Tick,
+        metrics: MetricsRegistry,
+        logs: Logs,
+        default_config: LogConfig | None = None,
+        on_directory_offline: Callable[[LogDirectory], object] | None = None,
+    ) -> None:
+        """`directories` are absolute paths, each once; `default_config` is that of topics without their own configs."""
+        self.default_config = LogConfig() if default_config is None else default_config
+        self.settings = settings
+        self.on_directory_offline = on_directory_offline
+        """Called when a directory went offline, after its logs have."""
+        self.write_queue = WriteQueue(tick)
+        self.reader = LogReader(host, self._read_failed)
+        self._host = host
+        self._logger: logging.Logger = logs.logger("kafka.log.LogManager")
+        self._metrics = LogMetrics(metrics)
+        self._deletions = Deletions(host, timers, self._logger)
+        self._services = LogServices(
+            host=host,
+            timers=timers,
+            settings=settings,
+            write_queue=self.write_queue,
+            deletions=self._deletions,
+            logger=logs.logger("kafka.log.UnifiedLog"),
+            checkpoint_recovery_points=self._checkpoint_recovery_points_soon,
+            flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
+        )
+        self.directories: tuple[LogDirectory, ...] = tuple(
+            LogDirectory(host, timers, path, self._logger, self._directory_failed) for path in directories
+        )
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
+        self._log_counts: dict[LogDirectory, int] = {}
+        self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
+        self._offline_logs = LaterTurns[TopicPartition, PartitionLog](host.loop, self._put_away, _PUT_AWAY_PER_TURN)
+        self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
+        self._tasks = LogTasks(self, host, scheduler, self._logger)
+        self._metrics.register_directories(self.directories, settings.recovery_threads_per_data_dir)
+
+    # What there is.
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Every log that is online."""
+        return MappingProxyType(self._logs)
+
+    @property
+    def live_directories(self) -> tuple[LogDirectory, ...]:
+        return tuple(directory for directory in self.directories if not directory.is_offline)
+
+    @property
+    def offline_directories(self) -> tuple[LogDirectory, ...]:
+        return tuple(directory for directory in self.directories if directory.is_offline)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch of the last stop, where that was clean in every directory; -1 otherwise."""
+        epochs = {directory.previous_broker_epoch for directory in self.directories}
+        return epochs.pop() if len(epochs) == 1 else NO_EPOCH
+
+    @property
+    def start_up(self) -> StartUpProgress:
+        """How far the load is."""
+        return self._metrics.progress
+
+    def get_log(self, partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(partition)
+
+    # Beginning.
+
+    def open_directories(self) -> None:
+        """Makes and locks the directories. Raises LogDirectoryLockedError; one that cannot be used goes offline, and
+        NoLogDirectoryError where none is left.
+        """
+        for directory in self.directories:
+            directory.open()
+        self._check_any_live()
+
+    def fail_directory(self, directory: LogDirectory, error: Exception) -> None:
+        """Takes a directory offline that its user finds at fault."""
+        directory.fail(error)
+
+    async def load(self, config_for: Callable[[str], LogConfig]) -> None:
+        """Loads every log, each directory's in parallel, after taking the signs of a clean stop.
+
+        Raises NoLogDirectoryError, and DuplicateLogError for a partition that lies in two directories.
+        """
+        start_up = LogStartUp(self._host, self._services, self._deletions, self._logger, self._metrics.progress)
+        for log in await start_up.load(self.directories, config_for):
+            if not log.log_directory.is_offline:
+                self._add(log)
+        self._check_any_live()
+
+    def start(self) -> None:
+        """Schedules the tasks, by Kafka's names."""
+        self._tasks.schedule()
+
+    def _check_any_live(self) -> None:
+        if not self.live_directories:
+            reasons = "; ".join(
+                reason(directory.error)
+                if isinstance(directory.error, OSError) and directory.error.filename
+                else f"{directory.path}: {directory.error}"
+                for directory in self.directories
+            )
+            raise NoLogDirectoryError(f"no log directory can be used: {reasons}")
+
+    # Logs come and go.
+
+    def get_or_create_log(
+        self, partition: TopicPartition, *, is_new: bool, topic_id: Uuid | None, config: LogConfig
+    ) -> PartitionLog:
+        """The log, made where it is missing.
+
+        A log that should be here and is not may lie in a directory that is offline; an empty one in its place would
+        lose it, so then, and when the directory fails, KafkaError is raised with KAFKA_STORAGE_ERROR.
+        """
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        if not is_new and self.offline_directories:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition_directory_name(partition)} is not in the directories that are online, and"
+                f" {', '.join(each.path for each in self.offline_directories)} is not",
+            )
+        while True:
+            directory = self._next_directory()
+            try:
+                loaded = create_log(
+                    self._host.files,
+                    f"{directory.path}/{partition_directory_name(partition)}",
+                    topic_id,
+                    config,
+                    self.settings,
+                    self._host.clock.time_ms(),
+                )
+            except OSError as error:
+                directory.fail(error)
+                continue
+            log = PartitionLog(self._services, directory, partition, config, loaded)
+            self._add(log)
+            leaving = self._leaving.get(log.directory)
+            if leaving is not None:
+                log.keep_apart_from(leaving)
+            self._logger.info("Created log for partition %s in %s", partition_directory_name(partition), log.directory)
+            return log
+
+    def _next_directory(self) -> LogDirectory:
+        """The one with the fewest logs, as Kafka chooses."""
+        directories = self.live_directories
+        if not directories:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        return min(directories, key=lambda directory: self._log_counts.get(directory, 0))
+
+    async def delete_log(self, partition: TopicPartition) -> None:
+        """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`.
+
+        There is no error where there is none. Raises KafkaError where the directory fails.
+        """
+        await self.delete_logs((partition,))
+
+    async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `delete_log`, of several that are there now, some in a turn; the renames are durable when this returns.
+
+        Where a directory fails, those in the others are deleted all the same before that is raised.
+        """
+        changed: dict[LogDirectory, None] = {}
+        logs = [log for log in map(self._logs.get, partitions) if log is not None]
+        for number, log in enumerate(logs):
+            if number and not number % _DELETED_PER_TURN:
+                await yield_to_loop()
+            partition = log.partition
+            if self._logs.get(partition) is not log:  # deleted by another meanwhile, or its directory has failed
+                continue
+            self._remove(log)
+            unique_id = self._host.entropy(16).hex()
+            name = marked_directory_name(partition, DirectoryKind.DELETE, unique_id)
+            path = f"{log.log_directory.path}/{name}"
+            self._watch_leaving(log)
+            try:
+                log.detach(path)
+            except OSError as error:
+                log.log_directory.fail(error)
+                log.go_offline()  # it is not among those that the directory has now
+                self._offline_logs.add(partition, log)
+                continue
+            self._logger.info(
+                "Log for partition %s is renamed to %s and is scheduled for deletion",
+                partition_directory_name(partition),
+                path,
+            )
+            self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
+            changed[log.log_directory] = None
+        for directory in changed:
+            try:
+                await self._services.offload(
+                    OffloadKind.SYNC, self._host.files.fsync_directory, directory.path, order=directory.path
+                )
+            except OSError as error:
+                directory.fail(error)
+        failed = next((log.log_directory for log in logs if log.log_directory.is_offline), None)
+        if failed is not None:
+            raise storage_error(failed.path, failed.error)
+
+    def _watch_leaving(self, log: PartitionLog) -> None:
+        """Work off the loop knows the directory by the name that it had; a new log there has to beware of it."""
+        work = log.background_work()
+        if not work:
+            return
+        path = log.directory
+        ended = asyncio.gather(*work, return_exceptions=True)
+        self._leaving[path] = ended
+
+        def forget(_: object) -> None:
+            if self._leaving.get(path) is ended:
+                del self._leaving[path]
+
+        ended.add_done_callback(forget)
+
+    def _add(self, log: PartitionLog) -> None:
+        self._offline_logs.do_now(log.partition)  # its gauges have the same names
+        self._logs[log.partition] = log
+        self._logs_of_topics.setdefault(log.partition.topic, {})[log.partition.partition] = log
+        self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
+        self._metrics.add(log)
+
+    def _remove(self, log: PartitionLog) -> None:
+        self._forget(log)
+        self._metrics.remove(log)
+
+    def _forget(self, log: PartitionLog) -> None:
+        del self._logs[log.partition]
+        of_topic = self._logs_of_topics[log.partition.topic]
+        del of_topic[log.partition.partition]
+        if not of_topic:
+            del self._logs_of_topics[log.partition.topic]
+        self._log_counts[log.log_directory] -= 1
+
+    def _read_failed(self, log_path: str, error: OSError) -> None:
+        """A disk that cannot be read is as broken as one that cannot be written: other replicas shall lead."""
+        path = log_path.rpartition("/")[0]
+        for directory in self.directories:
+            if directory.path == path:
+                directory.fail(error)
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        # All its logs are offline in one act: nobody finds one that cannot be written. What is left can wait.
+        for log in [each for each in self._logs.values() if each.log_directory is directory]:
+            self._forget(log)
+            log.go_offline()
+            self._offline_logs.add(log.partition, log)
+        directory.let_go()
+        # Not within the append or read that has found it out: its caller is in the middle of something.
+        self._host.loop.call_soon(self._tell_offline, directory)
+
+    def _put_away(self, log: PartitionLog) -> None:
+        self._metrics.remove(log)
+        log.let_go()
+
+    def _tell_offline(self, directory: LogDirectory) -> None:
+        if self.on_directory_offline is not None:
+            self.on_directory_offline(directory)
+
+    # Configs.
+
+    def take_settings(self, settings: LogSettings) -> None:
+        """Takes the broker's own configs: those of loading act at the next `load`, of tasks when they are scheduled."""
+        self.settings = settings
+        # Logs have the services that they were made with; of the settings, only loading reads them there.
+        self._services = dataclasses.replace(self._services, settings=settings)
+        for log in self._logs.values():
+            log.producers.expiration_ms = settings.producer_id_expiration_ms
+
+    def reconfigure(self, topic: str, config: LogConfig) -> None:
+        """Gives the logs of a topic its new configs."""
+        for log in self._logs_of_topics.get(topic, {}).values():
+            log.reconfigure(config)
+
+    async def delete_old_segments(self) -> None:
+        """Retention of every log; what the task `kafka-log-retention` does."""
+        await self._tasks.delete_old_segments()
+
+    async def delete_given_up_logs(self) -> None:
+        """Removes the directories of deleted logs whose time has come; what the task `kafka-delete-logs` does."""
+        await self._deletions.delete_due_directories()
+
+    # Checkpoints.
+
+    async def checkpoint_recovery_points(self) -> None:
+        """Writes up to where each log is durable."""
+        await asyncio.gather(*(self._write_recovery_points(directory) for directory in self.live_directories))
+
+    async def _write_recovery_points(self, directory: LogDirectory) -> None:
+        await directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
+
+    async def _checkpoint_recovery_points_soon(self, directory: LogDirectory) -> None:
+        """Many logs may ask for it at a time: all who ask in one turn of the loop get one write."""
+        task = self._coming_checkpoints.get(directory)
+        if task is None:
+            task = self._host.loop.create_task(self._write_when_all_have_asked(directory))
+            self._coming_checkpoints[directory] = task
+        await asyncio.shield(task)
+
+    async def _write_when_all_have_asked(self, directory: LogDirectory) -> None:
+        await yield_to_loop()
+        del self._coming_checkpoints[directory]
+        await self._write_recovery_points(directory)
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Writes where each log starts, as far as its first segment does not say that."""
+        await asyncio.gather(
+            *(
+                directory.write_log_start_offsets(
+                    self._offsets(
+                        directory,
+                        lambda log: (
+                            log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else -1
+                        ),
+                    )
+                )
+                for directory in self.live_directories
+            )
+        )
+
+    def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:
+        offsets = {partition: offset_of(log) for partition, log in self._logs.items() if log.log_directory is directory}
+        return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+
+    # Ending.
+
+    async def close(self, broker_epoch: int = NO_EPOCH) -> None:
+        """Completes every log, writes the checkpoints and, last of all, the sign of a clean stop.
+
+        A directory that fails meanwhile gets no such sign: its logs are recovered at the next start.
+        """
+        self._logger.info("Shutting down.")
+        self._tasks.cancel()
+        self._deletions.close()
+        at_once = max(_CLOSED_AT_ONCE, self.settings.recovery_threads_per_data_dir * len(self.directories))
+        limit = asyncio.Semaphore(at_once)
+
+        async def close_log(log: PartitionLog) -> None:
+            async with limit:
+                try:
+                    await log.close()
+                except KafkaError as error:
+                    self._logger.warning("%r could not be completed: %s", log, error)
+
+        await asyncio.gather(*(close_log(log) for log in list(self._logs.values())))
+        await self.checkpoint_recovery_points()
+        await self.checkpoint_log_start_offsets()
+        for directory in self.directories:
+            try:
+                await self._services.offload(
+                    OffloadKind.SYNC, directory.close, None if directory.is_offline else broker_epoch
+                )
+            except OSError as error:
+                directory.fail(error)
+        while self._offline_logs:
+            await yield_to_loop()
+        self._logger.info("Shutdown complete.")
+
+    def abandon(self) -> None:
+        """Closes every descriptor and writes nothing: what a crash does, for tests."""
+        self._tasks.cancel()
+        self._deletions.close()
+        self._offline_logs.finish()
+        for log in self._logs.values():
+            log.abandon()
+        for directory in self.directories:
+            directory.let_go()

@@ -1,0 +1,66 @@
+"""The gauges of logs and log directories, under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.manager.start_up import StartUpProgress
+from barnabas.log.partition.partition_log import PartitionLog
+
+
+class LogMetrics:
+    """Registers and removes them as logs come and go."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self.progress = StartUpProgress()
+        self._registry = registry
+
+    def register_directories(self, directories: Sequence[LogDirectory], recovery_threads: int) -> None:
+        """The gauges that do not belong to a log; `recovery_threads` is how many logs of each are loaded at a time."""
+        gauge = self._registry.gauge
+        gauge(_manager_name("OfflineLogDirectoryCount"), lambda: sum(directory.is_offline for directory in directories))
+        for directory in directories:
+            tags = (("logDirectory", directory.path),)
+            gauge(_manager_name("LogDirectoryOffline", tags), partial(_offline, directory))
+            tags = (("dir", directory.path),)
+            gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
+            for number in range(recovery_threads):
+                of_thread = (("dir", directory.path), ("threadNum", str(number)))
+                read = partial(self._segments_remaining, directory.path, number)
+                gauge(_manager_name("remainingSegmentsToRecover", of_thread), read)
+
+    def _logs_remaining(self, path: str) -> int:
+        return self.progress.logs_remaining.get(path, 0)
+
+    def _segments_remaining(self, path: str, number: int) -> int:
+        load = self.progress.loads.get((path, number))
+        return 0 if load is None else load.segments_remaining
+
+    def add(self, log: PartitionLog) -> None:
+        for name, read in self._of_log(log):
+            self._registry.gauge(name, read)
+
+    def remove(self, log: PartitionLog) -> None:
+        for name, _ in self._of_log(log):
+            self._registry.remove(name)
+
+    @staticmethod
+    def _of_log(log: PartitionLog) -> tuple[tuple[MetricName, Callable[[], int]], ...]:
+        tags = (("topic", log.partition.topic), ("partition", str(log.partition.partition)))
+        return (
+            (MetricName("kafka.log", "Log", "NumLogSegments", tags), lambda: log.segment_count),
+            (MetricName("kafka.log", "Log", "LogStartOffset", tags), lambda: log.log_start_offset),
+            (MetricName("kafka.log", "Log", "LogEndOffset", tags), lambda: log.log_end_offset),
+            (MetricName("kafka.log", "Log", "Size", tags), lambda: log.size_bytes),
+        )
+
+
+def _manager_name(name: str, tags: tuple[tuple[str, str], ...] = ()) -> MetricName:
+    return MetricName("kafka.log", "LogManager", name, tags)
+
+
+def _offline(directory: LogDirectory) -> int:
+    return int(directory.is_offline)

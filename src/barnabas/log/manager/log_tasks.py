@@ -1,0 +1,135 @@
+"""What is done with the logs from time to time, under the names and at the intervals of Kafka's scheduler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
+
+from barnabas.kernel.host import Host
+from barnabas.kernel.scheduler import ScheduledTask, Scheduler
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.log.manager.retention import delete_old_segments
+from barnabas.log.partition.log_config import LogSettings
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.segments.segment import Segment
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.topics import TopicPartition
+
+_PERIOD_MAX_MS: Final = 365 * 24 * 60 * 60 * 1000
+"""`log.flush.scheduler.interval.ms` is as good as never by default; timers need not know such numbers."""
+_PERIOD_MIN_MS: Final = 100
+LOOKED_AT_PER_TURN: Final = 1000
+"""Logs of which most need nothing done: about a millisecond of them."""
+_DELETED_LOGS_PERIOD_MS: Final = 60_000
+
+
+class TendedLogs(Protocol):
+    """What the tasks need of the `LogManager`."""
+
+    @property
+    def settings(self) -> LogSettings: ...
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+
+    def checkpoint_recovery_points(self) -> Awaitable[None]: ...
+
+    def checkpoint_log_start_offsets(self) -> Awaitable[None]: ...
+
+    def delete_given_up_logs(self) -> Awaitable[None]: ...
+
+
+class LogTasks:
+    """The tasks of one `LogManager`."""
+
+    def __init__(self, manager: TendedLogs, host: Host, scheduler: Scheduler, logger: logging.Logger) -> None:
+        self._manager = manager
+        self._host = host
+        self._scheduler = scheduler
+        self._logger = logger
+        self._scheduled: list[ScheduledTask] = []
+
+    def schedule(self) -> None:
+        """Starts all of them."""
+        settings, manager = self._manager.settings, self._manager
+        delay_ms = settings.initial_task_delay_ms
+        for name, function, period_ms in (
+            ("kafka-log-retention", self.delete_old_segments, settings.retention_check_interval_ms),
+            ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_scheduler_interval_ms),
+            (
+                "kafka-recovery-point-checkpoint",
+                manager.checkpoint_recovery_points,
+                settings.flush_offset_checkpoint_interval_ms,
+            ),
+            (
+                "kafka-log-start-offset-checkpoint",
+                manager.checkpoint_log_start_offsets,
+                settings.flush_start_offset_checkpoint_interval_ms,
+            ),
+            (
+                "kafka-delete-logs",
+                manager.delete_given_up_logs,
+                min(settings.segment_delete_delay_ms, _DELETED_LOGS_PERIOD_MS),
+            ),
+            (
+                "PeriodicProducerExpirationCheck",
+                self.remove_expired_producers,
+                settings.producer_id_expiration_check_interval_ms,
+            ),
+        ):
+            self._scheduled.append(
+                self._scheduler.schedule(
+                    name, function, delay_ms=delay_ms, period_ms=max(_PERIOD_MIN_MS, min(period_ms, _PERIOD_MAX_MS))
+                )
+            )
+        if settings.cleaner_enable:
+            self._logger.warning(
+                "There is no log cleaner yet: compacted topics, __consumer_offsets among them, are kept whole, as with"
+                " log.cleaner.enable=false"
+            )
+
+    def cancel(self) -> None:
+        """Lets no further run start."""
+        for task in self._scheduled:
+            task.cancel()
+        self._scheduled.clear()
+
+    async def delete_old_segments(self) -> None:
+        """Retention of every log; gives way to the loop after each."""
+        started = self._host.loop.time()
+        deleted = 0
+        for log in list(self._manager.logs.values()):
+            if log.is_closed or log.is_truncating:
+                continue
+            try:
+                deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms)
+            except KafkaError as error:
+                self._logger.warning("Retention of %r failed: %s", log, error)
+            await yield_to_loop()
+        self._logger.debug(
+            "Log cleanup completed. %d files deleted in %d ms",
+            deleted,
+            round((self._host.loop.time() - started) * 1000),
+        )
+
+    async def flush_dirty_logs(self) -> None:
+        """Syncs the logs whose `flush.ms` has passed; gives way to the loop after so many that it has not."""
+        for number, log in enumerate(list(self._manager.logs.values()), start=1):
+            if not number % LOOKED_AT_PER_TURN:
+                await yield_to_loop()
+            if log.is_closed or self._host.clock.time_ms() - log.last_flush_ms < log.config.flush_ms:
+                continue
+            try:
+                await log.flush()
+            except KafkaError as error:
+                self._logger.warning("Flush of %r failed: %s", log, error)
+
+    async def remove_expired_producers(self) -> None:
+        """Forgets producers that have been silent for `producer.id.expiration.ms`."""
+        for log in list(self._manager.logs.values()):
+            log.producers.remove_expired(self._host.clock.time_ms())
+            await yield_to_loop()
+
+    def _modified_ms(self, segment: Segment) -> int:
+        return self._host.files.status(segment.path).modified_ms

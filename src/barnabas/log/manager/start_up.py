@@ -1,0 +1,195 @@
+"""Loading all logs at start: directory by directory, in parallel, with a line and figures on how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from barnabas.kernel.host import Host, OffloadKind
+from barnabas.log.directories.deletions import Deletions
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.names import DirectoryKind, parse_partition_directory
+from barnabas.log.manager.log_loader import LoadProgress, LoadRequest, load_log
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.wire.topics import TopicPartition
+
+
+class DuplicateLogError(Exception):
+    """A partition has a directory in two log directories, and nobody can say which is the right one."""
+
+
+@dataclass(slots=True)
+class StartUpProgress:
+    """How far the load is; gauges read it."""
+
+    logs_remaining: dict[str, int] = field(default_factory=dict)
+    """By log directory (Kafka's remainingLogsToRecover)."""
+    loads: dict[tuple[str, int], LoadProgress] = field(default_factory=dict)
+    """The log that is being loaded, by log directory and by which of those at a time it is (Kafka's
+    remainingSegmentsToRecover has the number of a thread)."""
+    logs_found: int = 0
+    logs_loaded: int = 0
+    batches_read: int = 0
+    """Of the logs that are loaded; see `work_done`."""
+
+    @property
+    def work_done(self) -> int:
+        """A number that grows as long as the load goes on."""
+        return self.logs_loaded + self.batches_read + sum(load.batches_read for load in self.loads.values())
+
+
+class LogStartUp:
+    """One load of all directories."""
+
+    def __init__(
+        self,
+        host: Host,
+        services: LogServices,
+        deletions: Deletions,
+        logger: logging.Logger,
+        progress: StartUpProgress,
+    ) -> None:
+        self._host = host
+        self._services = services
+        self._deletions = deletions
+        self._logger = logger
+        self._progress = progress
+        self._found: dict[TopicPartition, str] = {}
+
+    async def load(
+        self, directories: Sequence[LogDirectory], config_for: Callable[[str], LogConfig]
+    ) -> list[PartitionLog]:
+        """The logs of all directories that are online. A directory that fails goes offline and gives none.
+
+        Raises DuplicateLogError.
+        """
+        started = self._host.loop.time()
+        live = [directory for directory in directories if not directory.is_offline]
+        self._logger.info("Loading logs from log dirs %s", ", ".join(directory.path for directory in live))
+        loaded = await asyncio.gather(*(self._load_directory(directory, config_for) for directory in live))
+        logs = [log for some in loaded for log in some]
+        self._logger.info("Loaded %d logs in %d ms", len(logs), round((self._host.loop.time() - started) * 1000))
+        return logs
+
+    async def _load_directory(
+        self, directory: LogDirectory, config_for: Callable[[str], LogConfig]
+    ) -> list[PartitionLog]:
+        offload = self._host.offload
+        try:
+            # First of all: whatever happens from here on, the next start must not take this stop for a clean one.
+            await offload(OffloadKind.DISK, directory.take_clean_shutdown)
+            recovery_points = await offload(OffloadKind.DISK, directory.read_recovery_points)
+            start_offsets = await offload(OffloadKind.DISK, directory.read_log_start_offsets)
+            cleaned = await offload(OffloadKind.DISK, directory.read_cleaner_offsets)
+            names = await offload(OffloadKind.DISK, self._partition_directories, directory.path)
+        except OSError as error:
+            directory.fail(error)
+            return []
+        self._logger.info(
+            "%s log directory %s",
+            "Skipping recovery of logs in" if directory.was_clean else "Recovering",
+            directory.path,
+        )
+        requests = []
+        for name in names:
+            request = self._request(directory, name, config_for, recovery_points, start_offsets, cleaned)
+            if request is not None:
+                requests.append(request)
+        return await self._load_all(directory, requests)
+
+    def _partition_directories(self, path: str) -> list[str]:
+        files = self._host.files
+        return [
+            name
+            for name in files.list_directory(path)
+            if parse_partition_directory(name) is not None and files.status(f"{path}/{name}").is_directory
+        ]
+
+    def _request(
+        self,
+        directory: LogDirectory,
+        name: str,
+        config_for: Callable[[str], LogConfig],
+        recovery_points: dict[TopicPartition, int],
+        start_offsets: dict[TopicPartition, int],
+        cleaned: dict[TopicPartition, int],
+    ) -> LoadRequest | None:
+        """What is to be loaded of a directory; None for one that is no current replica."""
+        path = f"{directory.path}/{name}"
+        found = parse_partition_directory(name)
+        if found is None:
+            return None
+        if found.kind is DirectoryKind.DELETE:
+            self._deletions.delete_directory(path, self._services.settings.segment_delete_delay_ms, directory.fail)
+            return None
+        if found.kind is not DirectoryKind.CURRENT:
+            self._logger.warning("%s is left alone: it is no current replica (%s)", path, found.kind.name.lower())
+            return None
+        partition = found.partition
+        other = self._found.setdefault(partition, path)
+        if other != path:
+            raise DuplicateLogError(
+                f"partition {name} is in {other} and in {path}: remove one of them, then start again"
+            )
+        config = config_for(partition.topic)
+        return LoadRequest(
+            partition=partition,
+            directory=path,
+            config=config,
+            settings=self._services.settings,
+            recovery_point=recovery_points.get(partition, 0),
+            log_start_offset=start_offsets.get(partition, 0),
+            was_clean=directory.was_clean,
+            may_have_gaps=config.is_compacted or partition in cleaned,
+            now_ms=self._host.clock.time_ms(),
+        )
+
+    async def _load_all(self, directory: LogDirectory, requests: list[LoadRequest]) -> list[PartitionLog]:
+        logs: list[PartitionLog] = []
+        remaining = self._progress.logs_remaining
+        remaining[directory.path] = len(requests)
+        self._progress.logs_found += len(requests)
+        waiting = iter(requests)
+
+        async def work(number: int) -> None:
+            for request in waiting:
+                if directory.is_offline:
+                    return
+                progress = self._progress.loads[directory.path, number] = LoadProgress()
+                try:
+                    logs.append(await self._load_one(directory, request, progress))
+                except OSError as error:
+                    directory.fail(error)
+                finally:
+                    del self._progress.loads[directory.path, number]
+                    self._progress.batches_read += progress.batches_read
+                remaining[directory.path] -= 1
+                self._progress.logs_loaded += 1
+                done = len(requests) - remaining[directory.path]
+                if not directory.is_offline:
+                    self._logger.info(
+                        "Completed load of %r with %d segments, log start offset %d, log end offset %d (%d/%d in %s)",
+                        logs[-1],
+                        logs[-1].segment_count,
+                        logs[-1].log_start_offset,
+                        logs[-1].log_end_offset,
+                        done,
+                        len(requests),
+                        directory.path,
+                    )
+
+        await asyncio.gather(*(work(number) for number in range(self._services.settings.recovery_threads_per_data_dir)))
+        if directory.is_offline:
+            for log in logs:
+                log.go_offline()
+                log.let_go()
+            return []
+        return logs
+
+    async def _load_one(self, directory: LogDirectory, request: LoadRequest, progress: LoadProgress) -> PartitionLog:
+        loaded = await self._host.offload(OffloadKind.DISK, load_log, self._host.files, request, self._logger, progress)
+        return PartitionLog(self._services, directory, request.partition, request.config, loaded)

@@ -1,0 +1,1 @@
+"""The log of one replica: appended to, read, made durable and truncated. `partition_log` puts it together."""

@@ -1,0 +1,47 @@
+"""What all logs of a broker share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from barnabas.kernel.host import Host, OffloadKind
+from barnabas.kernel.metrics import Timing
+from barnabas.kernel.timers import Timers
+from barnabas.log.directories.deletions import Deletions
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.offload_with_retry import offload_with_retry
+from barnabas.log.partition.log_config import LogSettings
+from barnabas.log.partition.write_queue import WriteQueue
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class LogServices:
+    """Handed to each log; `LogManager` makes it."""
+
+    host: Host
+    timers: Timers
+    settings: LogSettings
+    write_queue: WriteQueue
+    deletions: Deletions
+    logger: logging.Logger
+    """`kafka.log.UnifiedLog`."""
+    checkpoint_recovery_points: Callable[[LogDirectory], Awaitable[None]]
+    """Writes those of a whole directory, as they are now; a failure takes it offline."""
+    flush_timing: Timing
+    """Kafka's LogFlushRateAndTimeMs."""
+
+    async def offload(
+        self, kind: OffloadKind, function: Callable[..., Result], *arguments: Any, order: Hashable | None = None
+    ) -> Result:
+        """As `offload_with_retry`."""
+        return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order)
+
+    @property
+    def time_ms(self) -> Callable[[], int]:
+        """The wall clock."""
+        return self.host.clock.time_ms

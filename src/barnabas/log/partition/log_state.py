@@ -1,0 +1,162 @@
+"""What is known of a partition's log, in memory; the parts of a `PartitionLog` share it.
+
+Everything happens on the loop, one thing after another, but for syncs, cold reads and deletions. Offsets are ordered so
+at all times:
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <= log_end_offset
+
+*Committed* is what lies below the high watermark. It is moved by the replica's owner only (`replication`), never by an
+append. A record counts as *written*, and may be acknowledged, when the write queue says so; it is *synced* below the
+recovery point.
+"""
+
+from __future__ import annotations
+
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.partition.appending import AppendError, storage_error
+from barnabas.log.partition.loaded_log import LoadedLog
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
+
+
+class LogState:
+    """Offsets, epochs, producers and configs of one log, and whether it takes appends.
+
+    The appenders move the log's end, the flusher the recovery point, a truncation all of them.
+    """
+
+    __slots__ = (
+        "coming_truncations",
+        "config",
+        "directory",
+        "epochs_changed",
+        "high_watermark",
+        "is_closed",
+        "is_offline",
+        "is_truncating",
+        "last_stable_offset",
+        "leader_epochs",
+        "log_directory",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "recovery_point",
+        "refusal",
+        "rules",
+        "segment_config",
+        "segments",
+        "topic_id",
+        "truncations",
+    )
+
+    def __init__(
+        self, log_directory: LogDirectory, partition: TopicPartition, config: LogConfig, loaded: LoadedLog
+    ) -> None:
+        self.partition = partition
+        self.log_directory = log_directory
+        self.directory = loaded.directory
+        self.topic_id = loaded.topic_id
+        self.segments = loaded.segments
+        self.leader_epochs = loaded.leader_epochs
+        self.epochs_changed = loaded.epochs_changed
+        """Whether the checkpoint of the epochs says something else."""
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_start_offset
+        self.last_stable_offset = loaded.log_start_offset
+        self.recovery_point = loaded.recovery_point
+        self.is_offline = False
+        """The log directory has failed."""
+        self.is_closed = False
+        """The log is deleted, its directory has failed, or the broker stops."""
+        self.is_truncating = False
+        """The producers' state is being rebuilt; nothing can be appended."""
+        self.truncations = 0
+        """Those begun so far."""
+        self.coming_truncations = 0
+        """Those that wait for the recovery point to go back."""
+        self.refusal: ErrorCode | None = None
+        """Why nothing can be appended."""
+        self.reconfigure(config)
+
+    def __repr__(self) -> str:
+        return f"Log(dir={self.directory}, topic={self.partition.topic}, partition={self.partition.partition})"
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes over a topic's new configs, at once."""
+        self.config = config
+        self.rules = config.append_rules()
+        self.segment_config = config.segment_config()
+        self.segments.active.config = self.segment_config
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Takes over a leader epoch that begins at an offset; whoever calls has seen that it is later than the last."""
+        self.epochs_changed |= self.leader_epochs.assign(leader_epoch, start_offset)
+
+    # What is committed.
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, also to an earlier offset; within the log. Returns it.
+
+        For a replica that begins anew, as follower or after a truncation; a leader uses `increase_high_watermark`.
+        """
+        self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
+        self.committed_more()
+        return self.high_watermark
+
+    def increase_high_watermark(self, offset: int) -> bool:
+        """Moves the high watermark forward, at most to the log's end; False where it is there already.
+
+        Invariant: it never goes back here, whatever the caller has computed.
+        """
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        if self.producers.is_stable:
+            self.last_stable_offset = offset
+        else:
+            self.committed_more()
+        return True
+
+    def committed_more(self) -> None:
+        """Brings the last stable offset up to date, after the high watermark, the log's start or the producers."""
+        self.producers.high_watermark_moved(self.high_watermark)
+        unstable = self.producers.first_unstable_offset
+        stable = self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        self.last_stable_offset = max(stable, self.log_start_offset)
+
+    # What is refused.
+
+    def refused(self) -> AppendError:
+        """The error for an append that `refusal` forbids."""
+        code = self.refusal or ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return AppendError(code, f"log directory {self.log_directory.path} is offline")
+        return AppendError(code, f"{self!r} is {'closed' if self.is_closed else 'being truncated'}")
+
+    def check_online(self) -> None:
+        """Raises KafkaError where the log has ended."""
+        if self.is_offline:
+            raise storage_error(self.log_directory.path, self.log_directory.error)
+        if self.is_closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self!r} is closed")
+
+    def storage_failed(self, error: OSError) -> KafkaError:
+        """Takes the log directory offline; returns what everybody is told."""
+        if not self.is_closed:
+            self.log_directory.fail(error)
+        return storage_error(self.log_directory.path, error)
+
+    def append_failed(self, error: OSError) -> AppendError:
+        """`storage_failed` for who wanted to append."""
+        self.log_directory.fail(error)
+        return AppendError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.directory} cannot be written: {error}",
+            log_start_offset=self.log_start_offset,
+        )

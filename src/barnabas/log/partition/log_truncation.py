@@ -1,0 +1,155 @@
+"""How a partition's log is cut off at its end, or begun anew elsewhere, so that a loss of power undoes none of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from barnabas.log.partition.background_work import BackgroundWork
+from barnabas.log.partition.local_log import LocalLog
+from barnabas.log.partition.log_flusher import LogFlusher
+from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.log_state import LogState
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.sentinels import NO_OFFSET
+
+
+class LogTruncation:
+    """The part of a `PartitionLog` that truncates."""
+
+    __slots__ = ("_flusher", "_local_log", "_services", "_state", "_work")
+
+    def __init__(
+        self, services: LogServices, state: LogState, work: BackgroundWork, local_log: LocalLog, flusher: LogFlusher
+    ) -> None:
+        self._services = services
+        self._state = state
+        self._work = work
+        self._local_log = local_log
+        self._flusher = flusher
+
+    async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] | None) -> bool:
+        """As `PartitionLog.truncate_to`."""
+        state = self._state
+        async with self._recovery_point_at_most(offset):
+            if is_still_due is not None and not is_still_due():
+                return False
+            if offset >= state.log_end_offset:
+                # An epoch that began at the log's end and got no record may contradict the leader's.
+                state.epochs_changed |= state.leader_epochs.truncate_from_end(offset)
+                return False
+            is_before_all = offset < state.segments.first.base_offset
+            completion = self._begin_anew(offset, offset) if is_before_all else self._cut_off(offset)
+        await asyncio.shield(completion)
+        return True
+
+    async def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None, is_still_due: Callable[[], bool] | None
+    ) -> None:
+        """As `PartitionLog.truncate_fully_and_start_at`."""
+        async with self._recovery_point_at_most(min(offset, self._state.segments.first.base_offset)):
+            if is_still_due is not None and not is_still_due():
+                return
+            completion = self._begin_anew(offset, offset if log_start_offset is None else log_start_offset)
+        await asyncio.shield(completion)
+
+    @asynccontextmanager
+    async def _recovery_point_at_most(self, offset: int) -> AsyncIterator[None]:
+        """Invariant: within this, neither the recovery point nor its checkpoint is above `offset`.
+
+        A recovery trusts what lies below, so nothing there may be removed: a loss of power can undo some of the
+        removals and not others, which leaves holes.
+        """
+        state = self._state
+        state.check_online()
+        state.coming_truncations += 1
+        try:
+            if offset < state.recovery_point or state.coming_truncations > 1:
+                state.recovery_point = min(state.recovery_point, offset)
+                await self._services.checkpoint_recovery_points(state.log_directory)
+                state.check_online()
+            yield
+        finally:
+            state.coming_truncations -= 1
+
+    def _cut_off(self, offset: int) -> asyncio.Task[None]:
+        state = self._state
+        try:
+            removed = state.segments.remove_from(offset)
+            self._local_log.give_up(removed)
+            active = state.segments.active
+            active.truncate_to(offset)
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        active.config = state.segment_config
+        self._services.logger.info("%r: truncated to offset %d", state, active.next_offset)
+        end_offset = active.next_offset
+        return self._truncated(end_offset, min(state.high_watermark, end_offset), snapshots_until=end_offset)
+
+    def _begin_anew(self, offset: int, log_start_offset: int) -> asyncio.Task[None]:
+        state = self._state
+        self._services.logger.info("%r: truncate and start at offset %d", state, offset)
+        try:
+            self._local_log.give_up(list(state.segments))
+            state.segments.replace_all(self._local_log.new_segment(offset))
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        state.epochs_changed |= state.leader_epochs.clear()
+        state.producers.clear(offset)
+        state.log_start_offset = log_start_offset
+        # Whichever offsets they are of, they tell of producers whose records are gone.
+        return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
+
+    def _truncated(self, end_offset: int, high_watermark: int, *, snapshots_until: int) -> asyncio.Task[None]:
+        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more.
+
+        Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
+        """
+        state = self._state
+        state.truncations += 1
+        is_below_recovery_point = end_offset < state.recovery_point
+        state.log_end_offset = end_offset
+        state.log_start_offset = min(state.log_start_offset, end_offset)
+        state.recovery_point = min(state.recovery_point, end_offset)
+        state.epochs_changed |= state.leader_epochs.truncate_from_end(end_offset)
+        state.high_watermark = high_watermark
+        state.last_stable_offset = max(min(state.last_stable_offset, high_watermark), state.log_start_offset)
+        state.is_truncating = True
+        state.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._flusher.written.finish(state.refused())
+        stale = self._local_log.forget_snapshots_behind(snapshots_until)
+        return self._work.start(self._complete(end_offset, stale, is_below_recovery_point))
+
+    async def _complete(self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool) -> None:
+        """Appends are let in again by the last truncation that was begun, and with its producers' state.
+
+        Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
+        so that a loss of power does not bring them back beside new records, or between them, each whole by itself; so
+        are the epochs that went, of a log that has nothing left to contradict them; and so is a recovery point that
+        went back further than was asked for, to the beginning of a batch.
+        """
+        state = self._state
+        number = state.truncations
+        try:
+            await self._local_log.remove_snapshots(stale_snapshots)
+            await self._flusher.sync_what_is_left()
+            if is_below_recovery_point:
+                await self._services.checkpoint_recovery_points(state.log_directory)
+            if number != state.truncations:
+                return
+            producers = state.producers
+            if producers.changed_end_offset > end_offset:
+                producers = await self._local_log.replayed_producers(end_offset)
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        except RecordsError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{state!r} is damaged: {error}") from error
+        if number != state.truncations or state.is_closed:
+            return
+        producers.end_offset = end_offset
+        state.producers = producers
+        state.is_truncating = False
+        state.refusal = None
+        state.committed_more()

@@ -1,0 +1,399 @@
+"""The log of one replica of a partition: what Apache Kafka calls UnifiedLog.
+
+It is composed: `LogState` is what is known in memory, `LocalLog` the files, `LogFlusher` brings them to the disk,
+appenders and `LogTruncation` change the end. Offsets and what they mean are explained in `log_state`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.kernel.ids import Uuid
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.partition.background_work import BackgroundWork
+from barnabas.log.partition.follower_appender import FollowerAppender
+from barnabas.log.partition.leader_appender import LeaderAppender
+from barnabas.log.partition.leader_epochs import EpochEnd
+from barnabas.log.partition.loaded_log import LoadedLog
+from barnabas.log.partition.local_log import LocalLog
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_flusher import LogFlusher
+from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.log_state import LogState
+from barnabas.log.partition.log_truncation import LogTruncation
+from barnabas.log.partition.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
+from barnabas.log.partition.timestamp_lookup import ListedOffset, list_offset
+from barnabas.log.producers.producer_state import ProducerEntry, ProducerState
+from barnabas.log.segments.index_file import CorruptIndexError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.topics import TopicPartition
+
+
+class PartitionLog:
+    """One log. `LogManager` makes it."""
+
+    def __init__(
+        self,
+        services: LogServices,
+        log_directory: LogDirectory,
+        partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+    ) -> None:
+        state = LogState(log_directory, partition, config, loaded)
+        work = BackgroundWork(services, state)
+        flusher = LogFlusher(services, state, work, loaded)
+        local_log = LocalLog(services, state, work, flusher, loaded)
+        leader = LeaderAppender(services, state, local_log, flusher)
+        follower = FollowerAppender(services, state, local_log, flusher)
+        self.partition = partition
+        self.log_directory = log_directory
+        self.segments = state.segments
+        self.leader_epochs = state.leader_epochs
+        self.written = flusher.written
+        self._services = services
+        self._state = state
+        self._work = work
+        self._flusher = flusher
+        self._local_log = local_log
+        self._truncation = LogTruncation(services, state, work, local_log, flusher)
+        # What is called for every record goes straight to the part that does it, without a call in between.
+        self.append_as_leader = leader.append_as_leader
+        self.append_all_as_leader = leader.append_all_as_leader
+        self.append_uniform_as_leader = leader.append_uniform_as_leader
+        self.append_validated = leader.append_validated
+        self.append_after = leader.append_after
+        self.validation = leader.validation
+        self.append_as_follower = follower.append_as_follower
+        self.update_high_watermark = state.update_high_watermark
+        self.increase_high_watermark = state.increase_high_watermark
+
+    def __repr__(self) -> str:
+        return repr(self._state)
+
+    # What it is and how far it reaches.
+
+    @property
+    def directory(self) -> str:
+        """The path; another one after `detach`."""
+        return self._state.directory
+
+    @property
+    def topic_id(self) -> Uuid | None:
+        return self._state.topic_id
+
+    @property
+    def config(self) -> LogConfig:
+        return self._state.config
+
+    @property
+    def producers(self) -> ProducerState:
+        return self._state.producers
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._state.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._state.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._state.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._state.log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._state.recovery_point
+
+    @property
+    def is_offline(self) -> bool:
+        """The log directory has failed."""
+        return self._state.is_offline
+
+    @property
+    def is_closed(self) -> bool:
+        """The log is deleted, its directory has failed, or the broker stops."""
+        return self._state.is_closed
+
+    @property
+    def is_truncating(self) -> bool:
+        """The producers' state is being rebuilt; nothing can be appended."""
+        return self._state.is_truncating
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether something must be durable before appends are acknowledged."""
+        return self._flusher.must_sync
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the last flush ended."""
+        return self._flusher.last_flush_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all batches, also those below the log start offset that are in a segment with later ones."""
+        return self.segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.segments)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes over a topic's new configs, at once."""
+        self._state.reconfigure(config)
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Ties the log to its topic (KIP-516). Raises ValueError where it belongs to another."""
+        state = self._state
+        if state.topic_id is not None and state.topic_id != topic_id:
+            raise ValueError(f"{self!r} belongs to topic id {state.topic_id} and not to {topic_id}")
+        if state.topic_id is None:
+            state.topic_id = topic_id
+            self._flusher.topic_id_assigned()
+
+    # Epochs.
+
+    def begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Says that this replica leads, in this epoch, from this offset on."""
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self._state.assign_epoch(leader_epoch, start_offset)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The epoch of the last record, or the one begun since."""
+        epoch = self.leader_epochs.latest_epoch
+        return None if epoch == NO_EPOCH else epoch
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
+        """Where an epoch ends in this log; (-1, -1) where that is not known."""
+        return self.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
+
+    # Reading.
+
+    def read(self, offset: int, bytes_max: int, isolation: ReadIsolation, *, has_minimum: bool) -> LogRead:
+        """Where the batches from `offset` on lie, as far as this reader may see.
+
+        `has_minimum` lets the first batch be larger than `bytes_max`. Raises KafkaError: OFFSET_OUT_OF_RANGE outside of
+        the log, KAFKA_STORAGE_ERROR where the directory has failed, CORRUPT_MESSAGE where the files are damaged.
+        """
+        state = self._state
+        if state.is_closed or not state.log_start_offset <= offset <= state.log_end_offset:
+            self._check_readable(offset)
+        try:
+            return plan_log_read(state, offset, bytes_max, isolation, has_minimum)
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise self._damaged(error) from error
+
+    def bytes_from(self, offset: int, isolation: ReadIsolation) -> int:
+        """How many bytes a read from `offset` could give now; raises as `read`."""
+        self._check_readable(offset)
+        try:
+            return available_bytes(self._state, offset, isolation)
+        except OSError as error:
+            raise self._state.storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise self._damaged(error) from error
+
+    async def list_offset(self, timestamp_ms: int) -> ListedOffset | None:
+        """The offset for a timestamp, or for one of the numbers that ListOffsets has for places (-2 to -5).
+
+        None where there is no such record. Only a look-up by time and that of the largest timestamp suspend.
+        """
+        self._state.check_online()
+        try:
+            return await list_offset(self._state, self._services.host, timestamp_ms)
+        except OSError as error:
+            raise self._state.storage_failed(error) from error
+        except (RecordsError, CorruptIndexError) as error:
+            raise self._damaged(error) from error
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """For DescribeProducers."""
+        return list(self._state.producers)
+
+    def _check_readable(self, offset: int) -> None:
+        state = self._state
+        state.check_online()
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.partition.topic}-{self.partition.partition} is not between"
+                f" {state.log_start_offset} and {state.log_end_offset}",
+            )
+
+    def _damaged(self, error: Exception) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}")
+
+    # The start of the log.
+
+    def delete_records_to(self, offset: int) -> int:
+        """Deletes the records before `offset` (-1: before the high watermark); returns where the log starts now.
+
+        Invariant: only what is committed is deleted by request. Raises KafkaError with OFFSET_OUT_OF_RANGE for what is
+        not, and POLICY_VIOLATION for a topic that is only compacted.
+        """
+        state = self._state
+        state.check_online()
+        if not state.config.is_deleted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"records of {self.partition.topic} cannot be deleted: its cleanup.policy is"
+                f" {','.join(state.config.cleanup_policy)}",
+            )
+        wanted = state.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= state.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records before {offset} cannot be deleted: the high watermark is {state.high_watermark}",
+            )
+        self.increase_log_start_offset(wanted, "client delete records request")
+        return state.log_start_offset
+
+    def increase_log_start_offset(self, offset: int, reason: str) -> bool:
+        """Moves the start of the log forward; the segments before it go with the next retention. True where it moved.
+
+        Raises KafkaError with OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        state = self._state
+        if offset <= state.log_start_offset:
+            return False
+        if offset > state.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the log cannot start at {offset}: the high watermark is {state.high_watermark}",
+            )
+        state.log_start_offset = offset
+        state.epochs_changed |= state.leader_epochs.truncate_from_start(offset)
+        state.producers.log_start_moved(offset)
+        state.committed_more()
+        self._services.logger.info("%r: incremented log start offset to %d due to %s", self, offset, reason)
+        return True
+
+    def delete_first_segments(self, count: int, reason: str) -> int:
+        """Retention: gives up the oldest segments; their files go later. Returns how many went.
+
+        Raises ValueError where not all of them lie below the high watermark. Where that is every segment, a new one is
+        begun first. Raises KafkaError when the directory fails.
+        """
+        if not count:
+            return 0
+        state, segments = self._state, self.segments
+        doomed = list(segments)[:count]
+        following = segments.after(doomed[-1])
+        end = state.log_end_offset if following is None else following.base_offset
+        if end > state.high_watermark:
+            raise ValueError(f"segments up to {end} are not all below the high watermark {state.high_watermark}")
+        try:
+            if following is None:
+                self._local_log.roll(state.log_end_offset)
+            removed = segments.remove_first(count)
+            self._local_log.give_up(removed)
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        self._services.logger.info(
+            "%r: deleting segments %s due to %s", self, [each.base_offset for each in removed], reason
+        )
+        self.increase_log_start_offset(segments.first.base_offset, "segment deletion")
+        return len(removed)
+
+    # The end of the log.
+
+    async def flush(self, up_to: int | None = None) -> None:
+        """Makes durable what lies below `up_to` (all of it where that is None), and moves the recovery point there.
+
+        Raises KafkaError when the disk fails. The invariants are those of `LogFlusher.flush`.
+        """
+        await self._flusher.flush(up_to)
+
+    async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] | None = None) -> bool:
+        """Drops everything from `offset` on, in whole batches; True where there was anything.
+
+        Where that takes something below the recovery point, the checkpoint of a lower one is waited for first; then
+        `is_still_due` says whether to go on, and nothing is dropped where it is not. Offsets and epochs are right
+        before this suspends again; until it ends, and any other truncation that was begun meanwhile, nothing can be
+        appended, since the producers' state is rebuilt from the log. A caller who is cancelled leaves that going on.
+        Whoever waits for appends to count as written is told that they do not.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR when the directory fails, and CORRUPT_MESSAGE where what is left cannot
+        be read; nothing can be appended then until another truncation succeeds.
+        """
+        return await self._truncation.truncate_to(offset, is_still_due)
+
+    async def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, is_still_due: Callable[[], bool] | None = None
+    ) -> None:
+        """Drops everything; the log goes on at `offset`, and starts there or at `log_start_offset`. As `truncate_to`
+        otherwise."""
+        await self._truncation.truncate_fully_and_start_at(offset, log_start_offset, is_still_due)
+
+    # Ending.
+
+    async def close(self) -> None:
+        """Completes the log for a clean stop: everything synced, the producers' state kept. Nobody appends any more.
+
+        Raises KafkaError when the disk fails.
+        """
+        state = self._state
+        state.check_online()
+        await self._work.finish()
+        try:
+            await self._flusher.complete()
+            await self._local_log.complete_snapshots()
+        except OSError as error:
+            raise state.storage_failed(error) from error
+        self.written.finish(None)
+        state.is_closed = True
+        state.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._local_log.close()
+
+    def detach(self, directory: str) -> None:
+        """Moves the directory, which marks it as deleted, and closes everything in it. Raises OSError."""
+        self._local_log.move(directory)
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
+
+    def keep_apart_from(self, ended: asyncio.Future[Any]) -> None:
+        """For a log in a directory of the same name as one that was just taken away: what that one's last work off the
+        loop may have written here is removed when it has `ended`.
+        """
+        self._work.start(self._local_log.remove_foreign(ended))
+
+    def background_work(self) -> tuple[asyncio.Task[Any], ...]:
+        """What this log does off the loop now."""
+        return self._work.tasks()
+
+    def go_offline(self) -> None:
+        """The log directory has failed: nothing is read or written any more, and who waits is told. `let_go` is to
+        follow.
+        """
+        self._state.is_offline = True
+        self._end(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def abandon(self) -> None:
+        """Closes everything and writes nothing, as a crash does."""
+        self._work.cancel()
+        self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes the descriptors of a log that has ended."""
+        self._local_log.let_go()
+
+    def _end(self, refusal: ErrorCode) -> None:
+        state = self._state
+        state.is_closed = True
+        state.refusal = refusal
+        if self.written.callbacks or self.written.covered:
+            self.written.finish(state.refused())

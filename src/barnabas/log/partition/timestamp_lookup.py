@@ -1,0 +1,85 @@
+"""ListOffsets: the offset of a place or of a time in one log (KIP-79, KIP-405, KIP-734, KIP-1005)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from barnabas.kernel.host import Files, Host, OffloadKind
+from barnabas.log.partition.log_state import LogState
+from barnabas.log.segments.batch_scan import (
+    FoundTimestamp,
+    TimestampSearch,
+    search_largest_timestamp,
+    search_timestamp,
+)
+from barnabas.log.segments.segment import Segment
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
+
+
+class ListedOffset(NamedTuple):
+    """The answer of ListOffsets; -1 where there is no timestamp, offset or epoch."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+async def list_offset(log: LogState, host: Host, timestamp_ms: int) -> ListedOffset | None:
+    """`PartitionLog.list_offset`, for a log that is online. Raises KafkaError for a number without a meaning."""
+    match timestamp_ms:
+        case _ if timestamp_ms >= 0:
+            return await _by_time(log, host, timestamp_ms)
+        case -1:
+            return ListedOffset(NO_TIMESTAMP, log.log_end_offset, log.leader_epochs.latest_epoch)
+        case -2 | -4:
+            earliest = log.leader_epochs.earliest()
+            is_known = earliest is not None and earliest.start_offset <= log.log_start_offset
+            epoch = earliest.epoch if earliest is not None and is_known else NO_EPOCH
+            return ListedOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
+        case -3:
+            return await _largest(log, host)
+        case -5:
+            # Nothing is tiered.
+            return ListedOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"ListOffsets has no place for timestamp {timestamp_ms}")
+
+
+async def _by_time(log: LogState, host: Host, timestamp_ms: int) -> ListedOffset | None:
+    """Looks on from segment to segment, since the records that made one look right may lie below the log's start."""
+    for segment in log.segments:
+        search = segment.plan_timestamp_search(timestamp_ms, log.log_start_offset)
+        if search is None:
+            continue
+        found = await _search(host, search_timestamp, segment, search)
+        if found is not None:
+            return _listed(found)
+    return None
+
+
+async def _largest(log: LogState, host: Host) -> ListedOffset | None:
+    newest = max(log.segments, key=lambda segment: segment.max_timestamp.timestamp_ms)
+    timestamp_ms = newest.max_timestamp.timestamp_ms
+    search = newest.plan_timestamp_search(timestamp_ms, newest.base_offset)
+    if search is None:
+        return None
+    found = await _search(host, search_largest_timestamp, newest, search)
+    return None if found is None else _listed(found)
+
+
+async def _search(
+    host: Host,
+    function: Callable[[Files, TimestampSearch], FoundTimestamp | None],
+    segment: Segment,
+    search: TimestampSearch,
+) -> FoundTimestamp | None:
+    work = host.offload(OffloadKind.DISK, function, host.files, search)
+    segment.pin()
+    work.add_done_callback(lambda _: segment.unpin())
+    return await asyncio.shield(work)
+
+
+def _listed(found: FoundTimestamp) -> ListedOffset:
+    return ListedOffset(found.timestamp_ms, found.offset, found.leader_epoch)

@@ -1,0 +1,434 @@
+"""What a partition knows of its producers: idempotence, open transactions, and what is stable (KIP-98, KIP-360).
+
+A plain state machine over the headers of batches, in the order of the log. An append goes in two steps: `prepare_...`
+checks and changes nothing; `apply` takes over, after the batch has its place in the log. Replaying the same batches
+with `replay` gives the same state, so snapshots and the log are enough to rebuild it.
+
+Not here: the verification of a transaction's first append with the coordinator (KIP-890); it comes with transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple
+
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
+from barnabas.log.segments.indexes import AbortedTransaction
+from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader, increment_sequence
+from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+
+BATCHES_REMEMBERED: Final = 5
+"""A producer has at most this many requests on their way, so a batch that comes twice is among so many last ones."""
+LATE_TRANSACTION_MS: Final = 5 * 60 * 1000
+"""A transaction counts as hanging when it is open so much longer than the longest time-out allowed."""
+_new_tuple: Final = tuple.__new__
+
+
+class ProducerStateError(Exception):
+    """A batch that does not fit what is known of its producer; `error` is what the producer is told."""
+
+    error: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class OutOfOrderSequenceError(ProducerStateError):
+    """A batch is missing before this one."""
+
+    error = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(ProducerStateError):
+    """A newer instance of the producer has written already."""
+
+    error = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class InvalidTransactionStateError(ProducerStateError):
+    """A batch outside of the transaction that its producer has open."""
+
+    error = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFencedError(ProducerStateError):
+    """A marker of a coordinator that a newer one has replaced."""
+
+    error = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class BatchMetadata(NamedTuple):
+    """One of the last batches of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return increment_sequence(self.last_sequence, -self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """What is known of one producer. A tuple, because one is made for every batch of an idempotent producer."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    batches: tuple[BatchMetadata, ...] = ()
+    """The last ones of this epoch, oldest first, at most BATCHES_REMEMBERED."""
+    timestamp_ms: int = NO_TIMESTAMP
+    coordinator_epoch: int = NO_EPOCH
+    transaction_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """A transaction that a marker has ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the marker."""
+    is_aborted: bool
+
+
+class Update(NamedTuple):
+    """What an append changes, once it has happened."""
+
+    entry: ProducerEntry
+    completed: CompletedTransaction | None
+
+
+@dataclass(slots=True)
+class _Transaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """The producers of one partition.
+
+    `expiration_ms` is `producer.id.expiration.ms`, `transaction_timeout_max_ms` is `transaction.max.timeout.ms`.
+    """
+
+    expiration_ms: int = 86_400_000
+    transaction_timeout_max_ms: int = 900_000
+    end_offset: int = 0
+    """Up to where (exclusive) the state reflects the log; what a snapshot is named by."""
+    changed_end_offset: int = field(default=0, compare=False)
+    """The end of the last batch that has changed anything: a log that is cut off behind it keeps its state."""
+    _producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    _ongoing: dict[int, _Transaction] = field(default_factory=dict)  # by first offset, in that order
+    _unreplicated: dict[int, _Transaction] = field(default_factory=dict)  # ended by a marker above the high watermark
+
+    # Appending.
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch that is in the log already, when this one repeats it (a producer that has seen no answer)."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        first_sequence, last_sequence = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                return batch
+        return None
+
+    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update | BatchMetadata:
+        """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what it changes."""
+        entry = self._producers.get(header.producer_id)
+        if entry is not None and entry.epoch == header.producer_epoch and entry.batches:
+            _, epoch, batches, _, coordinator_epoch, first_offset = entry
+            delta, base_sequence = header.last_offset_delta, header.base_sequence
+            if (
+                first_offset is None
+                and base_sequence == (batches[-1][0] + 1) & INT32_MAX
+                and not header.attributes & ATTRIBUTE_TRANSACTIONAL
+            ):
+                # What nearly every batch is: the next one of a producer that is known, outside of transactions.
+                last_sequence = (base_sequence + delta) & INT32_MAX
+                batch = _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp_ms))
+                known = (*batches[1 - BATCHES_REMEMBERED :], batch)
+                return _new_tuple(
+                    Update,
+                    (
+                        _new_tuple(
+                            ProducerEntry, (header.producer_id, epoch, known, timestamp_ms, coordinator_epoch, None)
+                        ),
+                        None,
+                    ),
+                )
+            duplicate = self.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
+        return self.prepare_client(header, base_offset, timestamp_ms)
+
+    def prepare_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
+        """Checks a batch of a client, with epoch and sequence, that would get `base_offset`; changes nothing.
+
+        `timestamp_ms` is the largest in the batch, as it will be stored. Raises InvalidProducerEpochError,
+        OutOfOrderSequenceError, InvalidTransactionStateError.
+        """
+        entry = self._known(header.producer_id)
+        _check_epoch(entry, header.producer_epoch, base_offset)
+        _check_sequence(entry, header, base_offset)
+        return _with_batch(entry, header, base_offset, timestamp_ms)
+
+    def prepare_coordinator(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
+        """As `prepare_client` for a batch that a coordinator of this broker writes for a producer: offsets that are
+        committed in a transaction have an epoch and no sequence.
+        """
+        entry = self._known(header.producer_id)
+        _check_epoch(entry, header.producer_epoch, base_offset)
+        return _with_batch(entry, header, base_offset, timestamp_ms)
+
+    def prepare_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, offset: int, timestamp_ms: int
+    ) -> Update:
+        """Checks the end of a transaction that would be written at `offset`; changes nothing.
+
+        Raises InvalidProducerEpochError and TransactionCoordinatorFencedError.
+        """
+        entry = self._known(header.producer_id)
+        _check_epoch(entry, header.producer_epoch, offset)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"marker of coordinator epoch {marker.coordinator_epoch} for producer {header.producer_id} at offset"
+                f" {offset} comes after one of epoch {entry.coordinator_epoch}"
+            )
+        return _with_marker(entry, header.producer_epoch, marker, offset, timestamp_ms)
+
+    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None) -> AbortedTransaction | None:
+        """Takes over a batch that a leader has accepted: from a Fetch response, or from the log at recovery.
+
+        `marker` is what a control batch holds; None for a data batch and for a control batch whose marker the cleaner
+        has removed. Returns the entry for the transaction index, when the batch aborts a transaction.
+        """
+        completed = None
+        if header.has_producer_id:
+            entry = self._known(header.producer_id)
+            timestamp_ms = header.max_timestamp_ms
+            if marker is not None:
+                update = _with_marker(entry, header.producer_epoch, marker, header.base_offset, timestamp_ms)
+                completed = self._take(update)
+            elif not header.is_control:
+                completed = self._take(_with_batch(entry, header, header.base_offset, timestamp_ms))
+            self.changed_end_offset = header.last_offset + 1
+        self.end_offset = header.last_offset + 1
+        return completed
+
+    def apply(self, update: Update, end_offset: int) -> AbortedTransaction | None:
+        """Takes over what was prepared, now that it is in the log, which ends at `end_offset`.
+
+        Returns the entry for the transaction index, when the batch aborts a transaction.
+        """
+        aborted = self._take(update)
+        self.end_offset = self.changed_end_offset = end_offset
+        return aborted
+
+    def _known(self, producer_id: int) -> ProducerEntry:
+        return self._producers.get(producer_id) or ProducerEntry(producer_id)
+
+    def _take(self, update: Update) -> AbortedTransaction | None:
+        entry, completed = update
+        self._producers[entry[0]] = entry
+        if completed is None:
+            first_offset = entry.transaction_first_offset
+            if first_offset is not None and first_offset not in self._ongoing:
+                self._ongoing[first_offset] = _Transaction(entry.producer_id, first_offset)
+            return None
+        transaction = self._ongoing.pop(completed.first_offset)
+        # What is stable after this marker, were all of it replicated: a reader may stop its search there.
+        last_stable_offset = next(iter(self._ongoing), completed.last_offset + 1)
+        transaction.last_offset = completed.last_offset
+        self._unreplicated[completed.first_offset] = transaction
+        if not completed.is_aborted:
+            return None
+        return AbortedTransaction(
+            completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
+        )
+
+    # What consumers may see.
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins that is open, or whose marker is not below the high watermark."""
+        ongoing = next(iter(self._ongoing), None)
+        unreplicated = min(self._unreplicated, default=None)
+        if ongoing is None or unreplicated is None:
+            return unreplicated if ongoing is None else ongoing
+        return min(ongoing, unreplicated)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether no transaction keeps consumers back."""
+        return not self._ongoing and not self._unreplicated
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Ends the wait of the transactions whose markers are replicated."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first_offset: transaction
+                for first_offset, transaction in self._unreplicated.items()
+                if transaction.last_offset is None or transaction.last_offset >= high_watermark
+            }
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Forgets what waits below the new start of the log."""
+        self.high_watermark_moved(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Whether the oldest open transaction hangs: its producer has written nothing for longer than it may live."""
+        oldest = next(iter(self._ongoing.values()), None)
+        entry = None if oldest is None else self._producers.get(oldest.producer_id)
+        if entry is None or entry.timestamp_ms <= 0:
+            return False
+        return now_ms - entry.timestamp_ms > self.transaction_timeout_max_ms + LATE_TRANSACTION_MS
+
+    # The table.
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        """All producers, for DescribeProducers."""
+        return iter(self._producers.values())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forgets producers without open transaction that have written nothing for `expiration_ms`."""
+        expired = [entry.producer_id for entry in self._producers.values() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        return entry.transaction_first_offset is None and now_ms - entry.timestamp_ms >= self.expiration_ms
+
+    def clear(self, end_offset: int) -> None:
+        """Starts anew with a log that ends at `end_offset`."""
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+        self.changed_end_offset = 0
+
+    def snapshot(self) -> list[ProducerSnapshotEntry]:
+        """The entries of a snapshot at `end_offset`."""
+        return [_snapshot_entry(entry) for entry in self._producers.values()]
+
+    def load(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int, now_ms: int) -> None:
+        """Starts from a snapshot; producers that have expired are left out."""
+        self.clear(end_offset)
+        for stored in entries:
+            entry = _entry_of_snapshot(stored)
+            if not self._is_expired(entry, now_ms):
+                self._producers[entry.producer_id] = entry
+        if self._producers:
+            self.changed_end_offset = end_offset
+        begun = [entry for entry in self._producers.values() if entry.transaction_first_offset is not None]
+        for entry in sorted(begun, key=lambda each: each.transaction_first_offset or 0):
+            first_offset = entry.transaction_first_offset or 0
+            self._ongoing[first_offset] = _Transaction(entry.producer_id, first_offset)
+
+
+def _check_epoch(entry: ProducerEntry, epoch: int, offset: int) -> None:
+    if epoch < entry.epoch:
+        raise InvalidProducerEpochError(
+            f"producer {entry.producer_id} at offset {offset} has epoch {epoch}, and epoch {entry.epoch} has written"
+            " already"
+        )
+
+
+def _check_sequence(entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+    """A new epoch begins with 0, an old one goes on without a gap; a producer of whom nothing is left may go on
+    anywhere, since retention may have removed what it wrote before.
+    """
+    if entry.epoch == NO_EPOCH:
+        return
+    first = header.base_sequence
+    if header.producer_epoch != entry.epoch:
+        if first != 0:
+            raise OutOfOrderSequenceError(
+                f"producer {entry.producer_id} at offset {offset} begins epoch {header.producer_epoch} with sequence"
+                f" {first}, not 0"
+            )
+        return
+    expected = increment_sequence(entry.last_sequence, 1)
+    if first != expected:
+        raise OutOfOrderSequenceError(
+            f"producer {entry.producer_id} at offset {offset} sent sequence {first} where {expected} is next"
+        )
+
+
+def _with_batch(entry: ProducerEntry, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
+    delta = header.last_offset_delta
+    first_offset = entry.transaction_first_offset
+    if header.is_transactional:
+        first_offset = base_offset if first_offset is None else first_offset
+    elif first_offset is not None:
+        raise InvalidTransactionStateError(
+            f"producer {entry.producer_id} wrote outside of its transaction at offset {base_offset}, while the one"
+            f" that began at {first_offset} is open"
+        )
+    known = entry.batches[1 - BATCHES_REMEMBERED :] if header.producer_epoch == entry.epoch else ()
+    batch = BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms)
+    updated = ProducerEntry(
+        entry.producer_id, header.producer_epoch, (*known, batch), timestamp_ms, entry.coordinator_epoch, first_offset
+    )
+    return Update(updated, None)
+
+
+def _with_marker(
+    entry: ProducerEntry, epoch: int, marker: EndTransactionMarker, offset: int, timestamp_ms: int
+) -> Update:
+    first_offset = entry.transaction_first_offset
+    completed = None
+    if first_offset is not None:
+        is_aborted = marker.type is ControlRecordType.ABORT
+        completed = CompletedTransaction(entry.producer_id, first_offset, offset, is_aborted)
+    batches = entry.batches if epoch == entry.epoch else ()
+    return Update(ProducerEntry(entry.producer_id, epoch, batches, timestamp_ms, marker.coordinator_epoch), completed)
+
+
+def _snapshot_entry(entry: ProducerEntry) -> ProducerSnapshotEntry:
+    last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, entry.timestamp_ms)
+    first_offset = entry.transaction_first_offset
+    return ProducerSnapshotEntry(
+        entry.producer_id,
+        entry.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.timestamp_ms,
+        entry.coordinator_epoch,
+        NO_OFFSET if first_offset is None else first_offset,
+    )
+
+
+def _entry_of_snapshot(stored: ProducerSnapshotEntry) -> ProducerEntry:
+    batches: tuple[BatchMetadata, ...] = ()
+    if stored.last_offset >= 0:
+        batches = (BatchMetadata(stored.last_sequence, stored.last_offset, stored.offset_delta, stored.timestamp_ms),)
+    first_offset = stored.transaction_first_offset
+    return ProducerEntry(
+        stored.producer_id,
+        stored.epoch,
+        batches,
+        stored.timestamp_ms,
+        stored.coordinator_epoch,
+        None if first_offset < 0 else first_offset,
+    )

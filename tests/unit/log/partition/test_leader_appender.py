@@ -1,0 +1,129 @@
+"""Batches that are appended together, held against the same batches appended one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.log.partition.appending import AppendError, AppendResult
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.wire.compression_types import Compression, CompressionType
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+from tests.unit.log.log_broker import LogBroker, records
+
+WithBroker = Callable[..., Any]
+NOW_MS = 1_700_000_000_000
+
+
+class Producers:
+    """What producers send: mostly the next batch, sometimes one again, one too early, or one that is broken."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._sequences: dict[int, int] = {}
+        self._sent: list[bytearray] = []
+
+    def batch(self) -> bytearray:
+        chance = self._chance
+        kind = chance.random()
+        if self._sent and kind < 0.1:
+            return bytearray(chance.choice(self._sent[-4:]))
+        values = [b"v" * chance.choice((0, 1, 20, 300)) for _ in range(chance.randint(1, 3))]
+        fields: dict[str, Any] = {"timestamp_ms": NOW_MS + chance.randint(-1000, 1000)}
+        if kind < 0.2:
+            fields["compression"] = Compression(CompressionType.GZIP)
+        if kind < 0.6:
+            producer_id = chance.randint(1, 3)
+            sequence = self._sequences.get(producer_id, 0)
+            if kind < 0.25:
+                sequence += 5
+            else:
+                self._sequences[producer_id] = sequence + len(values)
+            fields |= {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        data = records(*values, **fields)
+        if kind > 0.95:
+            data[-1] ^= 1
+        self._sent.append(data)
+        return bytearray(data)
+
+
+def one_by_one(log: PartitionLog, batches: list[bytearray]) -> list[AppendResult | AppendError]:
+    outcomes: list[AppendResult | AppendError] = []
+    for data in batches:
+        try:
+            outcomes.append(log.append_as_leader(data, 4, produce_version=9))
+        except AppendError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def shown(outcome: AppendResult | AppendError) -> Any:
+    return (outcome.code, outcome.detail) if isinstance(outcome, AppendError) else outcome
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "config",
+    [
+        LogConfig(),
+        LogConfig(segment_bytes=2000, index_interval_bytes=100),
+        LogConfig(segment_bytes=700),
+        LogConfig(compression_type="gzip"),
+    ],
+    ids=["usual", "rolls", "too large for a segment", "recompressed"],
+)
+def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, config: LogConfig, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def scenario(broker: LogBroker) -> None:
+        single, joined = (broker.log(TopicPartition(name, 0)) for name in ("single", "joined"))
+        producers = Producers(chance)
+        kinds: set[str] = set()
+        for _ in range(12):
+            batches = [producers.batch() for _ in range(chance.randint(0, 12))]
+            expected = one_by_one(single, [bytearray(data) for data in batches])
+            found = joined.append_all_as_leader(batches, 4, produce_version=9)
+            assert [shown(outcome) for outcome in found] == [shown(outcome) for outcome in expected]
+            assert joined.log_end_offset == single.log_end_offset
+            assert list(joined.producers) == list(single.producers)
+            kinds |= {
+                outcome.code.name if isinstance(outcome, AppendError) else f"duplicate {outcome.is_duplicate}"
+                for outcome in found
+            }
+        await broker.written(joined)
+        await broker.written(single)
+        assert b"".join(await broker.batches(joined)) == b"".join(await broker.batches(single))
+        assert joined.latest_epoch == 4
+        assert {"CORRUPT_MESSAGE", "OUT_OF_ORDER_SEQUENCE_NUMBER", "duplicate True", "duplicate False"} <= kinds
+        single_bases, joined_bases = ([segment.base_offset for segment in log.segments] for log in (single, joined))
+        assert joined_bases == single_bases
+
+    with_broker(scenario, config=config)
+
+
+def test_the_time_of_the_append_is_one_for_all(with_broker: WithBroker) -> None:
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        outcomes = log.append_all_as_leader([records(b"a"), records(b"b", b"c")], 0, produce_version=9)
+        first, second = (outcome for outcome in outcomes if isinstance(outcome, AppendResult))
+        assert (first.first_offset, second.first_offset, second.last_offset) == (0, 1, 2)
+        assert first.log_append_time_ms == second.log_append_time_ms == first.max_timestamp_ms > NOW_MS
+        assert {each.timestamp_ms for each in await broker.records(log)} == {first.log_append_time_ms}
+
+    with_broker(scenario, config=LogConfig(message_timestamp_type="LogAppendTime"))
+
+
+def test_nothing_is_appended_to_a_log_that_is_closed(with_broker: WithBroker) -> None:
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        await log.close()
+        with pytest.raises(AppendError) as caught:
+            log.append_all_as_leader([records(b"a"), records(b"b")], 0)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    with_broker(scenario, is_clean=False)
