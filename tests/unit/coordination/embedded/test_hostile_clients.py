@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +13,13 @@ import pytest
 from barnabas.coordination.embedded import connection as connection_module
 from barnabas.coordination.embedded import server as server_module
 from barnabas.coordination.embedded.commits import Append
-from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.connection import Connection
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.kernel.real_host import real_host
 from tests.support.raw_zookeeper import Operation, authentication, create, multi, read, set_data
 from tests.unit.coordination.embedded.caller import Caller, CallerDisconnectedError
+from tests.unit.coordination.embedded.serving import HOST, Run, serving, until
 
-Run = Callable[[Any], Any]
-HOST = "127.0.0.1"
 NO_NODE, AUTH_FAILED, THROTTLED = -101, -115, -127
-
-
-@contextlib.asynccontextmanager
-async def serving(directory: Path, **settings: Any) -> AsyncIterator[EmbeddedCoordinator]:
-    async with real_host("test", asyncio.get_running_loop()) as host:
-        config = CoordinatorConfig(str(directory), port=0, **{"min_session_timeout_ms": 100, **settings})
-        coordinator = EmbeddedCoordinator(host, config)
-        await coordinator.start()
-        try:
-            yield coordinator
-        finally:
-            await coordinator.stop()
-            await Caller.drop_all()
 
 
 class SlowDisk:
@@ -66,12 +48,6 @@ class SlowDisk:
 
 def _pass_on(held: asyncio.Future[None], _written: asyncio.Future[None]) -> None:
     held.set_result(None)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Turns the loop until the condition holds; the test's own time-out ends a wait for nothing."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def connection_of(coordinator: EmbeddedCoordinator, caller: Caller) -> Connection:

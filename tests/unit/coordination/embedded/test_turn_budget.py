@@ -28,7 +28,7 @@ from tests.support.raw_zookeeper import (
     set_watches,
 )
 from tests.unit.coordination.embedded.caller import Caller, CallerDisconnectedError
-from tests.unit.coordination.embedded.test_hostile_clients import HOST, Run, serving
+from tests.unit.coordination.embedded.serving import HOST, Run, serving, until
 
 CHILDREN = 40_000
 OVERSHOOT_ELEMENTS = 60_000
@@ -129,8 +129,7 @@ def test_watches_are_taken_over_piece_by_piece_and_what_changes_meanwhile_is_tol
             watcher = await Caller.open(HOST, coordinator.port)
             turns = Turns(coordinator)
             taken_over = watcher.send(set_watches(coordinator.engine.tree.zxid, paths, [], []))
-            while not coordinator.engine.watches.count:
-                await asyncio.sleep(0)
+            await until(lambda: bool(coordinator.engine.watches.count))
             assert coordinator.engine.watches.count < count
             changed = [other.send(set_data(path, b"new")) for path in (paths[0], paths[-1])]
             assert (await taken_over).error == 0
@@ -153,8 +152,7 @@ def test_watches_of_a_connection_that_ends_go_piece_by_piece(run: Run, tmp_path:
                 coordinator.engine.watches.data.add(f"/many/child-{number:06d}", connection)
             turns = Turns(coordinator)
             watcher.drop()
-            while coordinator.engine.watches.count:
-                await asyncio.sleep(0)
+            await until(lambda: not coordinator.engine.watches.count)
             turns.check(CHILDREN // 1_000 * PIECE_ELEMENTS // ELEMENTS_PER_TURN)
             assert not coordinator.engine.watches.data.by_watcher
 
@@ -197,8 +195,7 @@ def test_a_stop_in_the_middle_of_a_long_multi_finishes_it(run: Run, tmp_path: Pa
         async with serving(tmp_path) as coordinator:
             writer = await Caller.open(HOST, coordinator.port)
             writer.send(multi([create(f"/n{number}", b"") for number in range(5_000)])).add_done_callback(_look_away)
-            while not coordinator.budget.has_work_alone:
-                await asyncio.sleep(0)
+            await until(lambda: bool(coordinator.budget.has_work_alone))
             await coordinator.stop()
         async with serving(tmp_path) as coordinator:
             assert coordinator.engine.tree.count - 5 in {0, 5_000}
@@ -224,8 +221,7 @@ def test_a_session_with_many_ephemeral_znodes_ends_in_pieces_and_durably(run: Ru
             session_id, password = owner.session_id, owner.password
             turns = Turns(coordinator)
             ended = asyncio.get_running_loop().create_task(owner.end())
-            while not coordinator.engine.closing:
-                await asyncio.sleep(0)
+            await until(lambda: bool(coordinator.engine.closing))
             await ended
             assert not coordinator.engine.closing
             # Before that nobody is told that it is over: he would find what is left of it.
@@ -370,8 +366,7 @@ def test_a_stop_while_a_session_ends_leaves_the_rest_of_it_to_the_next_start(run
             for start in range(0, 6_000, 300):
                 await owner.body(multi([create(f"/e{number}", b"", EPHEMERAL) for number in range(start, start + 300)]))
             owner.send(Request(Operation.CLOSE_SESSION, b"")).add_done_callback(_look_away)
-            while not coordinator.engine.closing:
-                await asyncio.sleep(0)
+            await until(lambda: bool(coordinator.engine.closing))
             left = coordinator.engine.tree.ephemeral_count
             assert 0 < left < 6_000
             await coordinator.stop()
