@@ -225,7 +225,7 @@ def test_a_broker_that_ends_is_reported_and_the_others_go_on(tmp_path: Path) -> 
     ("arguments", "problem"),
     [
         (["--override", "no-equals-sign"], "KEY=VALUE"),
-        (["--brokers", "3", "--port", "65534"], "go beyond 65535"),
+        (["--brokers", "3", "--port", "65534"], "exceed 65535"),
         (["--override", "log.retention.hours=soon", "--port", "0"], "log.retention.hours"),
     ],
 )

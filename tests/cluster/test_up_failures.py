@@ -201,7 +201,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert up.process.wait(PATIENCE_SECONDS) == 1
     up.stop()
     said = up.errors()
-    assert f"{tmp_path}/file: a file of this name is in the way" in said
+    assert f"{tmp_path}/file: a file of this name exists already" in said
     assert "--data" in said
     assert "Errno" not in said
 

@@ -85,7 +85,7 @@ def test_a_sink_from_a_source_has_the_columns_of_its_schema_and_of_its_key(spark
         (("SELECT carrier,", "  dela AS late", "FROM flights"), "  dela", "step result: [UNRESOLVED_COLUMN"),
         (("SELECT carrier", "FROM flights", "WHERE no_such(delay)"), "WHERE", "step result: [UNRESOLVED_ROUTINE]"),
         (("SELECT carrier, delay + time AS sum FROM flights",), "SELECT", "step result: [DATATYPE_MISMATCH"),
-        (("SELECT *, delay AS carrier FROM flights",), "from:", "result has two columns of the name carrier"),
+        (("SELECT *, delay AS carrier FROM flights",), "from:", "result has two columns named carrier"),
         (("SELECT * EXCEPT (carrier) FROM flights",), "key:", "result has no column carrier for the key; it has time"),
         (("SELECT carrier, 1 AS batch_id FROM flights",), "from:", "result has a column batch_id"),
         (("SELECT carrier, NULL AS nothing FROM flights",), "from:", "Parquet cannot hold nothing (void) of result"),

@@ -308,7 +308,7 @@ def test_a_continuous_run_takes_what_comes_and_ends_in_order(cluster: RunningClu
         # A second run of the same pipeline would count twice: it is refused.
         with PipelineProcess(path, cluster.bootstrap_servers, "--once") as second:
             assert second.wait() == 1
-            assert "runs already" in second.errors()
+            assert "is already running" in second.errors()
         run.terminate()
         rest = list(lines)
         assert run.wait() == 0, run.errors()

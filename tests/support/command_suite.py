@@ -138,7 +138,7 @@ class CommandSuite:
         with new_topic(bootstrap) as name:
             again = barnabas(bootstrap, "topic", "create", name)
             assert again.status == 1
-            assert "choose another name, or leave it as it is with --if-not-exists" in again.errors
+            assert "choose another name, or add --if-not-exists to leave it as it is" in again.errors
             again = barnabas(bootstrap, "topic", "create", name, "--if-not-exists", "--json")
             assert [each["is_new"] for each in again.document["topics"]] == [False]
 
@@ -246,4 +246,4 @@ class CommandSuite:
         assert shown.status == 0
         assert shown.rows[0] == f"Controller broker {wanted['id']} at {wanted['host']}:{wanted['port']}"
         if self.software != "barnabas":
-            assert shown.rows[1].endswith("the protocol tells no more of such a controller.")
+            assert shown.rows[1].endswith("the protocol says no more about it.")

@@ -32,7 +32,7 @@ _PROGRESS_EVERY_SECONDS = 1.0
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), help="Port of the Prometheus endpoint; 0 takes a free one."
 )
-@click.option("--json", "as_json", is_flag=True, help="Say that it is ready, or why it ended, as a line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print that it is ready, or why it ended, as a line of JSON.")
 @click.option("--progress", "says_progress", is_flag=True, hidden=True)
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(

@@ -77,7 +77,7 @@ bootstrap_option = click.option(
     show_default=True,
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Some brokers of the cluster; they tell of the others.",
+    help="Some brokers of the cluster; they name the others.",
 )
 """Gives a command the parameter `bootstrap`."""
 
@@ -266,11 +266,14 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
         case UnsupportedVersionError():
             return f"{error}; the broker is too old for this command, or too new", ExitStatus.FAILED
         case ClientTimeoutError() | RequestTimeoutError() | TimeoutError():
-            return f"{str(error) or 'no answer came in time'}; look whether all brokers run", ExitStatus.UNREACHABLE
+            return (
+                f"{str(error) or 'no answer came in time'}; check that all brokers are running",
+                ExitStatus.UNREACHABLE,
+            )
         case NoBrokerError() | ConnectionError():
-            return f"{error}; look whether all brokers run", ExitStatus.UNREACHABLE
+            return f"{error}; check that all brokers are running", ExitStatus.UNREACHABLE
         case ProtocolError():
-            return f"an answer makes no sense: {error}; is a broker of Kafka at that address?", ExitStatus.FAILED
+            return f"the answer makes no sense: {error}; is that the address of a Kafka broker?", ExitStatus.FAILED
         case FileNotFoundError():
             return f"{error.filename}: there is no such file or directory", ExitStatus.MISSING
         case OSError(filename=str() as name, strerror=str() as reason):

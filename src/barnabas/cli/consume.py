@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Read this partition only; repeatable."
 )
 @click.option("--max", "records_max", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--until-end", is_flag=True, help="Stop at what are the ends of the partitions now.")
+@click.option("--until-end", is_flag=True, help="Stop at the present ends of the partitions.")
 @click.option(
     "--timeout",
     "timeout_seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop when no record has come for so long.",
+    help="Stop when no record has come for this long.",
 )
 @click.option(
     "--format",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     type=click.Choice(["value", "line", "json"]),
     default="value",
     show_default=True,
-    help="What is printed: the value; key, tab and value; or all that a record has.",
+    help="What to print: the value; key, tab and value; or all that a record has.",
 )
 @click.option(
     "--isolation",

@@ -28,15 +28,15 @@ def command() -> None:
 command.add_command(controller_show.command)
 
 
-@command.command(name="move", short_help="Have the brokers elect a controller anew.")
+@command.command(name="move", short_help="Make the brokers elect a new controller.")
 @click.option(
     "--zookeeper",
     "connect",
     required=True,
     metavar="HOST:PORT[/CHROOT]",
-    help="Kafka's zookeeper.connect of the cluster.",
+    help="The cluster's ZooKeeper servers, as in zookeeper.connect.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Say what happened as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print what happened as one line of JSON.")
 def move(connect: str, as_json: bool) -> None:
     """End the term of the broker that is controller now; the brokers elect one anew, perhaps the same.
 
@@ -89,21 +89,19 @@ async def _elect_anew(host: RealHost, client: Client) -> tuple[tuple[int, int], 
 
     found = await _present(client)
     if found is None:
-        raise LookupError("there is no controller: no broker of the cluster runs, or one is about to be elected")
+        raise LookupError("there is no controller: no broker is running, or an election is under way")
     before, version, epoch_version = found
     try:
         await client.multi([Check(CONTROLLER_EPOCH_PATH, epoch_version), Delete(CONTROLLER_PATH, version)])
     except MultiFailedError as error:
-        raise LookupError("the controller has moved already, by itself: nothing was done") from error
+        raise LookupError("the controller has already moved by itself; nothing was done") from error
     deadline = host.loop.time() + ELECTION_TIMEOUT_SECONDS
     while host.loop.time() < deadline:
         found = await _present(client)
         if found is not None and found[0][1] > before[1]:
             return before, found[0]
         await asyncio.sleep(_POLL_SECONDS)
-    raise TimeoutError(
-        f"no broker became controller within {ELECTION_TIMEOUT_SECONDS:.0f} s: look at the brokers' logs"
-    )
+    raise TimeoutError(f"no broker became controller within {ELECTION_TIMEOUT_SECONDS:.0f} s: check the brokers' logs")
 
 
 async def _present(client: Client) -> tuple[tuple[int, int], int, int] | None:

@@ -38,14 +38,14 @@ _MOVE_COLUMNS = (
 _ALARMING: Final = frozenset({"OfflinePartitionsCount", "UncleanLeaderElectionsPerSec"})
 
 
-@click.command(name="show", short_help="Show who the controller is and what it does.")
+@click.command(name="show", short_help="Show which broker is the controller and what it is doing.")
 @click.option(
     "--moves",
     "moves_max",
     default=10,
     show_default=True,
     type=click.IntRange(0, 100),
-    help="How many of the last moves of partitions to show, and again of replicas.",
+    help="How many of the latest state changes of partitions to show, and as many of replicas.",
 )
 @bootstrap_option
 @json_option
@@ -66,7 +66,7 @@ def command(moves_max: int, bootstrap: str, as_json: bool) -> None:
             except ClientTimeoutError as error:
                 if client.cluster.controller_id >= 0:
                     raise
-                advice = "an election may be under way; look whether the coordinator and the brokers run"
+                advice = "an election may be under way; check that the coordinator and the brokers are running"
                 raise CommandError(f"the cluster has no controller now; {advice}", ExitStatus.FAILED) from error
         if as_json:
             print_json(foreign(node) if found is None else described(node, found))
@@ -152,7 +152,7 @@ def _who(node: BrokerNode) -> dict[str, Any]:
 
 def _print_foreign(node: BrokerNode) -> None:
     print_fields([("Controller", f"broker {node.node_id} at {node.host}:{node.port}")])
-    click.echo("It is not Barnabas, but Apache Kafka or another: the protocol tells no more of such a controller.")
+    click.echo("It is Apache Kafka or another broker, not Barnabas: the protocol says no more about it.")
 
 
 def _print(node: BrokerNode, found: DescribeControllerResponse, now_ms: int) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="coordinator")
-@click.option("--data", "data_directory", required=True, metavar="DIR", help="Data directory; made when missing.")
+@click.option("--data", "data_directory", required=True, metavar="DIR", help="Data directory; created if missing.")
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--tick-time", "tick_time_ms", default=2000, show_default=True, help="ZooKeeper's tickTime, in ms.")
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "connections_per_address_max",
     default=0,
     show_default=True,
-    help="Connections of one address; 0 is no limit.",
+    help="Most connections from one address; 0 is no limit.",
 )
 @click.option("--snapshot-transactions", default=100_000, show_default=True, help="Transactions between two snapshots.")
 @click.option("--snapshots-retained", default=3, show_default=True, help="Snapshots to keep, with their logs.")
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     "container_check_interval_ms",
     default=60_000,
     show_default=True,
-    help="Between two looks for empty containers, in ms.",
+    help="Interval between checks for empty containers, in ms.",
 )
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
-@click.option("--json", "as_json", is_flag=True, help="Say that it is ready, or why it ended, as a line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print that it is ready, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: object) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.

@@ -96,7 +96,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state; repeat it.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state; repeatable.")
 @bootstrap_option
 @json_option
 def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
@@ -258,7 +258,7 @@ async def _describe_one(client: Client, admin: Admin, group_id: str) -> Describe
         listing = next((listing for listing in await admin.list_groups() if listing.group_id == group_id), None)
         if listing is not None:
             group = replace(group, state=listing.state, protocol_type=listing.protocol_type)
-            say(f"Group {shown(group_id)} is of KIP-848's protocol: its members are not shown.")
+            say(f"Group {shown(group_id)} uses KIP-848's protocol: its members are not shown.")
         elif not committed:
             return None
     partitions = {*committed, *(partition for member in group.members for partition in member.assignment)}
@@ -285,7 +285,7 @@ async def _end_offsets(
     try:
         found = await admin.list_offsets(led, _END_OFFSETS_TIMEOUT_MS)
     except ClientTimeoutError as error:
-        say(f"The ends of the partitions are not known: {error}")
+        say(f"The end offsets of the partitions are unknown: {error}")
         return {}
     return {partition: offset.offset for partition, offset in found.items()}
 

@@ -11,13 +11,13 @@ from barnabas.cli.connection import ExitStatus, exiting, json_option
 
 @click.group(name="log")
 def command() -> None:
-    """Look into the files of a log directory."""
+    """Inspect the files of a log directory."""
 
 
 @command.command(name="dump")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--records", is_flag=True, help="Show the records of each batch too.")
-@click.option("--verify", is_flag=True, help="Hold each index against the log beside it.")
+@click.option("--verify", is_flag=True, help="Check each index against the log beside it.")
 @json_option
 def dump(paths: tuple[str, ...], records: bool, verify: bool, as_json: bool) -> None:
     """Show what files of a log directory hold: segments, indexes, snapshots, checkpoints, or whole directories.

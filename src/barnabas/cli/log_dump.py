@@ -135,7 +135,7 @@ class LogDumper:
             show(self, path)
         else:
             raise CommandError(
-                f"{path} has the name of no file in a log directory: those of segments are 20 digits and .log, .index, "
+                f"{path} is not named like a file of a log directory: segment files are 20 digits and .log, .index, "
                 ".timeindex, .txnindex or .snapshot"
             )
 
@@ -234,7 +234,7 @@ class LogDumper:
                 return
             with self._log_beside(path, name) as log:
                 if log is None:
-                    self._report.unreadable_file("there is no log beside it to hold it against")
+                    self._report.unreadable_file("there is no log beside it to check it against")
                     return
                 # The index first, up to what is in it now: the log, read after it, may grow.
                 mismatches = 0

@@ -143,7 +143,7 @@ class LogReport:
     def damage(self, damage: Damage, *, is_index: bool = False) -> None:
         """Where what can be read ends; an index loses nothing by it that the log does not have."""
         self.is_damaged = True
-        meaning = "a broker that recovers the log builds the index anew" if is_index else _WHAT_FOLLOWS[damage.kind]
+        meaning = "a broker that recovers the log rebuilds the index" if is_index else _WHAT_FOLLOWS[damage.kind]
         self._print(
             {"type": "damage", "kind": damage.kind.value, "position": damage.position, "detail": damage.detail},
             f"! {damage.kind.value} from byte {damage.position} on: {printable(damage.detail)}; {meaning}",
@@ -165,7 +165,7 @@ class LogReport:
         """The end of a comparison of an index with its log."""
         self._print(
             {"type": "verified", "entries": entries, "mismatches": mismatches},
-            f"{counted(entries, 'entry', 'entries')} held against the log, "
+            f"{counted(entries, 'entry', 'entries')} checked against the log, "
             f"{counted(mismatches, 'mismatch', 'mismatches')}",
         )
 

@@ -17,7 +17,7 @@ _INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "broker": (
         "barnabas.cli.broker",
-        "Run one broker, from a server.properties as Kafka's brokers read it.",
+        "Run one broker from a server.properties file, as Kafka does.",
     ),
     "cluster": (
         "barnabas.cli.cluster",
@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "completion": (
         "barnabas.cli.completion",
-        "Print what makes a shell complete commands, topics and groups.",
+        "Print a shell script that completes commands, topics and groups.",
     ),
     "consume": (
         "barnabas.cli.consume",
@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "controller": (
         "barnabas.cli.controller",
-        "Look after the controller of a cluster: show it, have it move.",
+        "Show the controller of a cluster, or move it to another broker.",
     ),
     "coordinator": (
         "barnabas.cli.coordinator",
@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "log": (
         "barnabas.cli.log",
-        "Look into the files of a log directory.",
+        "Inspect the files of a log directory.",
     ),
     "pipeline": (
         "barnabas.cli.pipeline",

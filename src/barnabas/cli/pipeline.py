@@ -64,7 +64,7 @@ def init(path: Path) -> None:
         from barnabas.pipelines.example import write_example
 
         write_example(path)
-        say(f"{path} is written; it says itself how to run it")
+        say(f"{path} is written; its comments say how to run it")
     sys.exit(ExitStatus.DONE)
 
 
@@ -73,7 +73,7 @@ def init(path: Path) -> None:
 @bootstrap_option
 @jars_option
 @click.option(
-    "--no-spark", is_flag=True, help="Stop before Java and Spark: only the file, the directories, the topics."
+    "--no-spark", is_flag=True, help="Check the file, the directories and the topics only, without Java and Spark."
 )
 def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: bool) -> None:
     """See whether the pipeline in FILE can run, without running it or writing anything.
@@ -98,7 +98,7 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
 
 @command.command(name="run")
 @file_argument
-@click.option("--once", is_flag=True, help="Take what is in the topics now, then end.")
+@click.option("--once", is_flag=True, help="Process what is in the topics now, then end.")
 @bootstrap_option
 @jars_option
 @json_option

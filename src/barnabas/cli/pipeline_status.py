@@ -209,7 +209,7 @@ def _print(pipeline: Pipeline, status: PipelineStatus, topics: tuple[TopicPositi
 def _missing(topic: str, *, was_read: bool) -> str:
     if was_read:
         return f"the topic {topic} does not exist any more; what was read of it is in the results"
-    return f"the topic {topic} does not exist; make it with `barnabas topic create {shlex.quote(topic)}`"
+    return f"the topic {topic} does not exist; create it with `barnabas topic create {shlex.quote(topic)}`"
 
 
 def _query_row(query: QueryStatus) -> tuple[object, ...]:

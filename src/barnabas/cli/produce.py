@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(["all", "1", "0"]),
     default="all",
     show_default=True,
-    help="Who must have a record before it counts: all replicas in sync, the leader, nobody.",
+    help="Who must have a record before it counts as written: all in-sync replicas, the leader, or nobody.",
 )
 @click.option(
     "--compression",
@@ -71,18 +71,18 @@ def command(
     from barnabas.cli.record_producing import produce
 
     if line_format == "json" and key_separator is not None:
-        raise click.UsageError("--key-separator goes with --format lines: a JSON record has its key in `key`")
+        raise click.UsageError("--key-separator needs --format lines: a JSON record has its key in `key`")
     if key_separator == "":
         raise click.BadParameter("it is empty: give the text between key and value", param_hint="--key-separator")
     if key_separator is not None and key is not None:
         raise click.UsageError("--key and --key-separator cannot be given together: a record has one key")
     if idempotent and acks != "all":
-        raise click.UsageError(f"--idempotent goes with --acks all only, not with --acks {acks}")
+        raise click.UsageError(f"--idempotent needs --acks all, not --acks {acks}")
     fixed_headers = []
     for header in headers:
         name, equals, value = header.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{header!r} is no NAME=VALUE", param_hint="--header")
+            raise click.BadParameter(f"{header!r} must have the form NAME=VALUE", param_hint="--header")
         fixed_headers.append((_encoded(name), _encoded(value)))
     lines = LineFormat(
         topic=topic,

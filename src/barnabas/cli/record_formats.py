@@ -133,18 +133,18 @@ def _bytes_of(document: dict[str, Any], name: str) -> bytes | None:
             raise ValueError(f"{name} and {encoded_name} cannot be given together")
         encoded = document[encoded_name]
         if not isinstance(encoded, str):
-            raise ValueError(f"{encoded_name} is no text in base64")
+            raise ValueError(f"{encoded_name} is not text in base64")
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise ValueError(f"{encoded_name} is no base64: {error}") from None
+            raise ValueError(f"{encoded_name} is not base64: {error}") from None
     content = document.get(name)
     if content is None:
         return None
     try:
         return (content if isinstance(content, str) else _readable.encode(content)).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name} has half a surrogate pair, which is no text") from None
+        raise ValueError(f"{name} has half of a surrogate pair, which is not text") from None
 
 
 def _headers_of(content: object) -> tuple[Header, ...]:

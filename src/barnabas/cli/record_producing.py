@@ -229,7 +229,7 @@ class _Sending:
         elif isinstance(error, ClientTimeoutError):
             status = ExitStatus.UNREACHABLE
             if isinstance(error, BufferFullError):
-                reason += "; the brokers take nothing more: look whether all of them run"
+                reason += "; the brokers take nothing more: check that all of them are running"
         return self._failed(line, reason, status)
 
     def _settle_what_is_done(self) -> None:

@@ -101,7 +101,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--exclude-internal", is_flag=True, help="Leave out the topics that brokers keep for themselves.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
 @bootstrap_option
 @json_option
 def list_topics(exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
@@ -131,8 +131,8 @@ def list_topics(exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
     type=click.IntRange(1, 32_767),
     help="Copies of each partition.  [default: the brokers' default.replication.factor]",
 )
-@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A config of the topic; repeat it.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic as it is that is there already.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A config of the topic; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists already as it is.")
 @bootstrap_option
 @json_option
 def create(
@@ -166,7 +166,7 @@ def create(
                     elif if_not_exists:
                         made[name] = False
                     else:
-                        advice = "choose another name, or leave it as it is with --if-not-exists"
+                        advice = "choose another name, or add --if-not-exists to leave it as it is"
                         failures.append(CommandError(f"there is already a topic {name}; {advice}"))
             await views.wait_until_led(made)
             found = await admin.describe_topics(made) if made else {}
@@ -218,7 +218,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 
 @command.command(name="delete")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
-@click.option("--if-exists", is_flag=True, help="It is no error that a topic is not there.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if a topic does not exist.")
 @click.option("--force", is_flag=True, help="Delete internal topics too.")
 @bootstrap_option
 @json_option

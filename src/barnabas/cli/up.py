@@ -27,23 +27,26 @@ if TYPE_CHECKING:
     default="barnabas-data",
     show_default=True,
     metavar="DIR",
-    help="Where everything is kept.",
+    help="Directory for all data and logs.",
 )
 @click.option(
     "--port",
     default=9092,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Of the first broker; 0 takes free ones.",
+    help="Port of the first broker; 0 takes free ones.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address that the brokers listen on.")
 @click.option(
-    "--coordinator-port", default=0, type=click.IntRange(0, 65_535), help="Of the coordinator.  [default: a free one]"
+    "--coordinator-port",
+    default=0,
+    type=click.IntRange(0, 65_535),
+    help="Port of the coordinator.  [default: a free one]",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Prometheus endpoint of the first broker.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config for all brokers.")
-@click.option("--no-restart", is_flag=True, help="Leave a process down that ended by itself.")
-@click.option("--json", "as_json", is_flag=True, help="Say what runs as one line of JSON.")
+@click.option("--no-restart", is_flag=True, help="Do not restart a process that ends by itself.")
+@click.option("--json", "as_json", is_flag=True, help="Print what runs as one line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(
     overrides: tuple[str, ...], no_restart: bool, as_json: bool, stop_with_parent: bool, **settings: object

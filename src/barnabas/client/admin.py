@@ -472,7 +472,7 @@ class Admin:
         if resource_type is ResourceType.TOPIC or not name:
             return await self._somewhere(what, ask, timeout_ms, is_change=is_change)
         if not name.isdecimal():
-            raise ValueError(f"{name!r} is no broker: give its id, a number")
+            raise ValueError(f"{name!r} is not a broker id: give a number")
         return await self._client.repeat(
             what, lambda attempt_ms: ask(self._client.node(int(name)), attempt_ms), timeout_ms
         )

@@ -229,7 +229,7 @@ class PartitionQueue:
         """The next batch, with its bytes made and its sequence set, to be sent now; see `ready_at`."""
         batch = self._next()
         if batch is None:
-            raise RuntimeError(f"nothing of {self.partition} may be sent now")
+            raise RuntimeError(f"no batch of {self.partition} may be sent now")
         if batch.data is None:
             self._close_last()
         self._queue.remove(batch)
@@ -328,8 +328,8 @@ class PartitionQueue:
         for batch in lost:
             batch.fail(
                 DeliveryTimeoutError(
-                    f"{len(batch.records)} records for {self.partition} may have been written or not: the leader "
-                    "refuses them, and knows what was sent after them",
+                    f"{len(batch.records)} records for {self.partition} may or may not have been written: the leader "
+                    "refuses them, and has what was sent after them",
                     may_be_written=True,
                 )
             )

@@ -79,7 +79,7 @@ class BrokerViews:
                 for partition in topic.partitions:
                     if partition.leader_id < 0:
                         where = f"{topic.name}-{partition.partition_index} at broker {node.node_id}"
-                        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"no leader is known of {where}")
+                        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no known leader")
 
         await self._wait("waiting for the leaders of new topics", topics, check, timeout_ms)
 
@@ -92,7 +92,7 @@ class BrokerViews:
                     where = f"topic {topic.name} is still there at broker {node.node_id}"
                     raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, where)
 
-        await self._wait("waiting for topics to be gone", topics, check, timeout_ms)
+        await self._wait("waiting for topics to be deleted", topics, check, timeout_ms)
 
     async def _wait(
         self,

@@ -133,7 +133,7 @@ class Client:
         node = self.cluster.brokers.get(node_id)
         if node is None:
             self.metadata.request_update()
-            raise NoBrokerError("no such broker is known now" if node_id < 0 else f"broker {node_id} is not known now")
+            raise NoBrokerError("the broker is not known now" if node_id < 0 else f"broker {node_id} is not known now")
         return node
 
     def any_nodes(self) -> list[BrokerNode]:

@@ -130,7 +130,7 @@ class Consumer:
         """Reads exactly these partitions; those that were assigned before keep their positions."""
         self._check_open()
         if self._has_subscribed:
-            raise ClientError("the consumer has subscribed; it either subscribes or assigns")
+            raise ClientError("the consumer has subscribed; a consumer either subscribes or assigns")
         self._is_assigned_by_user = True
         self._set_assignment(tuple(partitions))
 
@@ -172,7 +172,7 @@ class Consumer:
         """
         self._check_open()
         if self._is_polling:
-            raise ClientError("the consumer is being polled already")
+            raise ClientError("the consumer is already being polled")
         count = self.settings.poll_records_max if records_max is None else records_max
         self._is_polling = True
         if self._member is not None:
@@ -477,8 +477,8 @@ class Consumer:
         if self._has_subscribed and membership.generation == NO_GENERATION:
             # Without a generation, a group that has become empty meanwhile would take it from anybody.
             raise CommitFailedError(
-                f"the consumer is no member of group {self.settings.group_id} now, so what it has read may be others' "
-                "already; poll until it is"
+                f"the consumer is not a member of group {self.settings.group_id} now, so other members may already "
+                "have what it has read; poll until it is"
             )
         return membership
 
@@ -499,7 +499,7 @@ class Consumer:
             async with asyncio.timeout(retry.left_ms / 1_000):
                 await self._commit_lock.acquire()
         except TimeoutError:
-            raise ClientTimeoutError("an earlier commit of the same consumer has not come to its end") from None
+            raise ClientTimeoutError("an earlier commit of this consumer is still under way") from None
         try:
             offsets, membership = what()
             if not offsets:

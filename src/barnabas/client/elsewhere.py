@@ -60,7 +60,7 @@ async def first_answer(
         for task in begun:
             task.cancel()
             task.add_done_callback(_hear)
-    raise errors[0] if errors else ConnectionError("there is nobody to ask")
+    raise errors[0] if errors else ConnectionError("there is no broker to ask")
 
 
 def _hear(task: asyncio.Task[Any]) -> None:

@@ -51,7 +51,7 @@ class NoOffsetError(ClientError):
 
     def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
         places = ", ".join(f"{partition} ({reason})" for partition, reason in reasons.items())
-        super().__init__(f"there is no position for {places}; seek to one, or set an offset reset policy")
+        super().__init__(f"{places} has no position; seek to one, or set an offset reset policy")
         self.reasons = reasons
 
 
@@ -63,7 +63,7 @@ class LogTruncationError(ClientError):
 
     def __init__(self, diverging: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         places = ", ".join(f"{partition} from offset {place.offset}" for partition, place in diverging.items())
-        super().__init__(f"records that were read are not in the log any more: {places}")
+        super().__init__(f"records that were read are no longer in the log: {places}")
         self.diverging = diverging
 
 

@@ -167,7 +167,7 @@ class GroupCoordinator:
     def _check_commit(self, partition: TopicPartition, code: int) -> None:
         if code in _MEMBERSHIP_LOST:
             raise CommitFailedError(
-                f"group {self.group_id} does not take offsets from this member any more "
+                f"group {self.group_id} no longer takes offsets from this member "
                 f"({ErrorCode.for_code(code).name}): its partitions belong to others; poll more often, or process less "
                 "between two polls",
                 ErrorCode.for_code(code),
@@ -181,7 +181,7 @@ class GroupCoordinator:
             if answer.key == self.group_id:
                 raise_for_code(answer.error_code, f"coordinator of group {self.group_id}")
                 return BrokerNode(answer.node_id, answer.host, answer.port)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody answers for group {self.group_id}")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker answers for group {self.group_id}")
 
 
 def _offset_to_commit(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequest.OffsetCommitRequestPartition:

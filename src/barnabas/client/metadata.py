@@ -156,7 +156,7 @@ class Metadata:
                 await self._refresh()
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one broker's answer, the next may do better
                 if self.last_error is None or str(self.last_error) != str(error):
-                    self._logger.warning("The cluster's metadata cannot be had: %s", error)
+                    self._logger.warning("The cluster's metadata cannot be fetched: %s", error)
                 self.last_error = error
                 self._waiting = self._being_answered + self._waiting
                 self._being_answered = []
@@ -231,7 +231,7 @@ class Metadata:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._settings.creates_topics)
         response = await outgoing.send(request, version, timeout_ms)
         if not response.brokers:
-            raise NoBrokerError(f"{outgoing.peer} knows of no broker yet")
+            raise NoBrokerError(f"{outgoing.peer} does not know any broker yet")
         return cast("MetadataResponse", response)
 
     def _take(self, response: MetadataResponse) -> None:

@@ -174,7 +174,7 @@ class PositionFinder:
             if state is None:
                 continue
             self._client.logger.warning(
-                "The log of %s was truncated: read up to %d, and it parts from that at %d",
+                "The log of %s was truncated: read up to %d, but its history differs from offset %d on",
                 partition,
                 state.position.offset,
                 place.offset,

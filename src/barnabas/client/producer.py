@@ -374,5 +374,5 @@ def _check_partition(record: ProducerRecord, topic: TopicInfo) -> None:
     if record.partition is not None and record.partition not in topic.partitions:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"{record.topic} has partitions 0 to {len(topic.partitions) - 1}, and no {record.partition}",
+            f"{record.topic} has partitions 0 to {len(topic.partitions) - 1}, not {record.partition}",
         )

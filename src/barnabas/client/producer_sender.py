@@ -243,7 +243,7 @@ class NodeSender:
             self._written(queue, batch, answer.base_offset, answer.log_append_time_ms)
             return
         detail = f"{queue.partition}: {answer.error_message or code.message}"
-        self._client.logger.info("A batch of %s was not taken: %s", queue.partition, code.name)
+        self._client.logger.info("A batch of %s was refused: %s", queue.partition, code.name)
         retry_at = self._retry_at()
         if code in _OUT_OF_SEQUENCE or code in _FENCED:
             self._producer.retries += 1

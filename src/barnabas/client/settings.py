@@ -161,5 +161,5 @@ def split_address(server: str) -> tuple[str, int]:
     """Host and port of `host:port`; the host of an IPv6 address may stand in brackets. Raises ValueError."""
     host, colon, port = server.strip().rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ValueError(f"{server!r} is no broker's address: it must be host:port")
+        raise ValueError(f"{server!r} is not the address of a broker: it must be host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -94,7 +94,7 @@ class MetadataCache:
             try:
                 listener(change)
             except Exception:
-                self._logger.exception("Telling %r of new metadata failed", listener)
+                self._logger.exception("%r failed to take over new metadata", listener)
         return change
 
     def _change(self, previous: MetadataImage, request: UpdateMetadataRequest) -> Steps[MetadataChange]:

@@ -81,7 +81,7 @@ def _within(key: str, least: str, most: str) -> Check:
     return Check(
         (least, key, most),
         lambda values: values[least] <= values[key] <= values[most],
-        "none of them must be above the next",
+        "each must be at most the next",
     )
 
 
@@ -115,7 +115,7 @@ CHECKS: Final = (
     Check(
         ("node.id", "broker.id"),
         lambda values: values["node.id"] == values["broker.id"],
-        "both are the broker's number; give one of them, or both alike",
+        "both set the broker's id; give one of them, or the same value for both",
     ),
     Check(
         ("log.roll.ms", "log.roll.hours"),
@@ -145,7 +145,7 @@ CHECKS: Final = (
     Check(
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
         _cleaner_buffer_is_enough,
-        "there must be a cleaner, and more than 1 MiB (1048576) for each",
+        "at least one cleaner is needed, with more than 1 MiB (1048576) each",
     ),
     Check(
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
@@ -165,7 +165,7 @@ CHECKS: Final = (
     Check(
         ("log.message.format.version", "inter.broker.protocol.version"),
         _message_format_is_known_to_all,
-        "the first can be newer than what the second knows only from 3.0 on, where it is ignored",
+        "the first must not be newer than the second; from 3.0 on it is ignored",
     ),
     Check(
         ("offsets.topic.compression.codec",),
@@ -204,7 +204,7 @@ CHECKS: Final = (
     Check(
         ("principal.builder.class",),
         lambda values: values["principal.builder.class"] == _PRINCIPAL_BUILDER,
-        f"Java classes cannot be loaded here, only {_PRINCIPAL_BUILDER} is known",
+        f"Java classes cannot be loaded here; only {_PRINCIPAL_BUILDER} is known",
     ),
     Check(
         ("group.coordinator.rebalance.protocols",),

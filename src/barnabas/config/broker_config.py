@@ -103,7 +103,7 @@ def read_broker_config(
         raise BrokerConfigError(source, [str(error)]) from None
     for entry in entries:
         if entry.key in given:
-            said = f"{entry.key} is given again on line {entry.line} of {source}; the value there counts"
+            said = f"{entry.key} is given again on line {entry.line} of {source}; that value counts"
             notices.append(Notice(NoticeKind.REPEATED, (entry.key,), said))
         given[entry.key] = entry.value
         places[entry.key] = f"{source}:{entry.line}"

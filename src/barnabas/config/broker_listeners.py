@@ -95,7 +95,9 @@ def _problems(listeners: Listeners) -> list[str]:
             allowed = f"only listeners can be advertised, which are {', '.join(bound)}"
             errors.append(ConfigError("advertised.listeners", str(endpoint), allowed))
         if endpoint.host == _ANY_ADDRESS:
-            allowed = f"{_ANY_ADDRESS} means all interfaces and leads nowhere; set advertised.listeners to an address"
+            allowed = (
+                f"{_ANY_ADDRESS} means all interfaces; set advertised.listeners to an address that clients can reach"
+            )
             errors.append(ConfigError("advertised.listeners", str(endpoint), allowed))
     for name in sorted(listeners.early_start.difference(bound)):
         errors.append(ConfigError("early.start.listeners", name, f"it must be among {', '.join(bound)}"))

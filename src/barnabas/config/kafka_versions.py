@@ -33,7 +33,7 @@ def is_at_least(text: str, least: str) -> bool:
     """Whether the version `text` is `least` or newer. Raises `ValueError` for a text that is no version."""
     version, limit = full_version(text), full_version(least)
     if version is None or limit is None:
-        raise ValueError(f"{text if version is None else least!r} is no version of Kafka")
+        raise ValueError(f"{text if version is None else least!r} is not a version of Kafka")
     return _POSITIONS[version] >= _POSITIONS[limit]
 
 

@@ -55,7 +55,7 @@ class _Taken:
             return self.own
         key = topic_key(self.name) if self.of_topic else kafka_key(self.name)
         if _PYTHON_TYPES[key.type] is not self.type:
-            raise TypeError(f"{self.name} is of type {key.type.name}, which is no {self.type.__name__} in Python")
+            raise TypeError(f"{self.name} is of type {key.type.name}, which is not {self.type.__name__} in Python")
         if (key.default is None) != self.may_be_none:
             raise TypeError(
                 f"{self.name} {'may' if key.default is None else 'cannot'} be without a value: "

@@ -159,18 +159,18 @@ class AlterPartitionProcessor:
         """What no leader asks for that works as it should."""
         recovering = proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING
         if proposal.leader_recovery_state not in set(LeaderRecoveryState):
-            return f"{proposal.leader_recovery_state} is no leader recovery state"
+            return f"{proposal.leader_recovery_state} is not a leader recovery state"
         if recovering and len(proposal.isr) > 1:
-            return "the leader is recovering, so that nobody else can be in sync"
+            return "the leader is recovering, so no other replica can be in sync"
         if recovering and known.leader_recovery_state is LeaderRecoveryState.RECOVERED:
-            return "the leader had recovered already"
+            return "the leader has already recovered"
         if proposal.leader != known.leader:
             return f"broker {known.leader} leads in leader epoch {known.leader_epoch}"
         if proposal.leader not in proposal.isr:
             return "the leader is not in it"
         strangers = proposal.isr.keys() - set(self._context.assignment(partition).replicas)
         if strangers:
-            return f"{sorted(strangers)} are no replicas of it"
+            return f"{sorted(strangers)} are not its replicas"
         return None
 
     def _is_eligible(self, member: int, broker_epoch: int) -> bool:

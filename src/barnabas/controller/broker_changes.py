@@ -134,7 +134,7 @@ class BrokerChanges:
         lead by then, and send clients that ask it first to itself. Raises `ControllerMovedError`.
         """
         self._logger.error(
-            "The registration of broker %d was spoiled, and is put back as the broker had made it", broker.broker_id
+            "The registration of broker %d was spoiled; restoring what the broker had written", broker.broker_id
         )
         write = SetData(broker_id_path(broker.broker_id), broker.registration.encode(), spoiled.version)
         (outcome,) = yield from write_as_controller([write], self._context.epoch_version)
@@ -158,7 +158,7 @@ class BrokerChanges:
             broker_ids = tuple(broker_ids)
             self._owed_full_metadata.update(dict.fromkeys(broker_ids))
             self._logger.warning(
-                "Brokers %s keep what they know of topics that may be gone, since these cannot be read: %s",
+                "Brokers %s are not told of deleted topics yet, since these cannot be read: %s",
                 list(broker_ids),
                 ", ".join([*self._context.unreadable_topics, *map(str, self._context.unreadable_partitions)][:10]),
             )

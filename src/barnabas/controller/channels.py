@@ -192,7 +192,7 @@ class _Channel:
                 self._on_response(request, response)
             except Exception:
                 # The next requests must reach the broker all the same.
-                self._logger.exception("Taking over the answer of broker %d failed", self._broker_id)
+                self._logger.exception("Processing the answer of broker %d failed", self._broker_id)
 
     async def _exchange(self, request: BrokerRequest) -> Message:
         """Sends the request until it is answered."""

@@ -246,6 +246,6 @@ def _error_of_write(error: CoordinationError, epoch_version: int) -> Coordinatio
         return error
     if error.index == 0 and isinstance(error.error, BadVersionError | NoNodeError):
         raise ControllerMovedError(
-            f"{CONTROLLER_EPOCH_PATH} has no longer the version {epoch_version}: another broker is the controller"
+            f"{CONTROLLER_EPOCH_PATH} no longer has version {epoch_version}: another broker is the controller"
         )
     return error.error

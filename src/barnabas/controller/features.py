@@ -22,7 +22,7 @@ def set_up_features(epoch_version: int, logger: logging.Logger) -> Steps[Mapping
     if isinstance(found, NoNodeError):
         wanted = FinalizedFeatures(FeatureStatus.ENABLED, {})
         write = Create(FEATURE_PATH, wanted.encode())
-        logger.info("Making %s: enabled, without features", FEATURE_PATH)
+        logger.info("Creating %s: enabled, without features", FEATURE_PATH)
     elif isinstance(found, Exception):
         raise found
     else:

@@ -166,7 +166,7 @@ class PartitionStateMachine:
             new = [partition for partition in advanced.states if before[partition] is PartitionState.NEW]
             others = [partition for partition in advanced.states if before[partition] is not PartitionState.NEW]
             if others and strategy is None:
-                raise ValueError(f"{len(others)} partitions had leaders before: say by which strategy to elect")
+                raise ValueError(f"{len(others)} partitions had leaders before: give the strategy of their election")
             yield from self._initialize(new, moves, batch)
             if strategy is not None:
                 yield from self._elect(others, strategy, moves, batch)
@@ -330,7 +330,7 @@ class PartitionStateMachine:
         if registered:
             return NotElected(
                 f"brokers {list(registered)} of the ISR {list(current.isr)} are registered and cannot lead yet; no "
-                f"other replica is elected before they are gone"
+                f"other replica is elected while they are registered"
             )
         if self._unclean_elections_wait and strategy is ElectionStrategy.OFFLINE:
             self._is_anybody_waiting = True

@@ -175,7 +175,7 @@ class ControllerTerm:
                         returned[member] = broker
             yield from give_way()
         if returned:
-            self._logger.info("Brokers %s have started anew while there was no controller", sorted(returned))
+            self._logger.info("Brokers %s have restarted while there was no controller", sorted(returned))
         return [returned[broker_id] for broker_id in sorted(returned)]
 
     def _refresh(
@@ -199,7 +199,7 @@ class ControllerTerm:
         if reassigned:
             self._logger.warning(
                 "%d partitions are being reassigned, %s-%d among them: they keep the replicas that they have, since "
-                "reassignments are not carried out yet",
+                "reassignments are not supported yet",
                 len(reassigned),
                 *reassigned[0],
             )
@@ -207,7 +207,7 @@ class ControllerTerm:
         outcomes = yield from operate([Exists(path) for path in paths])
         for path, outcome in zip(paths, outcomes, strict=True):
             if outcome is not None:
-                self._logger.warning("%s is left as it is: what it asks for is not carried out yet", path)
+                self._logger.warning("Ignoring %s: what it asks for is not supported yet", path)
 
     # Events of znodes.
 
@@ -264,7 +264,7 @@ class ControllerTerm:
         mended = list(dict.fromkeys([*readable, *context.put_back_partitions]))
         context.put_back_partitions.clear()
         if mended:
-            self._logger.info("The states of %d partitions are right again, %s among them", len(mended), mended[0])
+            self._logger.info("The states of %d partitions can be read again, %s among them", len(mended), mended[0])
             # Their leaders do not know the znodes' versions, and brokers may have died meanwhile.
             yield from self._partitions.move(self._kept(mended), PartitionState.OFFLINE)
             yield from self._brokers.take_offline(
@@ -308,7 +308,7 @@ class ControllerTerm:
             yield from self._brokers.send_update_metadata(self.context.live_or_shutting_down_brokers, altered.changed)
         if altered.outdated:
             self._logger.warning(
-                "Somebody else has written the states of partitions, which their leaders do not know: %s",
+                "The states of partitions were written by others than their leaders, who do not know them: %s",
                 ", ".join(map(str, altered.outdated)),
             )
             yield from self._elect_anew(altered.outdated)

@@ -155,7 +155,7 @@ def _delete_recursively(root: str, epoch_version: int) -> Steps[None]:
             remaining = yield from _delete(level, epoch_version)
         if not remaining:
             return
-    raise ZnodeWriteError(f"{root} could not be deleted: something makes znodes below it all the time")
+    raise ZnodeWriteError(f"{root} could not be deleted: something keeps creating znodes below it")
 
 
 def _descendants(root: str) -> Steps[list[list[str]]]:

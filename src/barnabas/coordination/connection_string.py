@@ -43,7 +43,7 @@ def parse_connection_string(text: str) -> ConnectionString:
         try:
             validate_path(chroot)
         except BadArgumentsError as error:
-            raise ConnectionStringError(f"the chroot of {text!r} is no path: {error.detail}") from None
+            raise ConnectionStringError(f"the chroot of {text!r} is not a path: {error.detail}") from None
         if "," in chroot:
             raise ConnectionStringError(f"{text!r} names a chroot before its last server; write it once, at the end")
     endpoints = tuple([_endpoint(part.strip(), text) for part in servers.split(",") if part.strip()])
@@ -56,7 +56,7 @@ def _endpoint(part: str, text: str) -> Endpoint:
     if part.startswith("["):
         host, bracket, rest = part[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ConnectionStringError(f"{part!r} in {text!r} is no address in brackets; write [address]:port")
+            raise ConnectionStringError(f"{part!r} in {text!r} is not an address in brackets; write [address]:port")
         port = rest[1:]
     elif part.count(":") > 1:
         # An IPv6 address without brackets, which leaves no room for a port.
@@ -68,5 +68,5 @@ def _endpoint(part: str, text: str) -> Endpoint:
     if not port:
         return Endpoint(host, PORT_DEFAULT)
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConnectionStringError(f"{port!r} in {text!r} is no port; write a number from 1 to 65535")
+        raise ConnectionStringError(f"{port!r} in {text!r} is not a port; write a number from 1 to 65535")
     return Endpoint(host, int(port))

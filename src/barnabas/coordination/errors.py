@@ -155,7 +155,7 @@ class ConnectionLossError(KeeperError):
 class NotSentError(ConnectionLossError):
     """There was no connection: the operation was not sent, so it did not happen."""
 
-    meaning = "not sent, for want of a connection"
+    meaning = "not sent, since there is no connection"
 
 
 class MarshallingError(KeeperError):
@@ -257,7 +257,7 @@ class SessionMovedError(KeeperError):
 
 class NotReadOnlyError(KeeperError):
     code = ErrorCode.NOT_READ_ONLY
-    meaning = "the server is read-only for want of a quorum"
+    meaning = "the server is read-only, since it has no quorum"
 
 
 class EphemeralOnLocalSessionError(KeeperError):

@@ -210,7 +210,7 @@ class Session:
         except TimeoutError:
             servers = ",".join(map(str, self._endpoints))
             raise OperationTimeoutError(
-                None, f"no server of {servers} took the client in within {timeout_ms} ms"
+                None, f"no server of {servers} accepted the client within {timeout_ms} ms"
             ) from None
         finally:
             self.remove_state_listener(note)

@@ -105,5 +105,5 @@ class Logs:
 def _level_number(level: str) -> int:
     number = _LEVELS.get(level.upper())
     if number is None:
-        raise ValueError(f"{level!r} is no log level: use one of {', '.join(_LEVELS)}")
+        raise ValueError(f"{level!r} is not a log level: use one of {', '.join(_LEVELS)}")
     return number

@@ -15,7 +15,7 @@ _WORDS: Final[Mapping[int, str]] = {
     errno.EDQUOT: "the quota of the disk is used up",
     errno.EIO: "the disk cannot be read or written (input/output error)",
     errno.EMFILE: "too many files are open (ulimit -n)",
-    errno.EEXIST: "a file of this name is in the way",
+    errno.EEXIST: "a file of this name exists already",
     errno.ENOTDIR: "it is not a directory",
     errno.EADDRINUSE: "the port is in use by another program",
     errno.EADDRNOTAVAIL: "this machine has no such address",
@@ -25,6 +25,6 @@ _WORDS: Final[Mapping[int, str]] = {
 def reason(error: OSError) -> str:
     """The reason, with the file that it is about: `/data/.lock: permission is denied`. Without numbers of errors."""
     if isinstance(error, socket.gaierror):
-        return "the name has no address"
+        return "the name cannot be resolved"
     words = _WORDS.get(error.errno or 0) or error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {words}" if isinstance(error.filename, str) else words

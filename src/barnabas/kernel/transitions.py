@@ -168,10 +168,10 @@ class TransitionTable(Generic[State, Event]):
         named = [*self.start, *self.final, *(source for source, _ in self.transitions), *self.transitions.values()]
         for state in dict.fromkeys(named):
             if not isinstance(state, states):
-                yield f"{state} is no state of {states.__name__}"
+                yield f"{state} is not a state of {states.__name__}"
         for event in dict.fromkeys(event for _, event in self.transitions):
             if not isinstance(event, events):
-                yield f"{event} is no event of {events.__name__}"
+                yield f"{event} is not an event of {events.__name__}"
 
     def _reachable(self) -> set[State]:
         reached = set(self.start)

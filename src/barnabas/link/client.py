@@ -150,7 +150,7 @@ class ClientConnection(Connection):
 
     def _take(self, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         if end - start < 4:
-            raise ProtocolError(f"a response of {end - start} bytes, which has no room for a correlation id")
+            raise ProtocolError(f"a response of {end - start} bytes, too short for a correlation id")
         correlation_id = _correlation_id_at(buffer, start)[0]
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             raise ProtocolError(f"a response to request {correlation_id}, which is not the one that is due")

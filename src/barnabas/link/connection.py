@@ -274,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(str(error))
             return before
         except Exception:  # whatever a handler raises harms its own connection only
-            self._context.logger.exception("Handling a frame of %s failed; its connection is closed", self.peer)
+            self._context.logger.exception("Handling a frame from %s failed; closing its connection", self.peer)
             self.abort()
             return before
         if not self._may_handle():

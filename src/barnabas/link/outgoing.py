@@ -406,7 +406,7 @@ class Outgoing:
         if not isinstance(error, OSError | ProtocolError):
             self._context.logger.error("Connecting to %s failed", self.peer, exc_info=error)
         elif not self._failures:
-            self._context.logger.warning("No connection to %s: %s; it is tried again when needed", self.peer, error)
+            self._context.logger.warning("No connection to %s: %s; trying again when it is needed", self.peer, error)
         self._back_off()
         if not isinstance(error, ProtocolError):
             error = ConnectionLostError(f"no connection to {self.peer}: {error}")

@@ -281,7 +281,7 @@ class RequestMemory:
             for claim in stalled:
                 claim.end()
                 claim.fail(
-                    f"it has held {claim.size} bytes of memory for {STALLED_SECONDS} s without getting on,"
+                    f"it has held {claim.size} bytes of memory for {STALLED_SECONDS} s without progress,"
                     " and others wait for them"
                 )
         if waited_for:

@@ -181,12 +181,15 @@ class NetworkServer:
     def _reason_to_refuse(self, address: str, listener: ListenerConfig) -> str | None:
         config = self._config
         if self._limited > config.connections_max:
-            return f"there are {config.connections_max} connections already, as many as max.connections allows"
+            return f"there are already {config.connections_max} connections, the limit of max.connections"
         if self._by_listener[listener.name] > listener.connections_max:
-            return f"listener {listener.name} has {listener.connections_max} connections already, its max.connections"
+            return (
+                f"listener {listener.name} has {listener.connections_max} connections already, "
+                "the limit of its max.connections"
+            )
         most = config.connections_per_ip_overrides.get(address, config.connections_per_ip_max)
         if self._by_address[address] > most:
-            return f"its address has {most} connections already, as many as max.connections.per.ip allows"
+            return f"its address has {most} connections already, the limit of max.connections.per.ip"
         return None
 
     def _set_up_socket(self, connection: ServerConnection) -> None:

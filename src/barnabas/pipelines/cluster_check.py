@@ -32,14 +32,14 @@ async def check_cluster(pipeline: Pipeline, catalogue: TopicCatalogue, bootstrap
     topics = await catalogue.list_topics()
     for source in pipeline.sources:
         if source.topic not in topics:
-            hint = nearest(source.topic, topics) or "; look at what there is with `barnabas topic list`"
+            hint = nearest(source.topic, topics) or "; `barnabas topic list` shows which there are"
             message = f'the topic "{source.topic}" of source "{source.name}" does not exist{hint}'
             raise PipelineMissingError(message, path=pipeline.path, line=source.topic_line)
     for sink in pipeline.sinks:
         if isinstance(sink, TopicSink) and sink.topic not in topics:
             partitions = await _partitions_of_sources(pipeline, catalogue)
             command = f"barnabas topic create {sink.topic} --partitions {partitions} {bootstrap_option}".rstrip()
-            message = f'the topic "{sink.topic}" does not exist; make it with `{command}`'
+            message = f'the topic "{sink.topic}" does not exist; create it with `{command}`'
             raise PipelineMissingError(message, path=pipeline.path, line=sink.line)
 
 

@@ -55,7 +55,7 @@ def cache_directory() -> Path:
         root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     except RuntimeError as error:
         raise PipelineError(
-            "Spark's Kafka connector has no place to be kept, since this user has no home: set XDG_CACHE_HOME to a "
+            "Spark's Kafka connector cannot be stored, since this user has no home directory: set XDG_CACHE_HOME to a "
             "directory that can be written"
         ) from error
     return root / "barnabas" / f"spark-{pyspark_version()}-kafka-connector"
@@ -87,11 +87,13 @@ def resolve_connector(
                     jars = _cached(directory)
         except OSError as error:
             raise PipelineError(
-                f"Spark's Kafka connector cannot be kept in {directory}: {error.strerror or error}; set XDG_CACHE_HOME "
-                "to a directory that can be written, or give the jars by --jars DIR"
+                f"Spark's Kafka connector cannot be stored in {directory}: {error.strerror or error}; set "
+                "XDG_CACHE_HOME to a directory that can be written, or give the jars by --jars DIR"
             ) from error
     if jars is None:
-        raise PipelineError(f"Spark's Kafka connector in {directory} is damaged as soon as it is fetched; is it full?")
+        raise PipelineError(
+            f"Spark's Kafka connector in {directory} is damaged right after the download; is the disk full?"
+        )
     return jars
 
 
@@ -202,7 +204,7 @@ def _retrieved(java: Java, work: Path, stop: threading.Event | None) -> Path:
         )
     except IvyError as error:
         raise PipelineError(
-            f"Spark's Kafka connector {pyspark_version()} could not be fetched from Maven Central ({error}); look at "
-            "the network and at HTTPS_PROXY and try again, or copy the jars from a machine that has them and give "
+            f"Spark's Kafka connector {pyspark_version()} could not be fetched from Maven Central ({error}); check "
+            "the network and HTTPS_PROXY and try again, or copy the jars from a machine that has them and give "
             "their directory by --jars DIR"
         ) from error

@@ -16,17 +16,16 @@ def parse_duration_ms(text: str, minimum_ms: int, maximum_ms: int) -> int:
     """Milliseconds of a whole number and a unit, between the bounds. Raises ValueError, which says what to write."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text}" is no duration: write a whole number and a unit, such as 5 seconds')
+        raise ValueError(f'"{text}" is not a duration: write a whole number and a unit, such as 5 seconds')
     unit = match["unit"].lower()
     if not unit:
         raise ValueError(f'"{text}" has no unit: write {match["number"]} seconds, minutes, hours or days')
     singular = _SHORT_UNITS.get(unit, unit.removesuffix("s"))
     if singular not in _MS_BY_UNIT:
         hint = (
-            nearest(unit, [f"{name}s" for name in _MS_BY_UNIT])
-            or "; there are milliseconds, seconds, minutes, hours, days"
+            nearest(unit, [f"{name}s" for name in _MS_BY_UNIT]) or "; use milliseconds, seconds, minutes, hours or days"
         )
-        raise ValueError(f'"{match["unit"]}" is no unit of time here{hint}')
+        raise ValueError(f'"{match["unit"]}" is not a unit of time{hint}')
     duration_ms = int(match["number"]) * _MS_BY_UNIT[singular]
     if not minimum_ms <= duration_ms <= maximum_ms:
         raise ValueError(f'"{text}" must be between {format_duration(minimum_ms)} and {format_duration(maximum_ms)}')

@@ -14,14 +14,14 @@ NAME_DEFAULT: Final = "revenue"
 _EXAMPLE: Final = r"""
 # A pipeline: orders of a topic are summed per shop and hour, into another topic and a table of Parquet files.
 #
-# Make the topics, and some orders to try it with:
+# Create the topics, and some orders to try it with:
 #   barnabas topic create orders revenue --partitions 3
 #   printf '%s\n' \
 #     '{"shop": "Prague", "amount": 12.50, "time": "2026-03-01T09:05:00Z"}' \
 #     '{"shop": "Brno", "amount": 7.25, "time": "2026-03-01T09:40:00Z"}' \
 #     '{"shop": "Prague", "amount": 3.00, "time": "2026-03-01T10:10:00Z"}' | barnabas produce orders
 #
-# See whether all is well, run it over what is there now, and look at the result:
+# Check it, run it over the orders that are there now, and look at the result:
 #   barnabas pipeline check FILE
 #   barnabas pipeline run FILE --once
 #   barnabas pipeline status FILE
@@ -58,7 +58,7 @@ steps:
       FROM timed
       GROUP BY shop, window(time, '1 hour')
 
-# An hour's row is written anew whenever an order is added to it: the newest row of a key is the result.
+# An hour's row is rewritten whenever an order is added to it: the newest row of a key is the result.
 sinks:
   - topic: revenue
     from: revenue_by_hour
@@ -88,8 +88,8 @@ def write_example(path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(example_text(path))
     except FileExistsError:
-        raise PipelineError(f"{path} is there already: name another file, or remove it") from None
+        raise PipelineError(f"{path} exists already: name another file, or remove it") from None
     except FileNotFoundError:
-        raise PipelineMissingError(f"the directory {path.parent} does not exist: make it first") from None
+        raise PipelineMissingError(f"the directory {path.parent} does not exist: create it first") from None
     except OSError as error:
         raise PipelineError(f"{path} cannot be written: {error.strerror}") from None

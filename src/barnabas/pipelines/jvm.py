@@ -201,7 +201,7 @@ def _gateway(
 def _said(output_path: Path) -> str:
     lines = output_path.read_text(encoding="utf-8", errors="replace")[:_TAIL_BYTES].split("\n")
     telling = [line for line in lines if line.strip() and not line.startswith(("WARNING", "Picked up"))]
-    return f"{' '.join(telling[:2]) or 'it said nothing'} ({output_path} has all of it)"
+    return f"{' '.join(telling[:2]) or 'it said nothing'} ({output_path} says more)"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ def check_directories(pipeline: Pipeline) -> None:
     _refuse_unwritable(pipeline, state, "the state directory", pipeline.state_line)
     content = {path.name for path in state.iterdir()} if state.is_dir() else set()
     if content and not content & _STATE_FILES:
-        message = f"the state directory {state} holds other things ({min(content)}): name one of its own"
+        message = f"the state directory {state} holds other files ({min(content)}): name a directory of its own"
         raise pipeline.error(message, pipeline.state_line)
     for sink in pipeline.sinks:
         if isinstance(sink, ParquetSink):
@@ -37,4 +37,4 @@ def _refuse_unwritable(pipeline: Pipeline, directory: Path, what: str, line: int
         problem = f"{existing} cannot be written by this user"
     else:
         return
-    raise pipeline.error(f"{what} {directory} cannot be used: {problem}; name another, or mend that", line)
+    raise pipeline.error(f"{what} {directory} cannot be used: {problem}; name another, or correct that", line)

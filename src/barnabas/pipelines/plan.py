@@ -129,14 +129,16 @@ def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink, frame: Da
     names = [name.lower() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise pipeline.error(f"{sink.from_view} has two columns of the name {twice[0]}: rename one", sink.from_line)
+        raise pipeline.error(f"{sink.from_view} has two columns named {twice[0]}: rename one", sink.from_line)
     for column in sink.key:
         if column.lower() not in names:
             have = ", ".join(frame.columns)
             raise pipeline.error(f"{sink.from_view} has no column {column} for the key; it has {have}", sink.key_line)
     if isinstance(sink, ParquetSink):
         if BATCH_COLUMN in names:
-            message = f"{sink.from_view} has a column {BATCH_COLUMN}, which the Parquet table needs itself: rename it"
+            message = (
+                f"{sink.from_view} has a column {BATCH_COLUMN}, a name that the Parquet table needs itself: rename it"
+            )
             raise pipeline.error(message, sink.from_line)
         refused = columns_parquet_refuses(session, frame)
         if refused:

@@ -65,7 +65,7 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
     record = _bad_record(text)
     if record is not None:
         return _of_bad_record(pipeline, record)
-    more = f"; {log_path} has all of it"
+    more = f"; {log_path} says more"
     if "UnknownTopicOrPartition" in text or "PARTITIONS_DELETED" in text or "INITIAL_OFFSET_NOT_FOUND" in text:
         topics = ", ".join(source.topic for source in pipeline.sources)
         return QueryFailure(
@@ -76,19 +76,19 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
         )
     if _DATA_LOSS in text:
         return QueryFailure(
-            f"records that {query} was to read are not in the topic any more (retention, or a topic made anew): "
-            f"{_reason(text)}; set `allow_data_loss: true` at the source to go on with what is there{more}",
+            f"records that {query} was to read are no longer in the topic (retention, or a topic created again): "
+            f"{_reason(text)}; set `allow_data_loss: true` at the source to continue with what is there{more}",
             is_passing=True,
         )
     if any(sign in text for sign in _STATE_CHANGED):
         return QueryFailure(
-            f"the state that {query} has kept does not fit its columns any more: {_reason(text)}; remove "
-            f"{pipeline.state_directory} and the Parquet tables to compute everything anew{more}"
+            f"the state that {query} has kept no longer fits its columns: {_reason(text)}; remove "
+            f"{pipeline.state_directory} and the Parquet tables to compute everything again{more}"
         )
     if any(sign in text for sign in _CHECKPOINT):
         return QueryFailure(
             f"the checkpoint of {query} cannot be read ({_reason(text)}): remove {pipeline.state_directory} and the "
-            f"Parquet tables to compute everything anew{more}"
+            f"Parquet tables to compute everything again{more}"
         )
     if "OutOfMemoryError" in text:
         return QueryFailure(
@@ -96,13 +96,13 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
             f"shorter watermark{more}"
         )
     if "TopicAuthorization" in text or "GroupAuthorization" in text:
-        return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs to be allowed that{more}")
+        return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs that permission{more}")
     if "RecordTooLarge" in text:
         return QueryFailure(f"a row of {query} is larger than the topic takes: raise its `max.message.bytes`{more}")
     if any(sign in text for sign in _PASSING):
         return QueryFailure(
             f"the brokers did not answer {query} in time: {_reason(text)}; run it again when they are back, and it "
-            f"goes on where it was{more}",
+            f"continues where it was{more}",
             is_passing=True,
         )
     return QueryFailure(f"{query} failed: {_reason(text)}{more}")
@@ -132,7 +132,7 @@ def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
         )
     return QueryFailure(
         f"a record is not JSON of the source's schema: {place}, value {value}; correct the schema (a STRING takes any "
-        "value of a field) and run it again, or take the record out of the topic",
+        "value of a field) and run it again, or delete the record from the topic",
         None if source is None else source.schema_line,
     )
 

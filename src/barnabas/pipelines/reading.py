@@ -152,7 +152,7 @@ def _schema_columns(section: Section, schema: Text) -> tuple[Column, ...]:
     reserved = {name.lower() for name in RECORD_COLUMNS}
     for column in columns:
         if column.name.lower() in reserved:
-            message = f'schema: the column "{column.name}" is there already, from the record itself: take it out'
+            message = f'schema: the column "{column.name}" is added from the record itself: remove it'
             raise section.error(message, schema.line)
     return columns
 
@@ -220,14 +220,14 @@ def _view_read(
         raise section.error(f"{message}, or break the circle if it needs {step.value}", line)
     known = [view.name for view in views.values()]
     hint = nearest(name, known) or f"; there are: {', '.join(known)}"
-    raise section.error(f'{step.value} reads "{name}", which is no source and no earlier step{hint}', line)
+    raise section.error(f'{step.value} reads "{name}", which is neither a source nor an earlier step{hint}', line)
 
 
 def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) -> Watermark:
     watermark = section.section("watermark", _WATERMARK_KEYS)
     column = watermark.text("column")
     if not is_stream:
-        message = f"{step.value} reads no stream, so no row of it is late: take the watermark out"
+        message = f"{step.value} reads no stream, so no row of it is late: remove the watermark"
         raise section.error(message, section.keys["watermark"])
     _refuse_unknown_column(watermark, column, "column", query.columns, step.value)
     return Watermark(column.value, _duration(watermark, "delay", 0, DELAY_MS_MAX), column.line)
@@ -245,7 +245,7 @@ def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
     if view is None:
         known = [view.name for view in views.values()]
         hint = nearest(from_view.value, known) or f"; there are: {', '.join(known)}"
-        raise section.error(f'from "{from_view.value}" is no step and no source{hint}', from_view.line)
+        raise section.error(f'from "{from_view.value}" is neither a step nor a source{hint}', from_view.line)
     if not view.is_stream:
         message = f'"{view.name}" reads tables only: a sink needs a source with `read: stream` somewhere behind it'
         raise section.error(message, from_view.line)
@@ -259,7 +259,7 @@ def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
     if "topic" in section:
         topic = _topic(section)
         if topic.value in INTERNAL_TOPICS:
-            message = f'"{topic.value}" is a topic of the cluster itself: write to another'
+            message = f'"{topic.value}" is an internal topic: write to another'
             raise section.error(message, topic.line)
         return TopicSink(topic.value, view.name, topic.line, from_view.line, names, key_line)
     text = section.text("parquet")
@@ -281,13 +281,13 @@ def _refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
                 message = f'the topic "{sink.topic}" is read as source "{source.name}" (line {source.topic_line})'
                 raise pipeline.error(f"{message}: the pipeline would read what it writes; write to another", sink.line)
             if sink.topic in topics:
-                message = f'the topic "{sink.topic}" is written in line {topics[sink.topic]} already: write to another'
+                message = f'the topic "{sink.topic}" is already written in line {topics[sink.topic]}: write to another'
                 raise pipeline.error(message, sink.line)
             topics[sink.topic] = sink.line
             continue
         for directory, (what, line) in directories.items():
             if directory.is_relative_to(sink.directory) or sink.directory.is_relative_to(directory):
-                message = f"{sink.directory} and {what} (line {line}, {directory}) lie in each other: keep them apart"
+                message = f"{sink.directory} and {what} (line {line}, {directory}) overlap: keep them apart"
                 raise pipeline.error(message, sink.line)
         directories[sink.directory] = ("the Parquet table", sink.line)
 
@@ -298,7 +298,7 @@ def _add_view(section: Section, views: dict[str, _View], view: _View, line: int)
         raise section.error(message, line)
     if view.name.lower() in views:
         taken = views[view.name.lower()].name
-        message = f'the name "{view.name}" is taken by "{taken}", and SQL does not look at case: take another'
+        message = f'the name "{view.name}" is taken by "{taken}", and SQL ignores case: use another'
         raise section.error(message, line)
     views[view.name.lower()] = view
 
@@ -310,7 +310,7 @@ def _refuse_unknown_column(
     if columns is None or column.value.lower() in (name.lower() for name in columns):
         return
     hint = nearest(column.value, columns) or f"; it has: {', '.join(columns)}"
-    raise section.error(f'{key} "{column.value}" is no column of {view}{hint}', column.line)
+    raise section.error(f'{key} "{column.value}" is not a column of {view}{hint}', column.line)
 
 
 def _topic(section: Section) -> Text:
@@ -341,10 +341,10 @@ def _duration(section: Section, key: str, minimum_ms: int, maximum_ms: int) -> i
 def _directory(section: Section, path: Path, key: str, text: Text) -> Path:
     value = text.value.strip()
     if _SCHEME.match(value):
-        message = f'{key} "{value}" must be a directory of this machine: other storage is not there yet'
+        message = f'{key} "{value}" must be a directory of this machine: other storage is not supported yet'
         raise section.error(message, text.line)
     if "\0" in value or len(value) > 4_096:
-        raise section.error(f"{key} is no usable path", text.line)
+        raise section.error(f"{key} is not a usable path", text.line)
     return (_beside(path) / value).resolve()
 
 

@@ -104,7 +104,7 @@ def _recorded(pipeline: Pipeline, progress: ProgressSink, run: Callable[[StateDi
             state.end(RunEnd.FAILED, str(error))
             raise
         except KeyboardInterrupt:
-            state.end(RunEnd.STOPPED, "the run was cut short; the next one does the batch under way again")
+            state.end(RunEnd.STOPPED, "the run was cut short; the next one repeats the batch under way")
             raise
         except BaseException as error:
             state.end(RunEnd.FAILED, f"{type(error).__name__}: {error}")
@@ -160,7 +160,7 @@ def _run_in(
     except PySparkException as error:
         raise PipelineError(f"Spark failed: {spark_message(error)}; {log_path} may say more") from error
     except (Py4JError, ConnectionError) as error:
-        raise PipelineError(f"Spark's process has ended unasked ({error}); {log_path} may say why") from error
+        raise PipelineError(f"Spark's process ended unexpectedly ({error}); {log_path} may say why") from error
     return run.summary(began)
 
 
@@ -427,7 +427,7 @@ class PipelineRun:
         """Lets batches under way end, for a while; a writer that is told to stop begins no other."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + STOP_SECONDS_MAX
-            self._progress.said("stopping when the batch under way is done ...")
+            self._progress.said("stopping after the batch under way ...")
         for running in self._queries.values():
             if running.is_done or not running.handle.isActive:
                 continue

@@ -127,7 +127,7 @@ def prepare_tables(pipeline: Pipeline, state: StateDirectory, state_id: str) -> 
                 _prepare_table(pipeline, sink, state_id)
             except OSError as error:
                 message = f"the Parquet directory {sink.directory} cannot be used: {error.strerror or error}"
-                raise pipeline.error(f"{message}; name another, or mend that", sink.line) from error
+                raise pipeline.error(f"{message}; name another, or correct that", sink.line) from error
 
 
 def _check_table(pipeline: Pipeline, sink: ParquetSink, state: StateDirectory, state_id: str | None) -> None:
@@ -138,14 +138,14 @@ def _check_table(pipeline: Pipeline, sink: ParquetSink, state: StateDirectory, s
     if content and (owner is None or len(batches) < len(content)):
         foreign = next((name for name in content if not name.startswith(_BATCH_PREFIX)), content[0])
         raise pipeline.error(
-            f"{sink.directory} holds what no pipeline has written ({foreign}): give the table a directory of its own",
+            f"{sink.directory} holds files that no pipeline has written ({foreign}): give the table its own directory",
             sink.line,
         )
     has_state = state.has_batches()
     if owner is None and has_state:
         raise pipeline.error(
-            f"{sink.directory} has not the batches any more that {pipeline.state_directory} says were written: bring "
-            "it back, or remove that too to compute everything anew",
+            f"{sink.directory} lacks batches that {pipeline.state_directory} says were written: restore "
+            "it, or remove that too to compute everything again",
             sink.line,
         )
     if owner is not None and content and (owner.get("state_id") != state_id or not has_state):
@@ -160,8 +160,8 @@ def _check_table(pipeline: Pipeline, sink: ParquetSink, state: StateDirectory, s
     begun = state.last_batch_id(sink.from_view)
     if newest > begun:
         raise pipeline.error(
-            f"{sink.directory} has batch {newest}, and {state.directory} knows of none after {begun}, as when it is an "
-            "older copy: bring back both from the same time, or remove both to compute everything anew",
+            f"{sink.directory} has batch {newest}, and {state.directory} knows of none after {begun}, as with an "
+            "older copy: restore both from the same time, or remove both to compute everything again",
             sink.line,
         )
 

@@ -63,7 +63,7 @@ def _tokens(text: str) -> list[_Token]:
     while offset < len(text):
         match = _TOKEN.match(text, offset)
         if match is None:
-            message = f'"{text[offset]}" does not belong into a schema: write "name TYPE, name TYPE"'
+            message = f'"{text[offset]}" does not belong in a schema: write "name TYPE, name TYPE"'
             raise SchemaError(f"{message}, odd names in backticks", offset)
         if match.lastgroup != "space":
             tokens.append(_Token(str(match.lastgroup), match.group(), offset))
@@ -89,7 +89,7 @@ class _Reader:
             name = self._name()
             if name.lower() in names:
                 raise SchemaError(
-                    f'the column "{name}" is there twice (names differ by more than case)', self._before()
+                    f'the column "{name}" is there twice (names must differ by more than case)', self._before()
                 )
             names.add(name.lower())
             if len(columns) == COLUMNS_MAX:
@@ -107,7 +107,7 @@ class _Reader:
             return token.text[1:-1].replace("``", "`")
         if token.kind != "word":
             found = f'"{token.text}"' if token.text else "the end"
-            raise SchemaError(f"a column's name must be here, not {found}", token.offset)
+            raise SchemaError(f"a column name is expected here, not {found}", token.offset)
         return token.text
 
     def _type(self, column: str, depth: int) -> str:
@@ -138,7 +138,7 @@ class _Reader:
             return f"STRUCT<{', '.join(quoted)}>"
         if name not in _SIMPLE_TYPES:
             known = (*_SIMPLE_TYPES, *_DECIMAL_TYPES, *_NESTED_TYPES)
-            raise SchemaError(f'"{token.text}" is no type{_type_hint(name, known)}', token.offset)
+            raise SchemaError(f'"{token.text}" is not a type{_type_hint(name, known)}', token.offset)
         return name
 
     def _decimal(self) -> str:
@@ -166,7 +166,7 @@ class _Reader:
     def _comment(self) -> None:
         if self._peek().text.upper() == "NOT":
             raise SchemaError(
-                "NOT NULL is not held when JSON is read: take it out, and leave rows out with WHERE in a step",
+                "NOT NULL is not enforced when JSON is read: remove it, and leave rows out with WHERE in a step",
                 self._peek().offset,
             )
         if self._peek().text.upper() == "COMMENT":
@@ -190,7 +190,7 @@ class _Reader:
         token = self._take()
         if token.text != mark:
             found = f'"{token.text}"' if token.text else "the end"
-            raise SchemaError(f'there must be "{mark}" {where}; here is {found}', token.offset)
+            raise SchemaError(f'"{mark}" is expected {where}, not {found}', token.offset)
 
 
 def _type_hint(name: str, known: tuple[str, ...]) -> str:

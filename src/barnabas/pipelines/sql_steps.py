@@ -59,7 +59,7 @@ class StepQuery:
 def parse_query(sql: str) -> StepQuery:
     """Reads a query. Raises SqlError for what is not exactly one query over views."""
     if len(sql) > SQL_CHARACTERS_MAX:
-        raise SqlError(f"the SQL has more than {SQL_CHARACTERS_MAX} characters: make several steps of it", 0)
+        raise SqlError(f"the SQL has more than {SQL_CHARACTERS_MAX} characters: split it into several steps", 0)
     tokens = _tokens(sql)
     _refuse_other_statements(tokens)
     query = _parsed(sql, tokens)
@@ -127,7 +127,7 @@ def _refuse_other_statements(tokens: Sequence[Token]) -> None:
         raise SqlError(f'the SQL begins with "{first.text}", but a step is one query (SELECT){hint}', first.start)
     for token, following in itertools.pairwise(tokens):
         if token.token_type is TokenType.SEMICOLON and following.token_type is not TokenType.SEMICOLON:
-            raise SqlError("a second statement begins here: make a step of its own of each query", following.start)
+            raise SqlError("a second statement begins here: make each query its own step", following.start)
 
 
 def _parsed(sql: str, tokens: list[Token]) -> exp.Expr:
@@ -140,7 +140,7 @@ def _parsed(sql: str, tokens: list[Token]) -> exp.Expr:
     except ParseError as error:
         raise _readable(sql, tokens, error) from None
     except RecursionError:
-        raise SqlError("the SQL is nested too deep: make several steps of it", 0) from None
+        raise SqlError("the SQL is nested too deep: split it into several steps", 0) from None
     query = statements[0]
     other = query.find(exp.DDL, exp.DML, exp.Command)
     if other is not None or not isinstance(query, exp.Query | exp.Values) or query.args.get("into") is not None:
@@ -161,9 +161,9 @@ def _readable(sql: str, tokens: Sequence[Token], error: Exception) -> SqlError:
     elif description.startswith("Required keyword"):
         problem = "something is missing"
     else:
-        problem = "the SQL makes no sense from here on"
+        problem = "the SQL cannot be parsed from here on"
     near = token.text if token is not None else highlight
-    return SqlError(f'SQL error near "{near[:40]}": {problem}; mend the query here or just before', offset)
+    return SqlError(f'SQL error near "{near[:40]}": {problem}; correct the query here or just before', offset)
 
 
 def _offset(sql: str, line: int, column: int) -> int:

@@ -84,8 +84,8 @@ class StateDirectory:
         with lock:
             if not _flocked(lock):
                 raise PipelineError(
-                    f"pipeline {pipeline.name} runs already, in process {_process_id(lock.name) or 'unknown'} with "
-                    f"state directory {self.directory}: stop that run first"
+                    f"pipeline {pipeline.name} is already running, in process {_process_id(lock.name) or 'unknown'} "
+                    f"with state directory {self.directory}: stop that run first"
                 )
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
@@ -137,8 +137,8 @@ class StateDirectory:
             return None if before is None else str(before.get("id")), ()
         if before is None:
             raise pipeline.error(
-                f"{self.directory} has checkpoints without a readable definition.json, so it cannot be told whether "
-                "they are of this pipeline: remove it to compute everything anew, or set another `state`",
+                f"{self.directory} has checkpoints without a readable definition.json, so nobody can tell whether "
+                "they belong to this pipeline: remove it to compute everything again, or set another `state`",
                 pipeline.state_line,
             )
         now = definition_of(pipeline)
@@ -148,7 +148,7 @@ class StateDirectory:
             outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
             raise pipeline.error(
                 f"{what} since the runs that {self.directory} is the state of: undo that, or remove "
-                f"{' and '.join([str(self.directory), *outputs])} to compute everything anew, or give the changed "
+                f"{' and '.join([str(self.directory), *outputs])} to compute everything again, or give the changed "
                 "pipeline another `state` and other sinks",
                 line,
             )

@@ -66,7 +66,7 @@ def read_status(pipeline: Pipeline) -> PipelineStatus:
     if holder is not None:
         return PipelineStatus(PipelineState.RUNNING, holder or None, None, run.started_ms, updated_ms, queries)
     if run.end is None:
-        reason = f"process {run.process_id} was killed; run it again, and it goes on where it was"
+        reason = f"process {run.process_id} was killed; run it again, and it continues where it was"
         return PipelineStatus(PipelineState.FAILED, None, reason, run.started_ms, updated_ms, queries)
     ended = PipelineState.FAILED if run.end is RunEnd.FAILED else PipelineState.STOPPED
     return PipelineStatus(ended, None, run.reason, run.started_ms, updated_ms, queries)

@@ -56,7 +56,7 @@ def _faults(select: exp.Expr, sources: Collection[str]) -> Iterator[JoinFault]:
         if str(join.args.get("method") or "").upper() == "NATURAL":
             yield JoinFault(
                 f"NATURAL JOIN of two topics compares {', '.join(RECORD_COLUMNS)} too, which no two records share:"
-                f" name what is to be compared, {left} JOIN {right} USING (...)",
+                f" name the columns to compare, {left} JOIN {right} USING (...)",
                 offset,
             )
             continue
@@ -64,8 +64,8 @@ def _faults(select: exp.Expr, sources: Collection[str]) -> Iterator[JoinFault]:
         if compared and has_star and join.parent is not select:
             column = compared[0]
             yield JoinFault(
-                f"a join in parentheses cannot compare {column} by USING where * is selected: take the parentheses"
-                f" away, or write ON {left}.{column} = {right}.{column}",
+                f"a join in parentheses cannot compare {column} by USING where * is selected: remove the parentheses"
+                f", or write ON {left}.{column} = {right}.{column}",
                 offset,
             )
 

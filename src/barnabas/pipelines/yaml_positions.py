@@ -83,7 +83,7 @@ class Section:
                 raise self._error(f'unknown key "{key}"{hint}', line)
             if key in self._nodes:
                 raise self._error(
-                    f'the key "{key}" is here twice, first in line {self._lines[key]}: keep one of them', line
+                    f'the key "{key}" occurs twice, first in line {self._lines[key]}: keep one of them', line
                 )
             self._nodes[key] = value_node
             self._lines[key] = line
@@ -100,7 +100,7 @@ class Section:
         """A text that is not empty; of other kinds of scalar (YAML's short tags) only those in `also` pass as text."""
         text = self._text(self._node(key), self._place(key), also)
         if not text.value.strip():
-            raise self._document.error(f"{self._place(key)} is empty: give it a value, or take the line out", text.line)
+            raise self._document.error(f"{self._place(key)} is empty: give it a value, or remove the line", text.line)
         return text
 
     def texts(self, key: str, count_max: int) -> tuple[Text, ...]:
@@ -184,7 +184,7 @@ class Section:
         return Text(str(node.value), _line(node), _line_starts(self._document.content, node))
 
     def _wrong_kind(self, node: yaml.Node, place: str, wanted: str) -> PipelineError:
-        kind = _KIND_NAMES.get(_kind(node), f"of the tag {node.tag}, which pipelines do not know")
+        kind = _KIND_NAMES.get(_kind(node), f"of the tag {node.tag}, which pipelines do not support")
         return self._document.error(f"{place} is {kind}; it must be {wanted}", _line(node))
 
 
@@ -201,17 +201,17 @@ def read_document(path: Path, keys: Iterable[str]) -> Section:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        hint = "indent with spaces, not with tabs" if "'\\t'" in problem else "look at colons, quotes and indentation"
+        hint = "indent with spaces, not with tabs" if "'\\t'" in problem else "check colons, quotes and indentation"
         raise document.error(f"this is not YAML ({problem}): {hint}", mark.line + 1 if mark else 1) from None
     except yaml.reader.ReaderError as error:
         line = document.content.count("\n", 0, error.position) + 1
         raise document.error(
-            f"a character that YAML does not allow, {document.content[error.position]!r}: take it out", line
+            f"a character that YAML does not allow, {document.content[error.position]!r}: remove it", line
         ) from None
     except RecursionError:
-        raise document.error("lists or blocks stand too deep inside each other for a pipeline", 1) from None
+        raise document.error("lists or blocks are nested too deeply for a pipeline", 1) from None
     if node is None:
-        raise document.error("there is nothing in this file: `barnabas pipeline init` writes one to begin with", 1)
+        raise document.error("this file is empty: `barnabas pipeline init` writes one to begin with", 1)
     if not isinstance(node, yaml.MappingNode):
         raise document.error("a pipeline is a block of keys (name, sources, steps, sinks)", _line(node))
     return Section(document, node, "", keys)
@@ -228,7 +228,7 @@ def _content(path: Path) -> str:
     except OSError as error:
         raise PipelineError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
-        raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes: that is no pipeline")
+        raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes: that is not a pipeline")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

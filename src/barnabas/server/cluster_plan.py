@@ -54,9 +54,11 @@ class ClusterPlan:
         for name, port in (("port", self.port), ("metrics port", self.metrics_port or 0)):
             last = port + self.brokers - 1 if port else 0
             if not 0 <= port <= last <= 65_535:
-                raise ValueError(f"{self.brokers} brokers need the {name}s {port} to {last}, which go beyond 65535")
+                raise ValueError(f"{self.brokers} brokers need the {name}s {port} to {last}, which exceed 65535")
         if "," in self.data_directory:
-            raise ValueError(f"the data directory {self.data_directory} has a comma, which separates those in log.dirs")
+            raise ValueError(
+                f"the data directory {self.data_directory} has a comma, which separates directories in log.dirs"
+            )
         for name in self.overrides:
             if name in _TAKEN:
                 raise ValueError(f"{name} cannot be overridden: {_TAKEN[name]}")

@@ -74,7 +74,7 @@ class ControlLinks:
         """A connection for control requests to one broker; nothing is sent yet."""
         if security_protocol != SecurityProtocol.PLAINTEXT.name:
             raise ValueError(
-                f"broker {broker_id} speaks {security_protocol} on {listener_name}: only PLAINTEXT is known"
+                f"broker {broker_id} speaks {security_protocol} on {listener_name}: only PLAINTEXT is supported"
             )
         outgoing = Outgoing(
             self._context,

@@ -101,7 +101,7 @@ class ControllerChannel:
                 reason = error
             self._logger.debug("%s: %s", self._name, reason)
             await self._pause(min(_RETRY_PAUSE_MS, left_ms))
-        raise RequestTimeoutError(f"{self._name}: no answer of the controller within {limit_ms:.0f} ms ({reason})")
+        raise RequestTimeoutError(f"{self._name}: no answer from the controller within {limit_ms:.0f} ms ({reason})")
 
     async def send_once(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
         """As `send`, in one attempt: raises ConnectionLostError also when there is no controller, or it is another."""

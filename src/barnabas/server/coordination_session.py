@@ -254,7 +254,7 @@ class CoordinationSession:
             except OperationTimeoutError:
                 self._logger.warning(
                     "No ZooKeeper server at %s has answered yet; still trying. Check zookeeper.connect, and that the"
-                    " servers run",
+                    " servers are running",
                     self._settings.connect,
                 )
             else:

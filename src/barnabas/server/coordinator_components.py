@@ -172,7 +172,7 @@ class CoordinatorComponents:
             try:
                 self.groups.place(await self._read_partition_count())
             except CoordinationError as error:
-                self._logger.warning("%s cannot be read, and is read again: %s", OFFSETS_TOPIC, error)
+                self._logger.warning("%s cannot be read; trying again: %s", OFFSETS_TOPIC, error)
                 await self._timers.sleep(_READ_AGAIN_MS)
             else:
                 return

@@ -143,11 +143,11 @@ class DynamicConfigs:
         except CoordinationError as error:
             if self._store.state.is_final or self._stopped:
                 return
-            self._logger.warning("Config changes cannot be read now, they are read again soon: %s", error)
+            self._logger.warning("Config changes cannot be read now; trying again soon: %s", error)
             self._must_reload = True
             self._timers.call_after(_RETRY_MS, self._wake)
         except Exception:
-            self._logger.exception("Following the config changes failed; they are read again soon")
+            self._logger.exception("Following the config changes failed; trying again soon")
             self._must_reload = True
             self._timers.call_after(_RETRY_MS, self._wake)
         finally:

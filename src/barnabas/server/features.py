@@ -105,7 +105,7 @@ class FinalizedFeatureCache:
         try:
             read = FinalizedFeatures.decode(found.data)
         except LayoutError as error:
-            self._logger.warning("%s; the features known before stay", error)
+            self._logger.warning("%s; keeping the features known before", error)
             return
         if read.status is FeatureStatus.ENABLED:
             self._take(found.stat.version, read.features)

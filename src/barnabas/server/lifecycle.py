@@ -94,7 +94,7 @@ class ControlledShutdown:
                 "Trying the controlled shutdown again in %d ms", self._settings.controlled_shutdown_retry_backoff_ms
             )
             await self._timers.sleep(self._settings.controlled_shutdown_retry_backoff_ms)
-        self._logger.warning("Shutting down although this broker may lead partitions still")
+        self._logger.warning("Shutting down although this broker may still lead partitions")
         return False
 
     async def _attempt(self) -> bool:
@@ -105,7 +105,7 @@ class ControlledShutdown:
             self._logger.info("The controller did not answer the controlled shutdown: %s", error)
             return False
         if not isinstance(response, ControlledShutdownResponse):
-            raise TypeError(f"{response!r} answers no controlled shutdown")
+            raise TypeError(f"{response!r} is not an answer to ControlledShutdown")
         if response.error_code != ErrorCode.NONE:
             self._logger.info(
                 "The controller refused the controlled shutdown: %s", ErrorCode.for_code(response.error_code).name

@@ -64,7 +64,7 @@ async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
             addresses = await host.loop.getaddrinfo(name, None)
         except OSError as error:
             raise BrokerStartError(
-                f"max.connections.per.ip.overrides names {name}, which has no address: {error}"
+                f"max.connections.per.ip.overrides names {name}, which cannot be resolved: {error}"
             ) from None
         overrides.update({str(address[4][0]): count for address in addresses})
     return NetworkConfig(

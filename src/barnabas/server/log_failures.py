@@ -59,7 +59,7 @@ class LogFailures:
                     # An announcement too many does no harm.
                     await self._session.until_connected(lambda: self._session.perform(create))
                 except CoordinationError as error:
-                    self._logger.warning("The announcement failed, and is tried again: %s", error)
+                    self._logger.warning("The announcement failed; trying again: %s", error)
                     # Not every error ends with the session: without the pause one that lasts would take all the time.
                     await self._timers.sleep(_RETRY_MS)
                     await self._session.connected()

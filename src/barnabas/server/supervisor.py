@@ -207,7 +207,7 @@ class Supervisor:
                 error = _first(error)
             if isinstance(error, OSError):
                 raise ClusterStartError(
-                    f"{reason(error)}. What is kept goes into {self._plan.data_directory}, or where --data says"
+                    f"{reason(error)}. Data goes to {self._plan.data_directory}, or to where --data says"
                 ) from None
             raise error from None
 

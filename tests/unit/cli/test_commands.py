@@ -134,7 +134,7 @@ def test_a_broker_says_what_it_does_not_know_and_why_it_cannot_start(tmp_path: P
     noticed, said = done.stderr.splitlines()
     assert "Unknown config log.retention.hourz" in noticed
     assert "did you mean log.retention.hours?" in noticed
-    why = f"no log directory can be used: {tmp_path / 'file'}: a file of this name is in the way"
+    why = f"no log directory can be used: {tmp_path / 'file'}: a file of this name exists already"
     assert said == f"barnabas broker: {why}"
     assert done.stdout == (json.dumps({"error": why}, separators=(",", ":")) + "\n" if as_json else "")
 
@@ -173,7 +173,7 @@ def test_levels_that_there_are_not_are_refused(tmp_path: Path) -> None:
     file.write_text("zookeeper.connect=127.0.0.1:1\nbarnabas.logs.levels=root=LOUD\n")
     done = run("broker", str(file))
     assert done.returncode == 1
-    assert "'LOUD' is no log level" in done.stderr
+    assert "'LOUD' is not a log level" in done.stderr
 
 
 def test_an_unknown_command_is_named() -> None:

@@ -68,7 +68,7 @@ def test_fish_completes_commands_with_whole_descriptions(tmp_path: Path, environ
     done = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.stdout.splitlines() == [
         "consume\tRead records from topics.",
-        "controller\tLook after the controller of a cluster: show it, have it move.",
+        "controller\tShow the controller of a cluster, or move it to another broker.",
         "--json\tPrint JSON, for programs.",
     ], done.stderr
 

@@ -55,13 +55,13 @@ def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTE
         (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic x"), 4, "topic x: "),
         (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 4, ErrorCode.GROUP_ID_NOT_FOUND.message.rstrip(".")),
         (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), 1, "(CLUSTER_AUTHORIZATION_FAILED)"),
-        (ClientTimeoutError("describing x was not done"), 3, "describing x was not done; look whether"),
-        (RequestTimeoutError("no answer from h:1"), 3, "no answer from h:1; look whether"),
+        (ClientTimeoutError("describing x was not done"), 3, "describing x was not done; check that"),
+        (RequestTimeoutError("no answer from h:1"), 3, "no answer from h:1; check that"),
         (TimeoutError(), 3, "no answer came in time"),
-        (NoBrokerError("broker 3 is not known now"), 3, "broker 3 is not known now; look whether"),
-        (ConnectionLostError("lost"), 3, "lost; look whether"),
+        (NoBrokerError("broker 3 is not known now"), 3, "broker 3 is not known now; check that"),
+        (ConnectionLostError("lost"), 3, "lost; check that"),
         (UnsupportedVersionError("API 19 is wanted"), 1, "API 19 is wanted; the broker is too old"),
-        (ProtocolError("a frame of 1 GB"), 1, "is a broker of Kafka at that address?"),
+        (ProtocolError("a frame of 1 GB"), 1, "is that the address of a Kafka broker?"),
         (FileNotFoundError(2, "No such file", "a.log"), 4, "a.log: there is no such file or directory"),
         (PermissionError(13, "Permission denied", "a.log"), 1, "a.log: Permission denied"),
         (OSError(28, "No space left on device"), 1, "the output cannot be written: No space left on device"),
@@ -100,7 +100,10 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
 
 @pytest.mark.parametrize(
     ("bootstrap", "complaint"),
-    [("localhost", "'localhost' is no broker's address: it must be host:port"), (" , ", "bootstrap_servers is empty")],
+    [
+        ("localhost", "'localhost' is not the address of a broker: it must be host:port"),
+        (" , ", "bootstrap_servers is empty"),
+    ],
 )
 def test_a_wrong_address_is_wrong_usage(bootstrap: str, complaint: str) -> None:
     @click.command()

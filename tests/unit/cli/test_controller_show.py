@@ -138,7 +138,7 @@ def test_another_s(cluster: FakeCluster, barnabas: Barnabas) -> None:
     assert done.status == 0
     assert done.output.splitlines() == [
         "Controller  broker 2 at host-2:9092",
-        "It is not Barnabas, but Apache Kafka or another: the protocol tells no more of such a controller.",
+        "It is Apache Kafka or another broker, not Barnabas: the protocol says no more about it.",
     ]
     assert barnabas("controller", "show", "--json").document == {
         "id": 2,
@@ -150,7 +150,7 @@ def test_another_s(cluster: FakeCluster, barnabas: Barnabas) -> None:
 
 @pytest.mark.parametrize(
     ("controller_id", "status", "complaint"),
-    [(-1, 1, "the cluster has no controller now; an election may be"), (2, 3, "it was not done; look whether")],
+    [(-1, 1, "the cluster has no controller now; an election may be"), (2, 3, "it was not done; check that")],
 )
 def test_none_that_answers(
     cluster: FakeCluster, barnabas: Barnabas, controller_id: int, status: int, complaint: str

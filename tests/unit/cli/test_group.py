@@ -138,7 +138,7 @@ def test_of_a_group_of_the_newer_protocol_the_offsets_are_shown(readers: FakeClu
     del readers.groups["readers"]
     readers.listings = [GroupListing("readers", "consumer", "Stable", "consumer", 3)]
     done = barnabas("group", "describe", "readers")
-    assert done.errors == "Group readers is of KIP-848's protocol: its members are not shown.\n"
+    assert done.errors == "Group readers uses KIP-848's protocol: its members are not shown.\n"
     lines = done.rows
     assert lines[1:3] == ["State Stable", "Protocol consumer"]
     assert "flights 0 42 50 8 - - -" in lines

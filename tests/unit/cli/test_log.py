@@ -229,7 +229,7 @@ def test_a_file_with_another_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     result = dump(tmp_path / "notes.txt")
     assert result.exit_code == 1
-    assert "the name of no file in a log directory" in result.stderr
+    assert "is not named like a file of a log directory" in result.stderr
 
 
 def test_records_of_consumer_offsets_are_decoded(tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ def test_init_writes_a_file_once(tmp_path: Path) -> None:
     path = tmp_path / "sales.yaml"
     answer = invoke("init", path)
     assert (answer.exit_code, answer.stdout) == (0, "")
-    assert answer.stderr == f"{path} is written; it says itself how to run it\n"
+    assert answer.stderr == f"{path} is written; its comments say how to run it\n"
     assert read_pipeline(path).name == "sales"
     answer = invoke("init", path)
     assert answer.exit_code == 1
-    assert answer.stderr == f"pipeline init: {path} is there already: name another file, or remove it\n"
+    assert answer.stderr == f"pipeline init: {path} exists already: name another file, or remove it\n"
 
 
 def test_init_has_a_name_of_its_own_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

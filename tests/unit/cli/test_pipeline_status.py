@@ -143,5 +143,5 @@ def test_people_get_two_tables(
     assert ["gone", "0", "-", "-"] in lines
     assert printed.err.splitlines() == [
         "the topic gone does not exist any more; what was read of it is in the results",
-        "the topic never made does not exist; make it with `barnabas topic create 'never made'`",
+        "the topic never made does not exist; create it with `barnabas topic create 'never made'`",
     ]

@@ -28,7 +28,7 @@ class SilentProducer:
         pass
 
     def send_now(self, _record: Any) -> asyncio.Future[Any]:
-        self.client.logger.info("A batch of %s was not taken: %s", "t-0", "NOT_ENOUGH_REPLICAS")
+        self.client.logger.info("A batch of %s was refused: %s", "t-0", "NOT_ENOUGH_REPLICAS")
         future: asyncio.Future[Any] = self.client.host.loop.create_future()
         written = SimpleNamespace(partition=SimpleNamespace(partition=0), offset=7)
         self.client.host.loop.call_later(0.3, future.set_result, written)
@@ -60,6 +60,6 @@ def test_says_why_nothing_is_acknowledged_and_goes_on(
 
     asyncio.run(run())
     output = capsys.readouterr()
-    assert "no record was acknowledged for 0 s (A batch of t-0 was not taken: NOT_ENOUGH_REPLICAS)" in output.err
+    assert "no record was acknowledged for 0 s (A batch of t-0 was refused: NOT_ENOUGH_REPLICAS)" in output.err
     assert '"records":1' in output.out
     assert logger.handlers == []

@@ -171,8 +171,8 @@ def test_create_of_what_is_there(flights: FakeCluster, barnabas: Barnabas) -> No
     done = barnabas("topic", "create", "flights")
     assert done.status == 1
     assert done.errors == (
-        "barnabas topic create: there is already a topic flights; choose another name, or leave it as it is with "
-        "--if-not-exists\n"
+        "barnabas topic create: there is already a topic flights; choose another name, or add "
+        "--if-not-exists to leave it as it is\n"
     )
     done = barnabas("topic", "create", "flights", "--if-not-exists")
     assert (done.status, done.errors) == (0, "")

@@ -201,7 +201,7 @@ def test_what_need_not_wait_is_taken_at_once() -> None:
         assert producer.send_now(record(800)) is None  # no room
         assert producer.send_now(record()._replace(topic="unknown")) is None
         buffered_bytes = producer.buffered_bytes
-        with pytest.raises(KafkaError, match="no 2") as refused:
+        with pytest.raises(KafkaError, match="not 2") as refused:
             producer.send_now(record(1, partition=2))
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(KafkaError, match="request_bytes_max"):

@@ -20,7 +20,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
     ("make", "message"),
     [
         (lambda: ClientSettings(bootstrap_servers=()), "give host:port of at least one broker"),
-        (lambda: ClientSettings(bootstrap_servers=("here",)), "'here' is no broker's address"),
+        (lambda: ClientSettings(bootstrap_servers=("here",)), "'here' is not the address of a broker"),
         (lambda: ClientSettings(bootstrap_servers=("a:1",), request_timeout_ms=0), "request_timeout_ms is 0"),
         (lambda: ProducerSettings(acks=2), "acks is 2"),
         (lambda: ProducerSettings(acks=1), "needs acks=-1"),

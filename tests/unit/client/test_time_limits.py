@@ -82,7 +82,7 @@ def test_a_broker_that_is_no_number_is_refused() -> None:
 
     async def main(host: Host) -> None:
         client = ScriptedClient(host, nobody, {})
-        with pytest.raises(ValueError, match="'broker-1' is no broker: give its id, a number"):
+        with pytest.raises(ValueError, match="'broker-1' is not a broker id: give a number"):
             await Admin(client).describe_configs(ResourceType.BROKER, "broker-1")
         await client.close()
 

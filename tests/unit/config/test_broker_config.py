@@ -132,7 +132,7 @@ def test_a_secret_is_not_shown() -> None:
 def test_the_brokers_number_has_two_names() -> None:
     assert read("node.id=4\n").broker_id == 4
     assert read("broker.id=4\n").given["node.id"] == "4"
-    assert "both are the broker's number" in only_problem("broker.id=4\nnode.id=5\n")
+    assert "both set the broker's id" in only_problem("broker.id=4\nnode.id=5\n")
     assert len(problems("zookeeper.connect=z:1\nnode.id=x\n")) == 1
 
 

@@ -86,7 +86,7 @@ class Must:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (WrongType, "type LONG, which is no str"),
+        (WrongType, "type LONG, which is not str"),
         (NotOptional, "may be without a value: take it by optional_setting"),
         (Optional, "cannot be without a value: take it by setting"),
     ],

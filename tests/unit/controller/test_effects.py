@@ -80,7 +80,7 @@ def test_outcomes_are_those_of_the_writes() -> None:
 def test_a_deposed_controller_learns_of_it(error: Exception) -> None:
     steps = write_as_controller([WRITE], 8)
     next(steps)
-    with pytest.raises(ControllerMovedError, match="no longer the version 8"):
+    with pytest.raises(ControllerMovedError, match="no longer has version 8"):
         steps.send(([failed(0, error)],))
 
 

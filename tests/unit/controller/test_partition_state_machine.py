@@ -196,7 +196,7 @@ def test_partitions_had_leaders_so_a_strategy_must_be_named() -> None:
     cluster = Cluster()
     cluster.lead(cluster.assign(A0, 1), 1, 1)
     offline(cluster, A0)
-    with pytest.raises(ValueError, match="say by which strategy"):
+    with pytest.raises(ValueError, match="give the strategy"):
         cluster.shell.run(machine_of(cluster).move([A0], ONLINE))
 
 

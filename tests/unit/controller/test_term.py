@@ -167,7 +167,7 @@ def test_the_reassignment_of_another_controller_is_left_as_it_is(caplog: pytest.
     terms.settle()
     assert terms.store.znodes[topic_path("t")][0] == data
     assert REASSIGN_PARTITIONS_PATH in terms.store.znodes
-    assert "reassignments are not carried out yet" in caplog.text
+    assert "reassignments are not supported yet" in caplog.text
     sent = terms.sent("LEADER_AND_ISR")[-1].message
     assert isinstance(sent, LeaderAndIsrRequest)
     state = sent.topic_states[0].partition_states[0]

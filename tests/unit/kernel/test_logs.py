@@ -61,7 +61,7 @@ def test_a_level_can_be_changed_and_taken_back_and_all_are_listed() -> None:
     assert logger.isEnabledFor(logging.DEBUG)
     with pytest.raises(ValueError, match="must have a level"):
         logs.set_level("root", None)
-    with pytest.raises(ValueError, match="'LOUD' is no log level: use one of TRACE"):
+    with pytest.raises(ValueError, match="'LOUD' is not a log level: use one of TRACE"):
         logs.set_level("kafka", "LOUD")
 
 

@@ -15,7 +15,7 @@ from barnabas.kernel.system_errors import reason
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "/data/x: no space is left on the disk"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), "/data/x: permission is denied"),
         (OSError(errno.EADDRINUSE, "error while attempting to bind"), "the port is in use by another program"),
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "the name has no address"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "the name cannot be resolved"),
         (OSError(errno.EXDEV, "Invalid cross-device link"), "Invalid cross-device link"),
         (OSError("no number"), "no number"),
         (OSError(), "OSError"),

@@ -149,8 +149,8 @@ def test_strangers_are_named() -> None:
     strange = {(Door.CLOSED, Act.OPEN): Door.OPEN, (Replica.NEW, Replica.ONLINE): Door.CLOSED}
     with pytest.raises(TransitionTableError) as raised:
         TransitionTable("door", start=Door.CLOSED, transitions=strange)
-    assert "Replica.NEW is no state of Door" in str(raised.value)
-    assert "Replica.ONLINE is no event of Act" in str(raised.value)
+    assert "Replica.NEW is not a state of Door" in str(raised.value)
+    assert "Replica.ONLINE is not an event of Act" in str(raised.value)
 
 
 def test_an_empty_table_and_one_without_start_are_refused() -> None:

@@ -131,7 +131,7 @@ def test_a_stalled_holder_is_closed_once_others_wait_for_it() -> None:
             received += 1
             await setting.timers.sleep(1_000.0)
         assert setting.closed == [
-            "0: it has held 30 bytes of memory for 10 s without getting on, and others wait for them"
+            "0: it has held 30 bytes of memory for 10 s without progress, and others wait for them"
         ]
         assert waiting.is_held
         stalled.end()

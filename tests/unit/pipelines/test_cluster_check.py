@@ -49,14 +49,12 @@ def test_passes_where_every_topic_is_there(run: Run, tmp_path: Path) -> None:
 def test_names_the_topic_of_a_source_that_is_nearest(run: Run, tmp_path: Path) -> None:
     message = '4: the topic "flights" of source "flights" does not exist; did you mean "flight"?'
     assert refusal(run, tmp_path, FakeAdmin(flight=6, airlines=1, delays=3)) == message
-    message = (
-        '7: the topic "airlines" of source "airlines" does not exist; look at what there is with `barnabas topic list`'
-    )
+    message = '7: the topic "airlines" of source "airlines" does not exist; `barnabas topic list` shows which there are'
     assert refusal(run, tmp_path, FakeAdmin(flights=6, delays=3)) == message
 
 
 def test_gives_the_command_that_makes_the_topic_of_a_sink(run: Run, tmp_path: Path) -> None:
     admin = FakeAdmin(flights=6, airlines=1)
-    message = '23: the topic "delays" does not exist; make it with `barnabas topic create delays --partitions 6`'
+    message = '23: the topic "delays" does not exist; create it with `barnabas topic create delays --partitions 6`'
     assert refusal(run, tmp_path, admin) == message
     assert refusal(run, tmp_path, admin, "--bootstrap-server b:1").endswith("--partitions 6 --bootstrap-server b:1`")

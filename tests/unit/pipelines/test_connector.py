@@ -113,7 +113,7 @@ def test_refuses_a_connector_that_is_not_complete(java: Java, monkeypatch: pytes
 def test_says_when_the_cache_cannot_be_written(java: Java, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(PipelineError, match=r"cannot be kept in .*Not a directory.*XDG_CACHE_HOME"):
+    with pytest.raises(PipelineError, match=r"cannot be stored in .*Not a directory.*XDG_CACHE_HOME"):
         resolve(java)
 
 

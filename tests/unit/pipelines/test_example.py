@@ -39,13 +39,13 @@ def test_has_the_name_of_its_file(file: str, name: str, shown: str) -> None:
 def test_overwrites_nothing(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("mine", encoding="utf-8")
-    with pytest.raises(PipelineError, match=r"mine\.yaml is there already: name another file, or remove it"):
+    with pytest.raises(PipelineError, match=r"mine\.yaml exists already: name another file, or remove it"):
         write_example(path)
     assert path.read_text(encoding="utf-8") == "mine"
 
 
 def test_says_what_is_in_the_way(tmp_path: Path) -> None:
-    with pytest.raises(PipelineMissingError, match=r"the directory .*/no does not exist: make it first"):
+    with pytest.raises(PipelineMissingError, match=r"the directory .*/no does not exist: create it first"):
         write_example(tmp_path / "no" / "a.yaml")
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match=r"a\.yaml cannot be written: Not a directory"):

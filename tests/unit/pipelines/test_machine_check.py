@@ -63,14 +63,14 @@ def test_refuses_a_pipeline_that_was_changed_since(pipeline: Pipeline, tmp_path:
 def test_refuses_a_state_whose_table_is_gone(pipeline: Pipeline, tmp_path: Path) -> None:
     leave_a_run(pipeline, tmp_path)
     shutil.rmtree(tmp_path / "out")
-    assert refusal(pipeline).startswith(f"26: {tmp_path}/out/delays has not the batches any more that ")
+    assert refusal(pipeline).startswith(f"26: {tmp_path}/out/delays lacks batches that ")
 
 
 def test_refuses_files_in_the_place_of_directories(pipeline: Pipeline, tmp_path: Path) -> None:
     make(tmp_path / "out")
     assert refusal(pipeline) == (
         f"26: the Parquet directory {tmp_path}/out/delays cannot be used: {tmp_path}/out is a file; name another, or "
-        "mend that"
+        "correct that"
     )
     (tmp_path / "out").unlink()
     make(tmp_path / "out/delays")
@@ -89,18 +89,18 @@ def test_refuses_what_this_user_cannot_write(
     (tmp_path / "out").mkdir()
     # Whoever runs the tests as root may write everywhere, so the system is asked in another way.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "out")
-    assert f"{tmp_path}/out cannot be written by this user; name another, or mend that" in refusal(pipeline)
+    assert f"{tmp_path}/out cannot be written by this user; name another, or correct that" in refusal(pipeline)
 
 
 def test_refuses_directories_with_other_things_in_them(pipeline: Pipeline, tmp_path: Path) -> None:
     make(tmp_path / "out/delays/thesis.txt")
     assert refusal(pipeline) == (
-        f"26: {tmp_path}/out/delays holds what no pipeline has written (thesis.txt): give the table a directory of its "
-        "own"
+        f"26: {tmp_path}/out/delays holds files that no pipeline has written (thesis.txt): give the table its own "
+        "directory"
     )
     make(tmp_path / ".barnabas/delays/letters")
     assert refusal(pipeline) == (
-        f"1: the state directory {tmp_path}/.barnabas/delays holds other things (letters): name one of its own"
+        f"1: the state directory {tmp_path}/.barnabas/delays holds other files (letters): name a directory of its own"
     )
 
 

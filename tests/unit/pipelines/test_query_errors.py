@@ -52,7 +52,7 @@ def test_a_record_without_a_key_is_named_with_the_line_of_its_source(pipeline: P
         ("org.apache.kafka.common.errors.TimeoutException: Call(callName=listOffsets) timed out", "in time", True),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.", "/state", False),
         ("java.lang.IllegalStateException: Incomplete log file", "remove", False),
-        ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", "fit its columns", False),
+        ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema", "fits its columns", False),
         ("java.lang.OutOfMemoryError: Java heap space", "max_records_per_batch", False),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "refuse", False),
         ("org.apache.kafka.common.errors.RecordTooLargeException: The message is 2 MB", "max.message.bytes", False),
@@ -74,4 +74,4 @@ def test_the_innermost_cause_is_told(pipeline: Pipeline) -> None:
         "SQLSTATE: 22018\n\tat d.e.F"
     )
     message = failure_of(pipeline, "by_day", text, LOG).message
-    assert message == f"by_day failed: [CAST_INVALID_INPUT] The value 'x' is no INT; {LOG} has all of it"
+    assert message == f"by_day failed: [CAST_INVALID_INPUT] The value 'x' is no INT; {LOG} says more"

@@ -111,7 +111,7 @@ def test_refuses_with_line_reason_and_remedy(tmp_path: Path, case: str) -> None:
 )
 def test_finds_a_fault_of_a_schema_in_its_own_line(tmp_path: Path, scalar: str, line: int) -> None:
     path = flights(tmp_path, ("carrier STRING, delay DOUBLE, time TIMESTAMP", scalar))
-    with pytest.raises(PipelineError, match=rf'delays\.yaml:{line}: sources.flights: schema: "DUBLE" is no type'):
+    with pytest.raises(PipelineError, match=rf'delays\.yaml:{line}: sources.flights: schema: "DUBLE" is not a type'):
         read_pipeline(path)
 
 

@@ -66,7 +66,7 @@ def test_a_run_that_is_stopped_before_spark_is_up(tmp_path: Path, monkeypatch: p
         (
             KeyboardInterrupt(),
             PipelineState.STOPPED,
-            "the run was cut short; the next one does the batch under way again",
+            "the run was cut short; the next one repeats the batch under way",
         ),
         (PipelineError("a record does not fit"), PipelineState.FAILED, "a record does not fit"),
         (RuntimeError("a mistake of ours"), PipelineState.FAILED, "RuntimeError: a mistake of ours"),

@@ -96,13 +96,13 @@ def test_a_table_of_another_state_is_refused(
 def test_a_directory_of_something_else_is_refused(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
     table.mkdir()
     (table / "letters.txt").touch()
-    with pytest.raises(PipelineError, match=r"holds what no pipeline has written \(letters.txt\)"):
+    with pytest.raises(PipelineError, match=r"holds files that no pipeline has written \(letters.txt\)"):
         prepare_tables(pipeline, state, "one")
 
 
 def test_a_table_that_has_gone_is_told(pipeline: Pipeline, state: StateDirectory) -> None:
     begin_batch(state, 0)
-    with pytest.raises(PipelineError, match="has not the batches any more"):
+    with pytest.raises(PipelineError, match="lacks batches that"):
         prepare_tables(pipeline, state, "one")
 
 

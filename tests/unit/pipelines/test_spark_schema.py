@@ -37,31 +37,31 @@ def test_reads_names_and_types(text: str, columns: list[tuple[str, str]]) -> Non
         ("", 'a schema has at least one column, such as "carrier STRING"', 0),
         ("a", 'the column "a" has no type: write "a STRING", for instance', 0),
         ("a,b INT", 'the column "a" has no type: write "a STRING", for instance', 1),
-        ("a INT,", "a column's name must be here, not the end", 5),
-        ("a INT, , b INT", 'a column\'s name must be here, not ","', 7),
-        ("a INT b INT", 'there must be "," between two columns; here is "b"', 6),
+        ("a INT,", "a column name is expected here, not the end", 5),
+        ("a INT, , b INT", 'a column name is expected here, not ","', 7),
+        ("a INT b INT", '"," is expected between two columns, not "b"', 6),
         ("a: INT", 'the column "a" has no type: write "a STRING", for instance', 1),
-        ("a STRNG", '"STRNG" is no type; did you mean "STRING"?', 2),
-        ("a text", '"text" is no type; Spark calls it "STRING"', 2),
-        ("a varchar(3)", '"varchar" is no type; Spark calls it "STRING"', 2),
-        ("a INT, A STRING", 'the column "A" is there twice (names differ by more than case)', 7),
-        ("a STRUCT<b: INT, B: INT>", 'the column "B" is there twice (names differ by more than case)', 17),
-        ("a ARRAY", 'there must be "<" after ARRAY, as in ARRAY<INT>; here is the end', 6),
-        ("a ARRAY<INT", 'there must be ">" after the type of an array\'s elements; here is the end', 10),
-        ("a MAP<INT>", 'there must be "," between a map\'s types of key and value; here is ">"', 9),
-        ("a STRUCT<b INT", 'there must be "," between two columns; here is the end', 13),
+        ("a STRNG", '"STRNG" is not a type; did you mean "STRING"?', 2),
+        ("a text", '"text" is not a type; Spark calls it "STRING"', 2),
+        ("a varchar(3)", '"varchar" is not a type; Spark calls it "STRING"', 2),
+        ("a INT, A STRING", 'the column "A" is there twice (names must differ by more than case)', 7),
+        ("a STRUCT<b: INT, B: INT>", 'the column "B" is there twice (names must differ by more than case)', 17),
+        ("a ARRAY", '"<" is expected after ARRAY, as in ARRAY<INT>, not the end', 6),
+        ("a ARRAY<INT", '">" is expected after the type of an array\'s elements, not the end', 10),
+        ("a MAP<INT>", '"," is expected between a map\'s types of key and value, not ">"', 9),
+        ("a STRUCT<b INT", '"," is expected between two columns, not the end', 13),
         ("a DECIMAL(99)", "a decimal has up to 38 digits, as in DECIMAL(10, 2)", 10),
         ("a DECIMAL(2, 3)", "a decimal of 2 digits has no 3 of them behind the point", 13),
-        ("a DECIMAL(2", 'there must be ")" after a decimal\'s digits, as in DECIMAL(10, 2); here is the end', 10),
+        ("a DECIMAL(2", '")" is expected after a decimal\'s digits, as in DECIMAL(10, 2), not the end', 10),
         (
             "a INT NOT NULL",
-            "NOT NULL is not held when JSON is read: take it out, and leave rows out with WHERE in a step",
+            "NOT NULL is not enforced when JSON is read: remove it, and leave rows out with WHERE in a step",
             6,
         ),
         ("a INT COMMENT b", "a COMMENT's text must be in quotes", 14),
         (
             "a-b INT",
-            '"-" does not belong into a schema: write "name TYPE, name TYPE", odd names in backticks',
+            '"-" does not belong in a schema: write "name TYPE, name TYPE", odd names in backticks',
             1,
         ),
     ],
@@ -73,7 +73,7 @@ def test_says_what_is_wrong_and_where(text: str, message: str, offset: int) -> N
 
 
 def test_lists_the_types_where_none_is_near() -> None:
-    with pytest.raises(SchemaError, match='"ZZZ" is no type; there are: ARRAY, BIGINT, BINARY, BOOLEAN, BYTE, DATE'):
+    with pytest.raises(SchemaError, match='"ZZZ" is not a type; there are: ARRAY, BIGINT, BINARY, BOOLEAN, BYTE, DATE'):
         parse_schema("a ZZZ")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.pipelines.sql_steps import SQL_CHARACTERS_MAX, SqlError, parse_query
 
-MEND = "; mend the query here or just before"
+MEND = "; correct the query here or just before"
 WRITE = "; what is to be written belongs under sinks"
 SPARK_QUERIES = [
     "SELECT window.start AS s, count(*) AS n FROM x GROUP BY window(time, '1 hour', '5 minutes'), carrier",
@@ -100,13 +100,13 @@ def test_knows_whether_rows_are_put_together(sql: str, aggregates: bool) -> None
     [
         ("SELECT a\nFROM x\nWHERE", f'SQL error near "WHERE": something is missing{MEND}', "WHERE"),
         ("SELECT f(a FROM x", f'SQL error near "FROM": ")" is expected{MEND}', "FROM"),
-        ("SELECT 'ž', a\nFRM x y z", f'SQL error near "x": the SQL makes no sense from here on{MEND}', "x y"),
-        ("SELECT a FROM x )", f'SQL error near ")": the SQL makes no sense from here on{MEND}', ")"),
+        ("SELECT 'ž', a\nFRM x y z", f'SQL error near "x": the SQL cannot be parsed from here on{MEND}', "x y"),
+        ("SELECT a FROM x )", f'SQL error near ")": the SQL cannot be parsed from here on{MEND}', ")"),
         ("SELECT 'one' AS a,\n 'two AS b\nFROM x", "' is not closed: add '", "'two"),
         ("SELECT -- it's\n `a FROM x", "` is not closed: add `", "`a"),
         ('SELECT "a\\" FROM x', '" is not closed: add "', '"a'),
         ("SELECT a /* b\n FROM x", "/* is not closed: add */", "/*"),
-        ("SELECT 1;\nSELECT 2", "a second statement begins here: make a step of its own of each query", "SELECT 2"),
+        ("SELECT 1;\nSELECT 2", "a second statement begins here: make each query its own step", "SELECT 2"),
         (
             "SELCT a FROM x",
             'the SQL begins with "SELCT", but a step is one query (SELECT); did you mean "SELECT"?',
@@ -153,7 +153,7 @@ def test_refuses_what_is_not_one_query_at_the_place_where_it_is_not(sql: str, me
 
 
 def test_bounds_length_and_depth() -> None:
-    with pytest.raises(SqlError, match="the SQL has more than 100000 characters: make several steps of it"):
+    with pytest.raises(SqlError, match="the SQL has more than 100000 characters: split it into several steps"):
         parse_query("SELECT 1" + " " * SQL_CHARACTERS_MAX)
     with pytest.raises(SqlError, match=r"nested too deep|makes no sense"):
         parse_query("SELECT " + "(" * 5_000 + "1" + ")" * 5_000)

@@ -49,7 +49,7 @@ def put_batch(state: StateDirectory, batch_id: int, *sources: object, view: str 
 def test_a_second_run_is_refused_by_name_and_process(pipeline: Pipeline, state: StateDirectory) -> None:
     with state.locked(pipeline):
         with (
-            pytest.raises(PipelineError, match=f"pipeline delays runs already, in process {os.getpid()} "),
+            pytest.raises(PipelineError, match=f"pipeline delays is already running, in process {os.getpid()} "),
             StateDirectory(pipeline.state_directory).locked(pipeline),
         ):
             pass

@@ -33,12 +33,12 @@ def refusal(path: Path, content: str | bytes) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "1: there is nothing in this file: `barnabas pipeline init` writes one to begin with"),
-        ("# only a comment\n", "1: there is nothing in this file: `barnabas pipeline init` writes one to begin with"),
+        ("", "1: this file is empty: `barnabas pipeline init` writes one to begin with"),
+        ("# only a comment\n", "1: this file is empty: `barnabas pipeline init` writes one to begin with"),
         ("- a\n", "1: a pipeline is a block of keys (name, sources, steps, sinks)"),
         ("name: a\nnam: b\n", '2: unknown key "nam"; did you mean "name"?'),
         ("name: a\nzzz: b\n", '2: unknown key "zzz"; there are: name, sql, count, flag, block, list'),
-        ("name: a\n\nname: b\n", '3: the key "name" is here twice, first in line 1: keep one of them'),
+        ("name: a\n\nname: b\n", '3: the key "name" occurs twice, first in line 1: keep one of them'),
         ("<<: {name: a}\n", '1: unknown key "<<"; there are: name, sql, count, flag, block, list'),
         ("? [a, b]\n: c\n", "1: a key must be plain text"),
     ],
@@ -50,13 +50,13 @@ def test_refuses_a_file_that_is_no_block_of_known_keys(path: Path, content: str,
 @pytest.mark.parametrize(
     ("content", "beginning"),
     [
-        ("name: a\n  sql: b\n", "2: this is not YAML (mapping values are not allowed here): look at colons, quotes"),
+        ("name: a\n  sql: b\n", "2: this is not YAML (mapping values are not allowed here): check colons, quotes"),
         ("name: a\n\tsql: b\n", "2: this is not YAML ("),
-        ('name: "a\n', "2: this is not YAML (while scanning a quoted scalar, found unexpected end of stream): look"),
+        ('name: "a\n', "2: this is not YAML (while scanning a quoted scalar, found unexpected end of stream): check"),
         ("name: a\n---\nname: b\n", "2: this is not YAML (expected a single document in the stream"),
         ("name: *nobody\n", "1: this is not YAML (found undefined alias 'nobody')"),
-        ("name: a\nsql: \x01\n", "2: a character that YAML does not allow, '\\x01': take it out"),
-        ("name: " + "[" * 1_500, "1: lists or blocks stand too deep inside each other for a pipeline"),
+        ("name: a\nsql: \x01\n", "2: a character that YAML does not allow, '\\x01': remove it"),
+        ("name: " + "[" * 1_500, "1: lists or blocks are nested too deeply for a pipeline"),
         (b"name: a\nsql: \xff\n", "2: this is not UTF-8: save the file as UTF-8"),
     ],
 )
@@ -82,7 +82,7 @@ def test_refuses_a_directory_and_a_huge_file(path: Path) -> None:
         read_document(path, KEYS)
     huge = path / "huge.yaml"
     huge.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
-    with pytest.raises(PipelineError, match="has more than 262144 bytes: that is no pipeline"):
+    with pytest.raises(PipelineError, match="has more than 262144 bytes: that is not a pipeline"):
         read_document(huge, KEYS)
 
 
@@ -98,15 +98,15 @@ def test_reads_a_file_that_begins_with_a_byte_order_mark_and_has_windows_line_en
     [
         ("sql: a\n", '1: the key "name" is missing'),
         ("sql: a\nname:\n", "2: name is nothing; it must be text"),
-        ("name: ''\n", "1: name is empty: give it a value, or take the line out"),
-        ("name: |\n\n\n", "1: name is empty: give it a value, or take the line out"),
+        ("name: ''\n", "1: name is empty: give it a value, or remove the line"),
+        ("name: |\n\n\n", "1: name is empty: give it a value, or remove the line"),
         ("name: 5\n", '1: name is a whole number; it must be text: write it in quotes, "5"'),
         ("name: yes\n", '1: name is true or false; it must be text: write it in quotes, "yes"'),
         ("name: 2013-01-01\n", '1: name is a time; it must be text: write it in quotes, "2013-01-01"'),
         ("name: [a]\n", "1: name is a list; it must be text"),
         ("name: {a: b}\n", "1: name is a block of keys; it must be text"),
         ("name: !!python/name:os.system ''\n", "1: name is of the tag tag:yaml.org,2002:python/name:os.system, which "),
-        ("name: !secret x\n", "1: name is of the tag !secret, which pipelines do not know; it must be text"),
+        ("name: !secret x\n", "1: name is of the tag !secret, which pipelines do not support; it must be text"),
     ],
 )
 def test_takes_only_text_for_text(path: Path, content: str, message: str) -> None:

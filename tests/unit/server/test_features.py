@@ -36,7 +36,7 @@ def test_follows_the_znode_from_nothing_over_changes_to_nothing(seed: int) -> No
         assert dict(cache.features) == {"group": 2}
         # What cannot be read changes nothing, and the next that can be does.
         await session.perform(SetData(FEATURE_PATH, b"no json"))
-        await until(lambda: "the features known before stay" in lines)
+        await until(lambda: "keeping the features known before" in lines)
         assert cache.epoch == 1
         await session.perform(SetData(FEATURE_PATH, payload(FeatureStatus.ENABLED, group=3)))
         await cache.wait_for_epoch(3, 1_000)

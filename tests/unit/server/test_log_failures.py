@@ -29,7 +29,7 @@ def test_an_announcement_that_is_refused_is_tried_again_at_a_measured_pace() -> 
         # The znode that it goes below is not there: somebody has deleted it.
         failures.announce(cast("LogDirectory", FailedDirectory()))
         await pause(3.5)
-        refusals = sum("tried again" in line for line in lines.lines)
+        refusals = sum("trying again" in line for line in lines.lines)
         await session.perform(Create(LOG_DIR_EVENTS_PATH, None))
         await pause(1.5)
         names: Any = await session.perform(GetChildrenNames(LOG_DIR_EVENTS_PATH))

@@ -515,7 +515,7 @@ class Connection(asyncio.Protocol):
             return len(data)
         length: int = INT.unpack_from(data, position)[0]
         if not 0 <= length <= self._request_bytes_max:
-            raise MalformedFrameError(f"a first frame of {length} bytes is no session request")
+            raise MalformedFrameError(f"a first frame of {length} bytes is not a session request")
         after = position + 4 + length
         if after > len(data):
             return None

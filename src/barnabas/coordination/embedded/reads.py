@@ -329,5 +329,5 @@ def _read_watcher(reader: Reader) -> tuple[str, WatcherType]:
     number = reader.integer()
     kind = _WATCHER_TYPES.get(number)
     if kind is None:
-        raise MalformedFrameError(f"{number} is no kind of watcher")
+        raise MalformedFrameError(f"{number} is not a kind of watcher")
     return path, kind

@@ -152,4 +152,6 @@ def _resource_type(name: str, path: str) -> AclResourceType:
     for resource_type in AclResourceType:
         if name.upper() in {resource_type.name, resource_type.value.upper()}:
             return resource_type
-    raise LayoutError(path, f"{name!r} is no type of resource; known are {', '.join(AclResourceType.__members__)}")
+    raise LayoutError(
+        path, f"{name!r} is not a type of resource; the types are {', '.join(AclResourceType.__members__)}"
+    )

@@ -117,7 +117,7 @@ class BrokerRegistration:
 def _decode_endpoint(text: str, protocols: Mapping[str, Any], path: str) -> BrokerEndpoint:
     match = _ENDPOINT.fullmatch(text)
     if match is None or int(match[3]) > 65535:
-        raise LayoutError(path, f"{text!r} is no endpoint; listener://host:port was expected")
+        raise LayoutError(path, f"{text!r} is not an endpoint; listener://host:port was expected")
     protocol = protocols.get(match[1])
     if not isinstance(protocol, str):
         raise LayoutError(path, f"listener_security_protocol_map has no protocol for the listener {match[1]!r}")

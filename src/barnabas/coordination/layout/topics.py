@@ -106,7 +106,7 @@ class TopicAssignment:
         left = PARTITIONS_PER_STEP
         for text, replicas in fields.mapping("partitions").items():
             if not (text.isascii() and text.isdigit() and len(text) <= 10):
-                raise LayoutError(path, f"{text!r} is no partition number")
+                raise LayoutError(path, f"{text!r} is not a partition number")
             if not left:
                 yield
                 left = PARTITIONS_PER_STEP
