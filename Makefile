@@ -112,13 +112,14 @@ stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
 
 .PHONY: lint
-lint: $(TEST) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient
+lint: $(TEST) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tools.check_sizes
 	@$(BIN)/python -m tools.check_ambient
 	@$(BIN)/python -m tools.check_cycles
+	@$(BIN)/python -m tools.check_subjects
 	@$(BIN)/mypy
 
 .PHONY: format
