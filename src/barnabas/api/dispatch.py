@@ -26,6 +26,7 @@ from barnabas.api.response_errors import errors_in_steps, errors_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.steps import StepRunner, Steps, at_once
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.frames import KeptFrame
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_memory import PARKED_PER_FRAME_BYTE
@@ -110,6 +111,9 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._tasks:
+            # From Python 3.12 on, gather returns at once where all have ended, before their callbacks are called.
+            await yield_to_loop()
 
     # The network's calls.
 
