@@ -161,6 +161,19 @@ class FollowerFetch:
             self._park(connection, now)
         return True
 
+    @property
+    def waiting_count(self) -> int:
+        """How many requests are parked."""
+        return int(self._is_parked)
+
+    @property
+    def completed(self) -> bool:
+        return not self._is_parked
+
+    def try_complete(self) -> bool:
+        """Whoever has news tells; there are none otherwise."""
+        return False
+
     def force_complete(self) -> bool:
         """Answers what is parked with what there is."""
         if not self._is_parked:
@@ -218,14 +231,14 @@ class FollowerFetch:
         slot.when_lost = self._give_up
         self._is_parked = True
         self._session.parked[self] = None
-        self._fetches.purgatory.counted_in += 1
+        self._fetches.purgatory.stand(self)
         self._timer.set(now + self._wait_seconds)
 
     def _end_wait(self) -> Slot | None:
         slot, self._slot = self._slot, None
         self._is_parked = False
         self._session.parked.pop(self, None)
-        self._fetches.purgatory.counted_in -= 1
+        self._fetches.purgatory.leave(self)
         self._timer.clear()
         return slot
 

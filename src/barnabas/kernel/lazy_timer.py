@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from barnabas.kernel.timers import Timer, Timers
 
-_ROUNDING_SECONDS: Final = 1e-6
+ROUNDING_SECONDS: Final = 1e-6
 """As `Timers`: what lies so little behind a time still belongs to it."""
 
 
@@ -20,11 +20,15 @@ class LazyTimer:
     the deadline is by now. So the call is made as punctually as `Timers` makes it.
     """
 
-    __slots__ = ("_callback", "_deadline", "_due", "_timer", "_timers")
+    __slots__ = ("_callback", "_deadline", "_due", "_timer", "_timers", "_when_idle")
 
-    def __init__(self, timers: Timers, callback: Callable[[], object]) -> None:
+    def __init__(
+        self, timers: Timers, callback: Callable[[], object], when_idle: Callable[[], object] | None = None
+    ) -> None:
+        """`when_idle` is called when nothing stands any more, some time after the deadline was cleared."""
         self._timers = timers
         self._callback = callback
+        self._when_idle = when_idle
         self._deadline: float | None = None
         self._timer: Timer | None = None
         self._due = 0.0
@@ -55,8 +59,10 @@ class LazyTimer:
         self._timer = None
         deadline = self._deadline
         if deadline is None:
+            if self._when_idle is not None:
+                self._when_idle()
             return
-        if deadline > self._due + _ROUNDING_SECONDS:
+        if deadline > self._due + ROUNDING_SECONDS:
             self.set(deadline)
             return
         self._deadline = None

@@ -8,7 +8,7 @@ nothing is to be purged and the lists hold what is parked, exactly.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.kernel.lazy_timer import LazyTimer
 
@@ -57,6 +57,26 @@ class DelayedOperation(abc.ABC):
         return True
 
 
+class Standing(Protocol):
+    """An operation that waits again and again, for one thing after the other, and is not made anew for each."""
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait in it now."""
+        ...
+
+    @property
+    def completed(self) -> bool: ...
+
+    def try_complete(self) -> bool:
+        """Completes what can be by now; True where nothing is left."""
+        ...
+
+    def force_complete(self) -> bool:
+        """Completes all that waits in it, whatever for; False if there was nothing."""
+        ...
+
+
 class _Parked(NamedTuple):
     keys: tuple[Hashable, ...]
     timer: Timer
@@ -81,11 +101,10 @@ class Purgatory(Generic[Operation]):
         self.expired_count = 0
         self.completed_count = 0
         """Parked operations that were completed, by event or by time-out."""
-        self.counted_in = 0
-        """Operations that wait elsewhere, told by whom they wait for, and are counted as if they were parked here."""
+        self._standing: dict[Standing, None] = {}
         self._timers = timers
         self._logger = logger
-        self._watchers: dict[Hashable, dict[Operation, None]] = {}
+        self._watchers: dict[Hashable, dict[Operation | Standing, None]] = {}
         self._watched = 0
         self._parked: dict[Operation, _Parked] = {}
         self._keys_to_check: dict[Hashable, None] = {}
@@ -94,7 +113,7 @@ class Purgatory(Generic[Operation]):
     @property
     def watched(self) -> int:
         """Entries of all watch lists; an operation has one under each of its keys (Kafka's PurgatorySize)."""
-        return self._watched + self.counted_in
+        return self._watched + self._count_standing()
 
     @property
     def watched_keys(self) -> Mapping[Hashable, object]:
@@ -104,15 +123,35 @@ class Purgatory(Generic[Operation]):
     @property
     def delayed(self) -> int:
         """Parked operations (Kafka's NumDelayedOperations)."""
-        return len(self._parked) + self.counted_in
+        return len(self._parked) + self._count_standing()
 
-    def lazy_timer(self, callback: Callable[[], object]) -> LazyTimer:
-        """For an operation that waits elsewhere, again and again: its time-out."""
-        return LazyTimer(self._timers, callback)
+    # What stands.
+
+    def lazy_timer(self, callback: Callable[[], object], when_idle: Callable[[], object] | None = None) -> LazyTimer:
+        """For an operation that stands: its time-out, which it sets and clears itself."""
+        return LazyTimer(self._timers, callback, when_idle)
+
+    def stand(self, operation: Standing, key: Hashable | None = None) -> None:
+        """The operation waits from now on, until `leave`. With a key, it is checked with the operations parked under
+        it; otherwise it is told by whom it waits for.
+        """
+        self._standing[operation] = None
+        if key is not None:
+            self._watchers.setdefault(key, {})[operation] = None
+
+    def leave(self, operation: Standing, key: Hashable | None = None) -> None:
+        """The operation does not wait any more, of which that key was told to `stand`. Twice is no error."""
+        self._standing.pop(operation, None)
+        if key is not None:
+            watching = self._watchers.get(key)
+            if watching is not None and watching.pop(operation, self) is None and not watching:
+                del self._watchers[key]
+
+    # What is parked.
 
     def watchers(self, key: Hashable) -> list[Operation]:
         """The operations parked under the key, the one that has waited longest first."""
-        return list(self._watchers.get(key, ()))
+        return [operation for operation in self._watchers.get(key, ()) if isinstance(operation, DelayedOperation)]
 
     def try_complete_else_watch(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
         """Completes the operation now if it can be (True), or parks it under the keys (False).
@@ -177,17 +216,20 @@ class Purgatory(Generic[Operation]):
         self.completed_count += 1
         self._take_out(operation)
 
-    def close(self) -> list[Operation]:
-        """Takes every operation out, uncompleted, and returns them in the order in which they were parked."""
+    def close(self) -> list[Operation | Standing]:
+        """Takes every operation out, uncompleted, and returns them in the order in which they were parked; then those
+        that stand, which leave by themselves.
+        """
         operations = list(self._parked)
         for operation in operations:
             self._take_out(operation)
-        return operations
+        return [*operations, *self._standing]
 
     def _check(self, key: Hashable) -> int:
         completed = 0
-        for operation in self.watchers(key):
-            if operation.purgatory is not self:
+        operation: Operation | Standing
+        for operation in tuple(self._watchers.get(key, ())):
+            if operation not in self._standing and getattr(operation, "purgatory", None) is not self:
                 continue  # completed or cancelled by one before it
             try:
                 completed += operation.try_complete()
@@ -203,6 +245,9 @@ class Purgatory(Generic[Operation]):
             operation.on_expiration()
         except Exception:
             self._logger.exception("Uncaught error expiring %r in purgatory %s", operation, self.name)
+
+    def _count_standing(self) -> int:
+        return sum(operation.waiting_count for operation in self._standing)
 
     def _take_out(self, operation: Operation) -> None:
         operation.purgatory = None

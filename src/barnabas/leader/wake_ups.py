@@ -44,21 +44,20 @@ class WakeUps:
     after it.
     """
 
-    __slots__ = ("_changed", "_logger", "_parked", "_purgatories", "_tick")
+    __slots__ = ("_changed", "_logger", "_parked", "_tick")
 
     def __init__(self, tick: Tick, purgatories: tuple[Purgatory[Any], ...], logger: logging.Logger) -> None:
         """The purgatories are keyed by topic partition, and checked in their order."""
         self._tick = tick
-        self._purgatories = purgatories
         self._logger = logger
-        self._parked = tuple(purgatory.watched_keys for purgatory in purgatories)
+        self._parked = tuple((purgatory, purgatory.watched_keys) for purgatory in purgatories)
         self._changed: dict[WatchedPartition, None] = {}
 
     def add(self, partition: WatchedPartition) -> None:
         """Something moved in the partition. Whoever begins to wait later in this tick looks for himself first."""
         if not partition.watchers:
             key = partition.topic_partition
-            for parked in self._parked:
+            for _, parked in self._parked:
                 if parked and key in parked:
                     break
             else:
@@ -77,5 +76,6 @@ class WakeUps:
                 except Exception:
                     self._logger.exception("Telling %r of a change of %s failed", watcher, partition)
             key = partition.topic_partition
-            for purgatory in self._purgatories:
-                purgatory.check_and_complete(key)
+            for purgatory, parked in self._parked:
+                if key in parked:
+                    purgatory.check_and_complete(key)

@@ -92,7 +92,7 @@ class BrokerComponents:
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
-            storage.log_manager.write_queue, self.replica_manager.produce_purgatory
+            storage.log_manager.write_queue, self.replica_manager.produce_purgatory, host.loop.time
         )
         allocator = ChannelAllocator(identity.broker_id, self.broker_epoch, self.controller_channel)
         self.coordinators = CoordinatorComponents(

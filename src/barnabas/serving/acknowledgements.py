@@ -1,20 +1,22 @@
 """Who may be told, and when, that records are written, and replicated.
 
-Appends of one partition in one tick wait together: for the one write of the tick, and then as one operation for the
-high watermark, which passes them in their order. So a move of the high watermark costs as much as it acknowledges.
+Appends of one partition in one tick wait together: for the one write of the tick, and then in the partition's queue for
+the high watermark, which passes them in their order. So a move of the high watermark costs as much as it acknowledges,
+and one timer stands for all who wait.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from barnabas.kernel.purgatory import DelayedOperation, Purgatory
+from barnabas.kernel.lazy_timer import ROUNDING_SECONDS
+from barnabas.kernel.purgatory import Purgatory
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
@@ -34,11 +36,19 @@ class Answer(Protocol):
 class Acknowledgements:
     """Waits for what was appended, for producers that sent one batch."""
 
-    def __init__(self, write_queue: WriteQueue, purgatory: Purgatory[Any]) -> None:
-        """`purgatory` is checked by topic partition when a high watermark or an ISR changes."""
+    def __init__(self, write_queue: WriteQueue, purgatory: Purgatory[Any], now: Callable[[], float]) -> None:
+        """`purgatory` is checked by topic partition when a high watermark or an ISR changes; `now` is the loop's
+        time in seconds."""
         self._write_queue = write_queue
         self._purgatory = purgatory
+        self._now = now
         self._appended: dict[PartitionLog, _Appended] = {}
+        self._queues: dict[Partition, ReplicationQueue] = {}
+
+    @property
+    def partitions_waited_for(self) -> int:
+        """How many partitions have a queue: somebody waits in it, or has lately."""
+        return len(self._queues)
 
     def when_written(self, partition: Partition, log: PartitionLog, answer: Answer) -> None:
         """Calls `answer.complete` when what was appended so far is written; at once where it is."""
@@ -75,6 +85,17 @@ class Acknowledgements:
             appended.is_registered = True
             self._write_queue.when_written(log, functools.partial(self._written, log, appended))
 
+    def _queue_of(self, partition: Partition) -> ReplicationQueue:
+        found = self._queues.get(partition)
+        if found is None:
+            found = ReplicationQueue(partition, self._purgatory, self._now, self._forget)
+            self._queues[partition] = found
+        return found
+
+    def _forget(self, queue: ReplicationQueue) -> None:
+        if queue.completed and self._queues.get(queue.partition) is queue:
+            del self._queues[queue.partition]
+
     def _written(self, log: PartitionLog, appended: _Appended, error: KafkaError | None) -> None:
         if self._appended.get(log) is appended:
             del self._appended[log]
@@ -83,8 +104,7 @@ class Acknowledgements:
             answer.complete(code, is_written=error is None)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
-                operation = _Replication(appended.partition, waiting, timeout_ms)
-                self._purgatory.try_complete_else_watch(operation, (appended.partition.topic_partition,))
+                self._queue_of(appended.partition).add(waiting, timeout_ms)
                 continue
             for _, answer in waiting:
                 answer.complete(code, is_written=False)
@@ -102,26 +122,122 @@ class _Appended:
         self.unreplicated: dict[int, deque[tuple[int, Answer]]] = {}
 
 
-class _Replication(DelayedOperation):
-    """Appends of one tick to one partition, until the high watermark has passed them."""
+class _Waiting(NamedTuple):
+    """Appends of one tick to one partition."""
 
-    def __init__(self, partition: Partition, waiting: deque[tuple[int, Answer]], timeout_ms: int) -> None:
-        super().__init__(timeout_ms)
-        self._partition = partition
-        self._waiting = waiting
+    deadline: float
+    answers: deque[tuple[int, Answer]]
+    """Each with the offset that the high watermark has to reach; ascending."""
+
+
+class ReplicationQueue:
+    """Who waits for the high watermark of one partition; it stands in the purgatory while anybody does.
+
+    Invariants: of those with one time-out, offsets and deadlines ascend; so whoever is to be answered next, by the high
+    watermark or by the time, is the first. Nobody is told NONE whose records the partition does not call replicated at
+    that moment. Each is told once.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        purgatory: Purgatory[Any],
+        now: Callable[[], float],
+        when_idle: Callable[[ReplicationQueue], object],
+    ) -> None:
+        """`when_idle` is called when nobody has waited for as long as the longest time-out lately."""
+        self.partition = partition
+        self._purgatory = purgatory
+        self._now = now
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        """By time-out, of which there are few."""
+        self._timer = purgatory.lazy_timer(self._expire, functools.partial(when_idle, self))
+        self._deadline: float | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """How many ticks have appended what waits."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def completed(self) -> bool:
+        """Nobody waits."""
+        return not self._waiting
+
+    def add(self, answers: deque[tuple[int, Answer]], timeout_ms: int) -> None:
+        """They wait, behind all that do already, unless they need not."""
+        self._answer_replicated(answers)
+        if not answers:
+            return
+        deadline = self._now() + timeout_ms / 1000
+        queue = self._waiting.get(timeout_ms)
+        if queue is None:
+            if not self._waiting:
+                self._purgatory.stand(self, self.partition.topic_partition)
+            queue = self._waiting[timeout_ms] = deque()
+        queue.append(_Waiting(deadline, answers))
+        if self._deadline is None or deadline < self._deadline:
+            self._deadline = deadline
+            self._timer.set(deadline)
 
     def try_complete(self) -> bool:
-        waiting = self._waiting
-        while waiting:
-            required_offset, answer = waiting[0]
-            code = self._partition.is_replicated(required_offset)
-            if code is None:
-                return False
-            waiting.popleft()
-            answer.complete(code, is_written=True)
-        return self.force_complete()
+        """Answers those that the high watermark has passed, or whose partition is not led here any more."""
+        for timeout_ms, queue in tuple(self._waiting.items()):
+            while queue:
+                self._answer_replicated(queue[0].answers)
+                if queue[0].answers:
+                    break
+                queue.popleft()
+                self._purgatory.completed_count += 1
+            if not queue:
+                del self._waiting[timeout_ms]
+        if self._waiting:
+            return False
+        self._rest()
+        return True
 
-    def on_complete(self) -> None:
-        """Those that are left have waited for as long as they wanted."""
-        while self._waiting:
-            self._waiting.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT, is_written=True)
+    def force_complete(self) -> bool:
+        """Answers all with REQUEST_TIMED_OUT."""
+        waiting, self._waiting = self._waiting, {}
+        self._rest()
+        for queue in waiting.values():
+            for each in queue:
+                self._time_out(each)
+        return bool(waiting)
+
+    def _answer_replicated(self, answers: deque[tuple[int, Answer]]) -> None:
+        is_replicated = self.partition.is_replicated
+        while answers:
+            required_offset, answer = answers[0]
+            code = is_replicated(required_offset)
+            if code is None:
+                return
+            answers.popleft()
+            answer.complete(code, is_written=True)
+
+    def _expire(self) -> None:
+        """The first deadline is over, if nobody was answered who had it."""
+        now, due = self._now() + ROUNDING_SECONDS, list[_Waiting]()
+        for timeout_ms, queue in tuple(self._waiting.items()):
+            while queue and queue[0].deadline <= now:
+                due.append(queue.popleft())
+            if not queue:
+                del self._waiting[timeout_ms]
+        if self._waiting:
+            self._deadline = min(queue[0].deadline for queue in self._waiting.values())
+            self._timer.set(self._deadline)
+        else:
+            self._rest()
+        for each in due:
+            self._purgatory.expired_count += 1
+            self._time_out(each)
+
+    def _time_out(self, waiting: _Waiting) -> None:
+        self._purgatory.completed_count += 1
+        while waiting.answers:
+            waiting.answers.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT, is_written=True)
+
+    def _rest(self) -> None:
+        self._deadline = None
+        self._timer.clear()
+        self._purgatory.leave(self, self.partition.topic_partition)

@@ -145,7 +145,7 @@ class DataBroker:
         offload = partial(offload_with_retry, host, calls.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, write_queue, produces, metrics, offload, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
-        acknowledgements = Acknowledgements(write_queue, produces)
+        acknowledgements = Acknowledgements(write_queue, produces, now)
         for handler in (
             ApiVersionsHandler(calls.registry),
             ProduceHandler(appends, acknowledgements, replicas, metadata, write_queue, metrics, now),

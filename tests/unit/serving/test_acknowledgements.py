@@ -1,0 +1,179 @@
+"""`barnabas.serving.acknowledgements`: who waits for the replicas is told once, in order, and in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.kernel.purgatory import Purgatory
+from barnabas.kernel.timers import Timers
+from barnabas.serving.acknowledgements import Acknowledgements
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
+from tests.unit.kernel.virtual_loop import HandDrivenLoop
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+
+
+class PlayedPartition:
+    """A partition with a high watermark."""
+
+    def __init__(self, number: int) -> None:
+        self.topic_partition = TopicPartition("flights", number)
+        self.high_watermark = self.end = 0
+        self.is_leader = True
+
+    def is_replicated(self, required_offset: int) -> ErrorCode | None:
+        if not self.is_leader:
+            return NOT_LEADER
+        return ErrorCode.NONE if self.high_watermark >= required_offset else None
+
+
+class PlayedWrites:
+    """Writes at once, or fails."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def when_written(self, _log: object, callback: Callable[[KafkaError | None], object]) -> None:
+        callback(self.error)
+
+
+class Setting:
+    """Two partitions of a broker."""
+
+    def __init__(self) -> None:
+        self.loop = HandDrivenLoop()
+        self.timers = Timers(self.loop.as_loop)
+        self.now_ms = 0
+        self.writes = PlayedWrites()
+        self.purgatory: Purgatory[Any] = Purgatory("Produce", self.timers, logging.getLogger("barnabas.tests"))
+        self.acknowledgements = Acknowledgements(self.writes, self.purgatory, self.loop.time)  # type: ignore[arg-type]
+        self.partitions = [PlayedPartition(0), PlayedPartition(1)]
+        self.told: list[tuple[int, ErrorCode, int]] = []
+        self.count = 0
+
+    def append(self, number: int, records: int, timeout_ms: int) -> list[int]:
+        """So many producers append a record each in one tick; their numbers."""
+        partition: Any = self.partitions[number]
+        first = self.count
+        self.count += records
+        waiting = [(partition.end + each, self._answer(first + each - 1)) for each in range(1, records + 1)]
+        partition.end += records
+        self.acknowledgements.when_all_replicated(partition, partition, waiting, timeout_ms)
+        return list(range(first, self.count))
+
+    def _answer(self, number: int) -> Any:
+        def complete(code: ErrorCode, *, is_written: bool) -> None:
+            assert is_written
+            self.told.append((number, code, self.now_ms))
+
+        return SimpleNamespace(complete=complete)
+
+    def move(self, number: int, *, by: int = 0, is_leader: bool = True) -> None:
+        """The high watermark moves on, or another leads; whoever waits is told."""
+        partition = self.partitions[number]
+        partition.high_watermark = min(partition.end, partition.high_watermark + by)
+        partition.is_leader = is_leader
+        self.purgatory.check_and_complete(partition.topic_partition)
+
+    def pass_ms(self) -> None:
+        self.now_ms += 1
+        self.loop.advance_to(self.now_ms / 1000)
+
+
+APPEND = st.tuples(st.just("append"), st.integers(0, 1), st.integers(1, 4), st.sampled_from((5, 5, 20)))
+MOVE = st.tuples(st.just("move"), st.integers(0, 1), st.integers(0, 5), st.just(0))
+LEAD = st.tuples(st.just("lead"), st.integers(0, 1), st.integers(0, 1), st.just(0))
+PASS = st.tuples(st.just("pass"), st.just(0), st.integers(1, 12), st.just(0))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(APPEND, APPEND, MOVE, MOVE, LEAD, PASS), max_size=40))
+def test_each_is_told_once_by_whatever_comes_first(steps: list[tuple[str, int, int, int]]) -> None:
+    setting = Setting()
+    waiting: dict[int, tuple[int, int, int, int]] = {}  # partition, required offset, deadline, first of its tick
+    expected: list[tuple[int, ErrorCode, int]] = []
+
+    def settle() -> None:
+        for each, (number, offset, deadline_ms, _) in list(waiting.items()):
+            code = setting.partitions[number].is_replicated(offset)
+            if code is None and deadline_ms <= setting.now_ms:
+                code = TIMED_OUT
+            if code is not None:
+                expected.append((each, code, setting.now_ms))
+                del waiting[each]
+
+    for what, number, value, timeout_ms in steps:
+        partition = setting.partitions[number]
+        if what == "append":
+            end = partition.end
+            first = setting.count
+            for at, each in enumerate(setting.append(number, value, timeout_ms), end + 1):
+                waiting[each] = (number, at, setting.now_ms + timeout_ms, first)
+            settle()
+        elif what == "pass":
+            for _ in range(value):
+                setting.pass_ms()
+                settle()
+        else:
+            is_leader = partition.is_leader if what == "move" else bool(value)
+            setting.move(number, by=value if what == "move" else 0, is_leader=is_leader)
+            settle()
+        assert sorted(setting.told) == sorted(expected)
+        ticks = len({first for *_, first in waiting.values()})
+        assert setting.purgatory.delayed == setting.purgatory.watched == ticks
+        assert len(setting.timers) <= 2
+    for number in range(2):
+        told = [each for each in setting.told if each[1] == ErrorCode.NONE]
+        assert told == sorted(told, key=lambda each: each[2]), number
+
+
+def test_a_producer_that_comes_again_and_again_moves_no_timer() -> None:
+    setting = Setting()
+    made: list[float] = []
+    call_at = setting.timers.call_at
+
+    def counted(deadline: float, *more: Any) -> Any:
+        made.append(deadline)
+        return call_at(deadline, *more)
+
+    setting.timers.call_at = counted  # type: ignore[method-assign, assignment]
+    for _ in range(50):
+        setting.append(0, 1, 30_000)
+        setting.pass_ms()
+        setting.move(0, by=1)
+    assert (len(made), len(setting.told)) == (1, 50)
+    assert setting.acknowledgements.partitions_waited_for == 1
+    for _ in range(60_000):
+        setting.pass_ms()
+    assert setting.acknowledgements.partitions_waited_for == 0, "what nobody uses is forgotten"
+
+
+def test_who_waits_when_the_broker_stops_is_told() -> None:
+    setting = Setting()
+    setting.append(0, 2, 30_000)
+    setting.append(0, 1, 50_000)
+    for operation in setting.purgatory.close():
+        operation.force_complete()
+    assert [code for _, code, _ in setting.told] == [TIMED_OUT] * 3
+    assert setting.purgatory.delayed == 0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_a_failed_write_is_told_at_once(code: ErrorCode) -> None:
+    setting = Setting()
+    setting.writes.error = KafkaError(code)
+    told: list[tuple[ErrorCode, bool]] = []
+    partition: Any = setting.partitions[0]
+    answer: Any = SimpleNamespace(complete=lambda code, *, is_written: told.append((code, is_written)))
+    setting.acknowledgements.when_replicated(partition, partition, 1, 1_000, answer)
+    assert told == [(code, False)]
+    assert setting.purgatory.delayed == 0
