@@ -1,7 +1,7 @@
 """The rule on cycles: files within a room import in one direction, so that each can be read after those below it.
 
 An import counts wherever it stands, inside a function and under TYPE_CHECKING too. Between rooms import-linter holds
-the order. Run as `python -m tools.check_cycles [ROOT]`; prints one paragraph per finding and exits 1 when there is any.
+the order. Run as `python -m tools.check_cycles [ROOT]`; prints one sentence per finding and exits 1 when there is any.
 """
 
 from __future__ import annotations
@@ -13,15 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).resolve().parent.parent / "src" / "barnabas"
-
-KNOWN: frozenset[frozenset[str]] = frozenset(
-    frozenset(f"{room}/{file}.py" for file in files.split())
-    for room, files in (
-        ("network", "connection ports"),
-        ("testing", "simulated_connection simulated_loop simulated_network"),
-    )
-)
-"""Cycles that are to be mended, each by all of its files; who mends one takes it off here."""
 
 Graph = Mapping[str, Collection[str]]
 """From each file to those of the same room that it imports; paths below the package, with slashes."""
@@ -98,19 +89,13 @@ def shortest_loop(graph: Graph, cycle: Collection[str]) -> list[str]:
     return min(loops, key=len)
 
 
-def findings(graph: Graph, known: Collection[frozenset[str]] = KNOWN) -> list[str]:
-    """One paragraph for each cycle that is not known, and for each known one that is gone."""
-    found = cycles(graph)
-    new = [
+def findings(graph: Graph) -> list[str]:
+    """One sentence for each cycle."""
+    return [
         f"{' -> '.join(shortest_loop(graph, cycle))}: a cycle of imports ({len(cycle)} files): put what both need into "
         "a file below them, or hand it in"
-        for cycle in sorted(found - set(known), key=sorted)
+        for cycle in sorted(cycles(graph), key=sorted)
     ]
-    gone = [
-        f"{', '.join(sorted(cycle))}: no cycle of just these files any more: take it off tools/check_cycles.py"
-        for cycle in sorted(set(known) - found, key=sorted)
-    ]
-    return new + gone
 
 
 def main(arguments: list[str]) -> int:
@@ -122,7 +107,7 @@ def main(arguments: list[str]) -> int:
     found = findings(graph)
     for sentence in found:
         print(sentence)
-    print(f"cycle rule: {len(graph)} files, {len(KNOWN)} known cycles, {len(found)} findings")
+    print(f"cycle rule: {len(graph)} files, {len(found)} findings")
     return 1 if found else 0
 
 

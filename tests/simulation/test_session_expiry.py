@@ -34,7 +34,7 @@ from barnabas.kernel.logs import Logs
 from barnabas.server.broker import Broker
 from barnabas.server.config import read_server_config
 from barnabas.server.lifecycle import BrokerState
-from barnabas.testing.simulated_network import Link
+from barnabas.testing.simulated_link import Link
 from barnabas.testing.simulation import Simulation
 from tests.unit.server.coordinated import COORDINATOR, PORT, TIMEOUT_MS, Lines, start_coordinator
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from barnabas.api.context import RequestContext
 from barnabas.api.request_metrics import RequestMetrics
+from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import FastPath
 from barnabas.wire import catalogue
 from barnabas.wire.api_keys import ApiKey
@@ -49,7 +50,7 @@ class FastPathHandler(Protocol):
 
     def fast_path(
         self, buffer: bytearray | memoryview, start: int, position: int, end: int, key_and_version: int
-    ) -> FastPath | None:
+    ) -> FastPath[ServerConnection] | None:
         """A fast path for requests like `buffer[start:end]`, whose body is at `position`; None if it has none.
 
         `key_and_version` is what the header begins with, as an int32.

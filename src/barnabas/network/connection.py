@@ -106,7 +106,7 @@ class Slot:
 class Owner(Protocol):
     """The server that connections belong to."""
 
-    handler: RequestHandler
+    handler: RequestHandler[ServerConnection]
     queue: RequestQueue
     memory: RequestMemory
     requests_received: int
@@ -156,7 +156,7 @@ class ServerConnection(Connection):
         """The listener that the client came in by."""
         self.address = ""
         """The client's IP address."""
-        self.fast_path: FastPath | None = None
+        self.fast_path: FastPath[ServerConnection] | None = None
         """For the handler: what it has learnt of this connection's requests."""
         self.collected = 0
         """Requests that its fast path has taken and not answered yet."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 from barnabas.wire.primitives import Buffer
 
-if TYPE_CHECKING:
-    from barnabas.network.connection import ServerConnection
+Connection_contra = TypeVar("Connection_contra", contravariant=True)
+"""A `ServerConnection`."""
 
 
-class FastPath(Protocol):
+class FastPath(Protocol[Connection_contra]):
     """Handles the requests of connections that are like one that came before, from the frame: where requests are very
     frequent, decoding them would cost more than handling them.
 
@@ -21,13 +21,13 @@ class FastPath(Protocol):
     cost_bytes: ClassVar[int]
     """What a request that it takes costs a tick beside its bytes, as `request_costs.BYTES_PER_REQUEST`."""
 
-    def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+    def take(self, connection: Connection_contra, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         """Handles or collects the request in `buffer[start:end]`, header first; False if it is of another form, and
         untouched. The bytes are not needed any more when this returns.
         """
         ...
 
-    def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
+    def take_alone(self, connection: Connection_contra, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         """As `take`, for a request that comes alone: it is handled at once, there being nothing to collect it with."""
         ...
 
@@ -40,11 +40,11 @@ class FastPath(Protocol):
         ...
 
 
-class RequestHandler(Protocol):
+class RequestHandler(Protocol[Connection_contra]):
     """Handles every request of a broker."""
 
     def handle(
-        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+        self, connection: Connection_contra, buffer: bytearray | memoryview, start: int, end: int
     ) -> list[Buffer] | None:
         """Runs the request in `buffer[start:end]`, header first, to its answer or to its point of decision.
 
@@ -59,10 +59,10 @@ class RequestHandler(Protocol):
         """Whether requests of this API come from a controller, and are handled ahead of data."""
         ...
 
-    def connection_opened(self, connection: ServerConnection) -> None:
+    def connection_opened(self, connection: Connection_contra) -> None:
         """A client has connected."""
         ...
 
-    def connection_closed(self, connection: ServerConnection) -> None:
+    def connection_closed(self, connection: Connection_contra) -> None:
         """The connection is over; completing its slots does nothing from now on."""
         ...

@@ -34,7 +34,7 @@ class NetworkServer:
         host: Host,
         timers: Timers,
         config: NetworkConfig,
-        handler: RequestHandler,
+        handler: RequestHandler[ServerConnection],
         logger: logging.Logger,
         metrics: MetricsRegistry,
         *,

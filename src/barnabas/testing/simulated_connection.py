@@ -40,8 +40,8 @@ from barnabas.testing.trace import Occurrence
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from barnabas.testing.simulated_link import Acceptor, Link, LinkedNetwork, LinkedProcess
     from barnabas.testing.simulated_loop import SimulatedLoop
-    from barnabas.testing.simulated_network import Link, NetworkPort, SimulatedNetwork, SimulatedServer
 
 HIGH_WATER_BYTES = 64 * 1024
 HEADER_BYTES = 32
@@ -68,7 +68,7 @@ class Pipe:
     """One direction of a connection. Both ends are always there, though their processes may not be."""
 
     def __init__(
-        self, network: SimulatedNetwork, sender: SimulatedTransport, receiver: SimulatedTransport, link: Link
+        self, network: LinkedNetwork, sender: SimulatedTransport, receiver: SimulatedTransport, link: Link
     ) -> None:
         draw = network.random.uniform
         self.network = network
@@ -271,7 +271,7 @@ class SimulatedTransport(asyncio.Transport):
     inward: Pipe
 
     def __init__(
-        self, network: SimulatedNetwork, port: NetworkPort, own: tuple[str, int], peer: tuple[str, int]
+        self, network: LinkedNetwork, port: LinkedProcess, own: tuple[str, int], peer: tuple[str, int]
     ) -> None:
         self._extra = {"sockname": own, "peername": peer, "socket": SimulatedSocket(own, peer)}
         self.network = network
@@ -282,7 +282,7 @@ class SimulatedTransport(asyncio.Transport):
         self.is_full = False
         self.gone = False
         """The process has let go of this end, or has lost it: nothing is delivered to it any more."""
-        self.server: SimulatedServer | None = None
+        self.server: Acceptor | None = None
         """Who accepted the connection, at that end."""
         self._trace_label = network.world.trace.label(self.label)
         self._loop: SimulatedLoop = port.loop

@@ -27,15 +27,12 @@ from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from barnabas.testing.profile import LoopProfile
 from barnabas.testing.simulated_clock import SimulatedClock
 from barnabas.testing.trace import Occurrence
 from barnabas.testing.world import World
-
-if TYPE_CHECKING:
-    from barnabas.testing.simulated_network import NetworkPort
 
 TASKS_KEPT_MIN = 256
 _TICK = int(Occurrence.TICK)
@@ -52,6 +49,24 @@ class UnhandledError(Exception):
     """Something on a loop of a simulation raised and nobody took it; the text is what asyncio's exception handler was
     told.
     """
+
+
+class ProcessNetwork(Protocol):
+    """What a process has of the network, to its loop."""
+
+    async def getaddrinfo(self, host: Any, port: Any, flags: int) -> list[tuple[Any, ...]]: ...
+    def name_of(self, address: str) -> str: ...
+    async def connect(
+        self, factory: Callable[[], Any], host: str | None, port: int | None, local_addr: tuple[str, int] | None
+    ) -> tuple[asyncio.Transport, Any]: ...
+    async def listen(
+        self,
+        factory: Callable[[], Any],
+        host: str | Sequence[str] | None,
+        port: int | None,
+        backlog: int,
+        start_serving: bool,
+    ) -> asyncio.AbstractServer: ...
 
 
 class ReadyHandle(asyncio.Handle):
@@ -144,7 +159,7 @@ class SimulatedTask(asyncio.Task[Any]):
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """One process's loop. `network` is set by the process that owns the loop."""
 
-    network: NetworkPort
+    network: ProcessNetwork
 
     def __init__(self, world: World, name: str, clock: SimulatedClock, profile: LoopProfile) -> None:
         self.name = name

@@ -1,5 +1,5 @@
 """The network of a simulation: names, links between machines that can be cut, ports that listen, connections that are
-made. No bytes: `simulated_connection`.
+made. No bytes: `simulated_connection`; no time: `simulated_link`.
 
 Names and addresses: each machine has a name and an address (10.x.y.z, in order of creation); `localhost` and
 `127.0.0.1` are the machine itself. An unknown name raises `socket.gaierror`. Between every ordered pair of machines
@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.testing.simulated_connection import Pipe, SimulatedTransport
+from barnabas.testing.simulated_link import Link
 from barnabas.testing.simulated_socket import SimulatedSocket
 from barnabas.testing.trace import Occurrence
 
@@ -39,54 +40,6 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 def _os_error(number: int, about: str = "") -> OSError:
     return OSError(number, f"{os.strerror(number)}{': ' if about else ''}{about}")
-
-
-class Link:
-    """One direction between two machines."""
-
-    opposite: Link
-
-    def __init__(self, network: SimulatedNetwork, source: MachinePort, target: MachinePort) -> None:
-        self._network = network
-        self.source = source
-        self.target = target
-        self._cut = False
-        self._label = network.world.trace.label(f"{source.name}->{target.name}")
-        self.latency_seconds = (
-            network.profile.loopback_latency_seconds if source is target else network.profile.latency_seconds
-        )
-        self.bandwidth_bytes_per_second = network.profile.bandwidth_bytes_per_second
-        self.stalled: dict[Pipe, None] = {}
-
-    def latency(self) -> float:
-        """Seconds that the next bytes take, drawn."""
-        least, most = self.latency_seconds
-        return least + (most - least) * self._network.random.random()
-
-    def is_open(self) -> bool:
-        """Bytes sent now arrive."""
-        return not self._cut and self.target.powered and self.source.powered
-
-    def cut(self) -> None:
-        """From now on nothing arrives."""
-        if not self._cut:
-            self._cut = True
-            self._network.world.trace.add(self._network.world.now, Occurrence.LINK_CUT, self._label)
-
-    def heal(self) -> None:
-        """What is sent arrives again."""
-        if self._cut:
-            self._cut = False
-            self._network.world.trace.add(self._network.world.now, Occurrence.LINK_HEALED, self._label)
-        self.look_again()
-
-    def look_again(self) -> None:
-        """Moves on what stalled, in either direction, if nothing stands in its way any more."""
-        for link in (self, self.opposite):
-            if link.is_open():
-                stalled, link.stalled = link.stalled, {}
-                for pipe in stalled:
-                    pipe.healed()
 
 
 class MachinePort:

@@ -83,7 +83,7 @@ class Calls:
         for handler in handlers:
             self.registry.add(handler)
         self.dispatcher = Dispatcher(host, self.registry, self.logger, self.metrics)
-        self.handler: RequestHandler = self.dispatcher
+        self.handler: RequestHandler[ServerConnection] = self.dispatcher
         self.timers = Timers(host.loop)
         self.tick = Tick(host.loop)
         self.queue = RequestQueue(self.tick, 500)
