@@ -302,3 +302,46 @@ def test_records_are_replayed_before_their_outcome_is_told(world: GroupWorld, ho
     assert told == [3] if holds_back else [3, ErrorCode.NONE]
     world.log.release(ErrorCode.NONE)
     assert told == [3, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_the_record_of_a_replacement_has_the_members_as_they_are(world: GroupWorld, leads: bool) -> None:
+    act = ComeBack(leads=leads)
+    act.begin(world)
+    act.do()
+    group = world.group("g")
+    assert group.recorded is not None
+    assert [member.member_id for member in group.recorded.members] == list(group.members.ids)
+    assert group.recorded.leader == group.members.leader_id
+    assert (group.members.leader_id == act.again.member_id) is leads
+
+
+def test_a_group_that_never_had_a_record_gets_no_tombstone(world: GroupWorld) -> None:
+    act = AssignFirst()
+    act.begin(world)
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    act.do()
+    act.member.leave()
+    assert world.group("g").generation == 2
+    world.log.refusal = None
+    expire(world)
+    assert durable(world) == {}
+    assert world.log.records(world.partition_of("g")) == []
+
+
+def test_a_group_that_is_gone_has_no_record(world: GroupWorld) -> None:
+    had_members(world)
+    group = world.group("g")
+    delete_group(world)
+    assert durable(world) == {} == loaded(world)
+    assert group.recorded is None
+    assert list(group.offsets.partitions) == []
+
+
+def test_a_group_of_which_only_a_commit_on_its_way_is_left_goes_with_it(world: GroupWorld) -> None:
+    world.log.holds_back = True
+    world.commit("g", {T0: 7})
+    delete_topic(world)
+    assert durable(world) == {} == loaded(world)
+    world.log.release()
+    assert durable(world) == {}
