@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,17 +13,9 @@ from barnabas.coordinators.shard import ShardState
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
-from tests.unit.coordinators.group.test_turns_of_deletions import run_turns, seen
-from tests.unit.coordinators.group.turn_counting import group_name, partition_number, write_offsets
+from tests.unit.coordinators.group.turn_counting import group_name, partition_number, run_turns, seen, write_offsets
 
 GROUPS, OFFSETS, MEMBERS = 30, 40, 12
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    yield world
-    world.close()
 
 
 def check(world: GroupWorld) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from barnabas.coordinators.group.commits import Codes
@@ -13,17 +11,11 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 DAY_MS = 24 * 60 * 60 * 1000
 WEEK_MS = 7 * DAY_MS
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def code_of(error: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:

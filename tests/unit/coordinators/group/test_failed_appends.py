@@ -4,7 +4,7 @@ refused the records, and all of them where they were written and not committed i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -21,19 +21,13 @@ from tests.unit.coordinators.group.group_world import (
 )
 from tests.unit.coordinators.memory_log import nothing
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 BEFORE = {T0: 1, T1: 2, U0: 3}
 MONTH_MS = 31 * 24 * 60 * 60 * 1000
 REFUSALS = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE]
 OUTCOMES = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def commit(world: GroupWorld) -> None:

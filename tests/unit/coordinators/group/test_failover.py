@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from barnabas.coordinators.group.records import CommittedOffset, group_key, offset_key, offset_value
@@ -16,15 +14,9 @@ from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def write(world: GroupWorld, *records: tuple[bytes, bytes | None], producer_id: int = -1) -> int:

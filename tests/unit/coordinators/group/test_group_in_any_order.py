@@ -1,6 +1,6 @@
 """A group under everything that may happen to it, in any order, with replicas that lag and coordinators that change.
 
-Held at every step: one generation at a time with exactly one leader among its members; what a member is told of its
+At every step there is one generation with exactly one leader among its members; what a member is told of its
 assignment is that of the present generation, and its own; every request is answered once; offsets are those of the
 last acknowledged commit or of a later one that was not acknowledged; and what another coordinator makes of the records
 is what this one has, whatever became of them.

@@ -6,23 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.coordinators.group.group_world import GroupWorld
-from tests.unit.coordinators.group.test_turns_of_deletions import WEEK_MS, elect, load, run_turns, seen
-from tests.unit.coordinators.group.turn_counting import group_name, partition_number
+from tests.unit.coordinators.group.turn_counting import elect, group_name, load, partition_number, run_turns, seen
 
 GROUPS, OFFSETS = 12, 60
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    yield world
-    world.close()
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 
 @pytest.mark.parametrize("seed", range(40))

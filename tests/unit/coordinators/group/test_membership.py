@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from barnabas.coordinators.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -18,15 +16,9 @@ from tests.unit.coordinators.group.group_world import (
     stable_group,
 )
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 INITIAL_DELAY_MS = 3000
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def test_gives_a_dynamic_member_its_id_first(world: GroupWorld) -> None:

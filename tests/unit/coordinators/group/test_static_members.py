@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember, stable_group
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 BEFORE_SKIPPING = 8
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def restarted(member: TestMember) -> TestMember:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from barnabas.coordinators.group import commits
@@ -12,17 +10,11 @@ from barnabas.wire.errors import ErrorCode
 from tests.unit.coordinators.group.group_world import GroupWorld
 from tests.unit.coordinators.group.turn_counting import TurnCount, partition_number
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 MANY = 5_000
 PARTITIONS = [partition_number(number) for number in range(MANY)]
 OFFSETS = {partition: number for number, partition in enumerate(PARTITIONS)}
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def seen(world: GroupWorld) -> list[int | None]:

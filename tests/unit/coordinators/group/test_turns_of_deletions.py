@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,49 +17,17 @@ from tests.unit.coordinators.group.group_world import GroupWorld
 from tests.unit.coordinators.group.turn_counting import (
     ALLOWED_PER_TURN,
     TurnCount,
+    elect,
     group_name,
+    load,
     partition_number,
-    write_offsets,
+    run_turns,
+    seen,
 )
 
 SHAPES = [(700, 4), (1, 2_800)]
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
 GROUPS, OFFSETS = 20, 60
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    yield world
-    world.close()
-
-
-def load(world: GroupWorld, groups: int, offsets: int) -> None:
-    write_offsets(world, groups, offsets)
-    elect(world, 1)
-
-
-def elect(world: GroupWorld, epoch: int) -> None:
-    world.log.leaders[world.partition_of(group_name(0))] = epoch
-    world.coordinator.on_elected(0, epoch)
-    world.pass_ms(10)
-
-
-def run_turns(world: GroupWorld, count: int) -> None:
-    for _ in range(count):
-        world.loop.call_soon(world.loop.stop)
-        world.loop.run_forever()
-
-
-def seen(world: GroupWorld, groups: int, offsets: int) -> dict[tuple[int, int], int]:
-    """What clients see, by group and number of the partition."""
-    found = {}
-    for group in range(groups):
-        for number in range(offsets):
-            offset = world.offset(group_name(group), partition_number(number))
-            if offset is not None:
-                found[group, number] = offset
-    return found
 
 
 @pytest.mark.parametrize(("groups", "offsets"), SHAPES)

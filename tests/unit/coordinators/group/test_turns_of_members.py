@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,16 +12,10 @@ from barnabas.wire.messages import SyncGroupRequest
 from tests.unit.coordinators.group.group_world import BEFORE_MEMBER_IDS, GroupWorld, TestMember
 from tests.unit.coordinators.group.turn_counting import ALLOWED_PER_TURN, TurnCount
 
+pytestmark = pytest.mark.usefixtures("leads_g")
+
 MANY = 1_500
 FIRST_REBALANCE_MS = 7_000
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    world.elect("g")
-    yield world
-    world.close()
 
 
 def join_many(world: GroupWorld) -> list[TestMember]:

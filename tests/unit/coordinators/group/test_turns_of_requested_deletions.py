@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,39 +18,17 @@ from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
 from tests.unit.coordinators.group.turn_counting import (
     ALLOWED_PER_TURN,
     TurnCount,
+    elect,
     group_name,
+    load,
     partition_number,
-    write_offsets,
+    run_turns,
 )
 
 MANY = 2_800
 GROUPS, OFFSETS = 3, 600
 FIRST = group_name(0)
 PARTITIONS = [partition_number(number) for number in range(MANY)]
-
-
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    yield world
-    world.close()
-
-
-def load(world: GroupWorld, groups: int, offsets: int) -> None:
-    write_offsets(world, groups, offsets)
-    elect(world, 1)
-
-
-def elect(world: GroupWorld, epoch: int) -> None:
-    world.log.leaders[world.partition_of(FIRST)] = epoch
-    world.coordinator.on_elected(0, epoch)
-    world.pass_ms(10)
-
-
-def run_turns(world: GroupWorld, count: int) -> None:
-    for _ in range(count):
-        world.loop.call_soon(world.loop.stop)
-        world.loop.run_forever()
 
 
 def seen(world: GroupWorld, group_id: str = FIRST) -> dict[TopicPartition, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,6 +20,7 @@ from tests.unit.coordinators.group.turn_counting import (
     TurnCount,
     group_name,
     partition_number,
+    run_turns,
     write_offsets,
 )
 
@@ -28,22 +28,9 @@ GROUPS = 700
 OFFSETS = 4
 
 
-@pytest.fixture
-def world() -> Iterator[GroupWorld]:
-    world = GroupWorld()
-    yield world
-    world.close()
-
-
 def begin_load(world: GroupWorld, epoch: int = 1) -> None:
     world.log.leaders[world.partition_of(group_name(0))] = epoch
     world.coordinator.on_elected(0, epoch)
-
-
-def run_turns(world: GroupWorld, count: int) -> None:
-    for _ in range(count):
-        world.loop.call_soon(world.loop.stop)
-        world.loop.run_forever()
 
 
 def error_of(world: GroupWorld, group_id: str) -> ErrorCode:

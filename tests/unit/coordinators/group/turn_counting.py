@@ -74,3 +74,33 @@ def write_offsets(
     for start in range(0, len(records), batch_records):
         some = records[start : start + batch_records]
         world.log.write(partition, at_once(batch_in_steps(some, now_ms, NO_COMPRESSION)))
+
+
+def load(world: GroupWorld, groups: int, offsets: int) -> None:
+    """As `write_offsets`, and has them loaded."""
+    write_offsets(world, groups, offsets)
+    elect(world, 1)
+
+
+def elect(world: GroupWorld, epoch: int) -> None:
+    """Makes the broker lead partition 0, and waits until it is loaded."""
+    world.log.leaders[world.partition_of(group_name(0))] = epoch
+    world.coordinator.on_elected(0, epoch)
+    world.pass_ms(10)
+
+
+def run_turns(world: GroupWorld, count: int) -> None:
+    for _ in range(count):
+        world.loop.call_soon(world.loop.stop)
+        world.loop.run_forever()
+
+
+def seen(world: GroupWorld, groups: int, offsets: int) -> dict[tuple[int, int], int]:
+    """What clients see, by group and number of the partition."""
+    found = {}
+    for group in range(groups):
+        for number in range(offsets):
+            offset = world.offset(group_name(group), partition_number(number))
+            if offset is not None:
+                found[group, number] = offset
+    return found
