@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -36,7 +36,7 @@ Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound="ShardLoader")
 
 _WALKED_PER_STEP_BYTES: Final = 65_536
-"""Of a chunk, the batches in so many bytes are found at a time."""
+"""How many bytes of a chunk are searched for batches at a time."""
 _RETRY_MS: Final = 1_000
 _RETRY_MS_MAX: Final = 30_000
 
@@ -80,6 +80,19 @@ _NOT_ACTIVE: Final = {
     ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ShardState.CLOSED: ErrorCode.NOT_COORDINATOR,
 }
+
+
+APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What a client is told instead of the error of an append, whatever the records were: as for a Produce it would ask for
+metadata of the internal topic. Coordinators add what their records need; other errors are told as they are."""
 
 
 class ShardLoader(Protocol):
@@ -285,7 +298,7 @@ class ShardRuntime(Generic[Content, Loader]):
         self._epochs: dict[int, int] = {}
         """The latest epoch heard of for each partition, elected or not."""
         self._topic_ids: dict[int, Uuid] = {}
-        """Of the topic whose epochs these are. Epochs begin anew with a topic that has the name of a deleted one."""
+        """The topic whose epochs these are, by id: they begin anew with a topic that has the name of a deleted one."""
         self._giving_back: set[asyncio.Task[None]] = set()
         """Steps that end what shards were, and nobody waits for."""
 

@@ -213,7 +213,7 @@ class GroupCoordinator:
         return self._expect_loaded(list(groups.values()))
 
     def _expect_loaded(self, loaded: list[GroupHandle]) -> Steps[None]:
-        """From now on the members of the groups are to be heard of. Requests may have come to a group before this."""
+        """Expects to hear of the members of the groups from now on. Requests may have come to a group before this."""
         left = STEP_ELEMENTS
         for handle in loaded:
             group = handle.group
@@ -388,7 +388,7 @@ class GroupCoordinator:
         )
 
     def prepare_commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Steps[PreparedCommit]:
-        """What of a commit does not depend on the group's state, and takes long where there are very many offsets."""
+        """Does what does not depend on the group's state, and takes long where there are very many offsets."""
         length_max = self._settings.offset_metadata_max
         version = self._versions.offset
         accepted: dict[TopicPartition, CommittedOffset] = {}

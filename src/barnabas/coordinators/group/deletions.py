@@ -22,6 +22,7 @@ from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.records import group_key, offset_key
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
+from barnabas.coordinators.shard import APPEND_ERRORS
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -32,20 +33,14 @@ Records = list[tuple[bytes, bytes | None]]
 _ELEMENTS_PER_APPEND: Final = 16
 """What an append costs, beside its records."""
 _TOMBSTONES_BYTES_MAX: Final = 65_536
-"""In one batch, so that it is within what a topic allows (`max.message.bytes`); one tombstone at least."""
+"""How much one batch has, so that a topic allows it (`max.message.bytes`); it has one tombstone at least."""
 _RECORD_OVERHEAD_BYTES: Final = 21
 """A tombstone has that much beside its key, at most."""
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 """A batch, for the topic or for its segments."""
 _DELETION_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    **APPEND_ERRORS,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 
 
@@ -486,7 +481,7 @@ def _append_tombstones(
 
 
 def _let_go(groups: Iterable[GroupHandle]) -> Iterator[GroupHandle]:
-    """Those that there are now. None is kept longer than it is wanted: very many, freed at once, take long."""
+    """Yields the groups, and keeps none longer than it is wanted: very many, freed at once, take long."""
     left = list(groups)
     left.reverse()
     while left:

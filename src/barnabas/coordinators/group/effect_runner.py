@@ -23,7 +23,7 @@ from barnabas.coordinators.group.effects import (
 )
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.records import ValueVersions, group_key, group_value
-from barnabas.coordinators.shard import Shard
+from barnabas.coordinators.shard import APPEND_ERRORS, Shard
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.kernel.timers import Timer, Timers
@@ -35,13 +35,7 @@ Groups = dict[str, "GroupHandle"]
 
 _OF_MEMBERS: Final = frozenset({TimerKind.SESSION, TimerKind.PENDING})
 _STORE_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    **APPEND_ERRORS,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,

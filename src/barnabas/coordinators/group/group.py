@@ -75,7 +75,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.subscribed_topics: frozenset[str] | None = None
-        """Of all members, as of the last rebalance; None where that is not known."""
+        """The topics of all members, as of the last rebalance; None where they are not known."""
         self.members = Members()
         self.recorded: GroupMetadataValue | None = None
         """What the last record of the group in the log says; None where there is none, or a tombstone. Only `replay`
@@ -84,7 +84,7 @@ class Group:
         self.new_member_added = False
         """Whether a member came during the delay of the first rebalance, which then is prolonged."""
         self.initial_delay_remaining_ms: int | None = None
-        """While the delay of a first rebalance runs: by how much it may yet be prolonged."""
+        """By how much the delay of a first rebalance may yet be prolonged; None while none runs."""
         self.storing_generation: int | None = None
         """The generation whose assignment is being stored."""
         self.effects: list[Effect] = []

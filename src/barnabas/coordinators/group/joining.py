@@ -66,8 +66,8 @@ def join(group: Group, now: Now, request: Join, reply: Reply) -> None:
 
 
 def _has_room_for(group: Group, member_id: str) -> bool:
-    """Counted are the members that joined again while a rebalance is on, so that the last to do so may be shed where
-    `group.max.size` became smaller.
+    """Whether the group may have this member. While a rebalance is on, counts the members that joined again, so that
+    the last to do so may be shed where `group.max.size` became smaller.
     """
     size_max = group.settings.size_max
     if group.state is GroupState.EMPTY:

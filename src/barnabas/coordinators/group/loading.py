@@ -44,7 +44,7 @@ class GroupLoader:
         self._now = now
         self._host_group = host_group
         self._values: dict[str, GroupMetadataValue] = {}
-        """Of groups that are being built, as are the offsets."""
+        """The records of groups that are being built; `_offsets` has their offsets."""
         self._offsets: dict[str, GroupOffsets] = {}
         self._left = STEP_ELEMENTS
         """What the step that is under way may yet take."""

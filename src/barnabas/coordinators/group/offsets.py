@@ -42,7 +42,7 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, StoredOffset] = {}
         self._pending: dict[TopicPartition, list[StoredOffset]] = {}
-        """Several, in the order of the log, where a commit came before the one before it was committed."""
+        """A partition has several, in the order of the log, where a commit came before the last one was committed."""
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
 
     def __len__(self) -> int:

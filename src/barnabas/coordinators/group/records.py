@@ -30,7 +30,7 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     leader_epoch: int
-    """Of the last record read; `NO_EPOCH` where the client did not say."""
+    """The epoch of the last record read; `NO_EPOCH` where the client did not say."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRATION

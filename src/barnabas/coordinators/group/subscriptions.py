@@ -16,7 +16,7 @@ _VERSION_BYTES: Final = 2
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all subscriptions together; None where one of them cannot be read.
 
-    Read is what version 0 has, which every version begins with, so that no client is too new.
+    Reads what version 0 has, which every version begins with, so that no client is too new.
     """
     decode = compiler_decode.decoder("ConsumerProtocolSubscription", 0)
     topics: set[str] = set()
