@@ -31,6 +31,8 @@ from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.record_validation import check_produce_version
 from barnabas.wire.sentinels import ACKS_ALL, NO_TIMESTAMP
 from barnabas.wire.uniform_batches import UNIFORM_MIN
 
@@ -505,7 +507,12 @@ class ProduceWay:
             target.park_until_replicated(log, waiting, self._timeout_ms)
 
     def _refuse(self, request: _Request, error: Exception) -> None:
-        connection, correlation_id, _ = request
+        connection, correlation_id, records = request
+        try:
+            if getattr(error, "code", None) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                check_produce_version(records, self._api_version)
+        except RecordsError as found:
+            error = KafkaError(found.error)  # told before what is wrong with the partition, as in Kafka
         code, response = self._target.refusal(connection, self._api_version, correlation_id, error)
         if self._acks:
             connection.answer_collected(response)

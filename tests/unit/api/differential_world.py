@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import errno
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -140,6 +141,8 @@ class World:
         """Leader and leader epoch of each partition."""
         self.is_disk_to_fail = False
         """The next write to one of the directories fails."""
+        self.recent: deque[TopicPartition] = deque(maxlen=2)
+        """Where something has happened last: of interest for what is sent next."""
         self._disk = disk
         self._partition_epoch = 0
         self._transactions: dict[TopicPartition, int] = {}
@@ -149,6 +152,13 @@ class World:
             self.create(name)
 
     # What is asked about it.
+
+    def some(self, count: int) -> list[TopicPartition]:
+        """So many of the partitions, mostly those where something has happened last."""
+        found = self.chance.sample(self.partitions(), count)
+        if self.recent and self.chance.random() < 0.5:
+            found[0] = self.chance.choice(self.recent)
+        return found
 
     def partitions(self, *, replicated: bool = False) -> list[TopicPartition]:
         """All that a client may know of; with `replicated` those that have followers."""
@@ -225,9 +235,10 @@ class World:
         for number in range(topic.partitions):
             self.lead(TopicPartition(name, number), BROKER, 0, topic.replicas)
 
-    def elect(self) -> str:
-        """Some partition has another leader, or the same in another epoch."""
-        topic_partition = self.chance.choice(self.partitions())
+    def elect(self, topic_partition: TopicPartition | None = None) -> str:
+        """The partition, or some, has another leader, or the same in another epoch."""
+        topic_partition = topic_partition or self.chance.choice(self.partitions())
+        self.recent.append(topic_partition)
         topic = self.topics[topic_partition.topic]
         if not topic.exists:
             return "nothing to elect"
@@ -241,6 +252,7 @@ class World:
     def change_isr(self) -> str:
         """The controller takes followers out of the ISR of some partition, or has others there."""
         topic_partition = self.chance.choice(self.partitions(replicated=True))
+        self.recent.append(topic_partition)
         leader, epoch = self.leaders[topic_partition]
         if not self.topics[topic_partition.topic].exists or leader != BROKER:
             return "no ISR to change"
@@ -273,6 +285,7 @@ class World:
 
     def change_min_isr(self) -> str:
         name = self.chance.choice(("flights", "ships"))
+        self.recent.append(TopicPartition(name, 0))
         topic = self.topics[name]
         topic.config = dataclasses.replace(topic.config, min_insync_replicas=self.chance.choice((1, 2, 2, 3)))
         self.broker.configs[name] = topic.config

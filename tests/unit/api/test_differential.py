@@ -116,7 +116,7 @@ class Story:
         """Several requests, one behind the other, in any number of reads."""
         chance = self._chance
         producer = chance.choice(self._producers)
-        partitions = chance.sample(self.world.partitions(), chance.choice((1, 1, 3)))
+        partitions = self.world.some(chance.choice((1, 1, 3)))
         frames = producer.frames(partitions, chance.choice((1, 1, 2, 4, 15)))
         if chance.random() < 0.3:
             asking = Fetcher(self.world, chance)
@@ -135,8 +135,8 @@ class Story:
         """One request in each of several polls, in which nobody else sends anything."""
         chance = self._chance
         client = chance.choice(self._producers)
-        partitions = chance.sample(self.world.partitions(), chance.choice((1, 2)))
-        acks = chance.choice((1, 1, -1, 0))
+        partitions = self.world.some(chance.choice((1, 2)))
+        acks = chance.choice((1, -1, -1, 0))
         for _ in range(chance.choice((2, 3, 6))):
             if chance.random() < 0.5:
                 frame = client.usual(partitions[0], acks, chance.choice((16, 16, 4_000)), client.version)
@@ -166,7 +166,7 @@ class Story:
     async def _alike_send(self) -> str:
         """In one poll, several connections to one partition, all requests of one form."""
         chance = self._chance
-        topic_partition = chance.choice(self.world.partitions())
+        (topic_partition,) = self.world.some(1)
         producers = [producer for producer in self._producers if producer.client_id == "p"]
         acks, size_bytes, version = chance.choice((1, 1, -1, 0)), chance.choice((16, 16, 200)), chance.choice((9, 11))
         for producer in producers:  # so that each has learnt what there is to learn
@@ -246,13 +246,18 @@ class Story:
         """
         chance, world = self._chance, self.world
         producer = chance.choice(self._producers)
-        partitions = chance.sample(world.partitions(), 2)
+        partitions = world.some(chance.choice((1, 2)))
         frames = producer.frames(partitions, chance.choice((1, 3, 12)), only_small=True)
         self._send(self._other, self._other.encode(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
         self._send(producer, b"".join(frames))
         if chance.random() < 0.4:
             await asyncio.sleep(0.0004)
-        choices: list[Callable[[], str]] = [world.elect, world.elect, world.change_isr, world.change_min_isr]
+        choices: list[Callable[[], str]] = [
+            lambda: world.elect(chance.choice(partitions)),
+            lambda: world.elect(chance.choice(partitions)),
+            world.change_isr,
+            world.change_min_isr,
+        ]
         if self._deleted is None and chance.random() < 0.2:
             self._deleted = chance.choice(("flights", "ships", "trains"))
             return world.announce_deletion(self._deleted)

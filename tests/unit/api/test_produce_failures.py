@@ -157,6 +157,33 @@ def test_nothing_is_appended_to_a_topic_that_the_controller_has_deleted(
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("shape", ["alone", "beside another", "of two partitions"])
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_what_no_request_may_carry_is_told_before_what_is_wrong_with_the_partition(
+    run: Run, tmp_path: Path, shape: str, *, is_deposed: bool
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", replicas=(1, 2), config=LogConfig(min_insync_replicas=2))
+        broker.lead("flights", 1)
+        other, caller = await warmed(broker, 9), await warmed(broker, 9)
+        two_batches = batch(b"one") + batch(b"two")
+        request = produce_request("flights", two_batches, acks=-1)
+        if shape == "of two partitions":
+            request = two_partitions("flights", two_batches, batch(b"x"), acks=-1)
+        if shape == "beside another":
+            other.send(produce_request("flights", batch(b"beside"), acks=-1), 9)
+            caller.send(request, 9)
+        if is_deposed:
+            broker.lead("flights", leader=2, leader_epoch=1, isr=(2,), replicas=(1, 2))
+        if shape != "beside another":
+            caller.send(request, 9)
+        (response,) = await caller.responses(1)
+        assert first_of(response).error_code == ErrorCode.INVALID_RECORD
+        assert offsets(first_of(response)) == NO_OFFSETS
+
+    scenario(run, tmp_path, body)
+
+
 def tell_gone(broker: DataBroker) -> None:
     """The controller's word that it deletes the topic."""
     during_delete = -2
