@@ -66,6 +66,7 @@ _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
 """Connection, correlation id, records."""
 _Appended = tuple[_Request, "AppendResult"]
 _Given = tuple["ServerConnection", bytearray]
+_Waiting = tuple[int, "ServerConnection", "Slot", bytearray]
 Refusal = Callable[["ServerConnection", "Partition", int, int, Exception], tuple[ErrorCode, list[Buffer]]]
 """Connection, partition, API version, correlation id, what was raised: the code, and the response that says so."""
 Failure = Callable[["ServerConnection", "Partition", int, int, "ProduceOutcome"], list[Buffer]]
@@ -179,16 +180,10 @@ class AppendTarget:
         """The response leaves when the records are synced."""
         self._acknowledgements.when_written(self.partition, log, self._parked(connection, slot, response))
 
-    def park_until_replicated(
-        self,
-        log: PartitionLog,
-        waiting: Sequence[tuple[int, ServerConnection, Slot, bytearray]],
-        timeout_ms: int,
-    ) -> None:
+    def park_until_replicated(self, log: PartitionLog, waiting: Sequence[_Waiting], timeout_ms: int) -> None:
         """The responses leave when the replicas have the records, each those below its offset."""
         answers = [
-            (required_offset, self._parked(connection, slot, response))
-            for required_offset, connection, slot, response in waiting
+            (required_offset, self._parked(sender, slot, done)) for required_offset, sender, slot, done in waiting
         ]
         self._acknowledgements.when_all_replicated(self.partition, log, answers, timeout_ms)
 
@@ -483,7 +478,7 @@ class ProduceWay:
         awaits_sync = log.must_sync or log.written.is_syncing
         make_response = target.form.frame
         given: list[_Given] = []
-        waiting: list[tuple[int, ServerConnection, Slot, bytearray]] = []
+        waiting: list[_Waiting] = []
         for (connection, correlation_id, _), outcome in appended:
             first_offset, last_offset, _, log_append_time_ms, log_start_offset, _, _, _, _, _ = outcome
             response = make_response(correlation_id, first_offset, log_append_time_ms, log_start_offset)

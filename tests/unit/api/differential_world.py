@@ -154,10 +154,15 @@ class World:
     # What is asked about it.
 
     def some(self, count: int) -> list[TopicPartition]:
-        """So many of the partitions, mostly those where something has happened last."""
+        """So many of the partitions, mostly one where something has happened last, or that lacks replicas."""
         found = self.chance.sample(self.partitions(), count)
-        if self.recent and self.chance.random() < 0.5:
+        hosted = self.broker.replicas.partitions
+        lacking = [name for name in self.partitions() if name in hosted and hosted[name].is_under_min_isr]
+        what = self.chance.random()
+        if self.recent and what < 0.5:
             found[0] = self.chance.choice(self.recent)
+        elif lacking and what < 0.8:
+            found[0] = self.chance.choice(lacking)
         return found
 
     def partitions(self, *, replicated: bool = False) -> list[TopicPartition]:
@@ -263,9 +268,9 @@ class World:
     async def send_in_version(
         self, _key: ApiKey, _low: int, high: int, make: Callable[[int], AlterPartitionRequest]
     ) -> tuple[AlterPartitionResponse, int]:
-        """Answers AlterPartition: the ISR is as the leader wants it."""
+        """Answers AlterPartition, some steps later: the ISR is as the leader wants it."""
         request = make(high)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(1.0)
         response = AlterPartitionResponse()
         for topic in request.topics:
             confirmed = AlterPartitionResponse.TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id)

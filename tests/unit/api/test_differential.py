@@ -247,7 +247,14 @@ class Story:
         chance, world = self._chance, self.world
         producer = chance.choice(self._producers)
         partitions = world.some(chance.choice((1, 2)))
-        frames = producer.frames(partitions, chance.choice((1, 3, 12)), only_small=True)
+        if chance.random() < 0.6:
+            acks = chance.choice((1, -1))
+            usual = [producer.usual(partitions[0], acks, 16, producer.version) for _ in range(chance.choice((2, 5)))]
+            self._send(producer, usual[0])
+            await asyncio.sleep(0.0005)
+            frames = usual[1:]
+        else:
+            frames = producer.frames(partitions, chance.choice((1, 3, 12)), only_small=True)
         self._send(self._other, self._other.encode(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
         self._send(producer, b"".join(frames))
         if chance.random() < 0.4:
