@@ -17,7 +17,7 @@ from barnabas.coordination.protocol import ANY_VERSION
 from barnabas.leader.partition import Partition
 from barnabas.leader.wake_ups import WakeUps
 from barnabas.log.partition.partition_log import PartitionLog
-from barnabas.replicas import replica_manager
+from barnabas.replicas import role_changes
 from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict
 from barnabas.replicas.stop_replica import StoppedPartition
@@ -108,7 +108,7 @@ def _fence_no_brokers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "readable_log", readable)
     patch.setattr(Partition, "become_leader", lead)
     patch.setattr(Partition, "become_follower", follow)
-    patch.setattr(replica_manager, "judge", judge)
+    patch.setattr(role_changes, "judge", judge)
     patch.setattr(StoppedPartition, "is_fenced_by", lambda _self, _leader_epoch: False)
     # A controller's epoch counts for nothing: it is never known.
     patch.setattr(ControllerFence, "epoch", property(lambda _self: -1, lambda _self, _epoch: None), raising=False)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_context import FetcherContext
 from barnabas.follower.fetcher_manager import FetcherManager
-from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.follower.settings import ReplicaSettings
-from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once
 from barnabas.kernel.turns import yield_to_loop
@@ -24,15 +21,16 @@ from barnabas.leader.wake_ups import WakeUps
 from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.deletion_fence import DeletionFence
 from barnabas.replicas.high_watermark_checkpoint import HighWatermarkCheckpoints
-from barnabas.replicas.leader_and_isr import RequestedPartition, Verdict, judge, requested_partitions, response
+from barnabas.replicas.hosted_replicas import HostedReplicas
+from barnabas.replicas.leader_and_isr import requested_partitions, response
 from barnabas.replicas.replica_metrics import ReplicaMetrics
+from barnabas.replicas.role_changes import RoleChanges
 from barnabas.replicas.stop_replica import StoppedPartition, partition_errors, stopped_partitions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import StopReplicaResponse
 from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
-    from barnabas.cluster.image import Node
     from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
     from barnabas.follower.ports import LeaderConnections
     from barnabas.kernel.host import Host
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from barnabas.log.directories.log_directory import LogDirectory
     from barnabas.log.manager.log_manager import LogManager
     from barnabas.log.partition.log_config import LogConfig
-    from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.replicas.ports import OnLeadershipChange, OnStop
     from barnabas.wire.messages import (
         LeaderAndIsrRequest,
@@ -103,9 +100,7 @@ class ReplicaManager:
         self._scheduler = scheduler
         self._settings = settings
         self._log_manager = log_manager
-        self._log_config = log_config
         self._metadata_cache = metadata_cache
-        self._listener_name = inter_broker_listener_name
         self._logger = logs.logger("kafka.server.ReplicaManager")
         self._state_changes = logs.logger("state.change.logger")
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -125,11 +120,25 @@ class ReplicaManager:
             logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
         )
         self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
-        self._context = self._partition_context(logs)
         fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
-        self._checkpoints_started = self._is_stopping = False
+        self._checkpoints_started = False
+        self._hosted = HostedReplicas(
+            self._partitions, self.offline_partitions, self._partition_context(logs), self._metrics
+        )
+        self._roles = RoleChanges(
+            broker_id,
+            self._hosted,
+            deleted=self._deleted,
+            fetchers=self._fetchers,
+            checkpoints=self._checkpoints,
+            log_manager=log_manager,
+            log_config=log_config,
+            metadata_cache=metadata_cache,
+            listener_name=inter_broker_listener_name,
+            logger=self._state_changes,
+        )
 
     def _replica_metrics(self, metrics: MetricsRegistry, host: Host) -> ReplicaMetrics:
         found = ReplicaMetrics(
@@ -225,7 +234,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Ends the fetchers and whatever waits, and writes the high watermarks. The logs are to be closed after it."""
-        self._is_stopping = True
+        self._roles.is_stopping = True
         await self._fetchers.close()
         await self._alter_partition.close()
         self._expansion_retries.close()
@@ -241,7 +250,7 @@ class ReplicaManager:
 
     def begin_controlled_shutdown(self) -> None:
         """No fetcher is started any more for partitions that move away."""
-        self._is_stopping = True
+        self._roles.is_stopping = True
 
     # Requests of the controller.
 
@@ -251,14 +260,9 @@ class ReplicaManager:
         if not self._controllers.admits(request):
             return response(requested, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         started = self._loop.time()
-        errors: dict[TopicPartition, ErrorCode] = {}
-        leads: list[tuple[Partition, RequestedPartition]] = []
-        follows: list[tuple[Partition, RequestedPartition]] = []
-        for partition in requested:
-            self._sort(partition, leads, follows, errors, is_kraft_controller=request.is_kraft_controller)
-        became_leader = self._lead(leads, errors)
-        became_follower = self._follow(follows, errors)
-        self._fetchers.close_idle()
+        errors, became_leader, became_follower = self._roles.apply(
+            requested, is_kraft_controller=request.is_kraft_controller
+        )
         self._start_checkpoints()
         self._tell_leadership(became_leader, became_follower)
         self._state_changes.info(
@@ -332,148 +336,11 @@ class ReplicaManager:
         self._fetchers.remove(partition.topic_partition for partition in failed)
         stopped = [(partition.topic_partition, partition.leader_epoch, False) for partition in failed]
         for partition in failed:
-            self._take_offline(partition)
+            self._hosted.take_offline(partition)
         self._tell_stopped(stopped)
         self._logger.warning("Stopped serving %d replicas in directory %s", len(failed), directory.path)
         if self.on_directory_failed is not None:
             self.on_directory_failed(directory)
-
-    # Becoming leader or follower.
-
-    def _sort(
-        self,
-        requested: RequestedPartition,
-        leads: list[tuple[Partition, RequestedPartition]],
-        follows: list[tuple[Partition, RequestedPartition]],
-        errors: dict[TopicPartition, ErrorCode],
-        *,
-        is_kraft_controller: bool,
-    ) -> None:
-        """Judges one partition of a request."""
-        topic_partition, leader_epoch = requested.topic_partition, requested.state.leader_epoch
-        if topic_partition in self.offline_partitions:
-            self._refuse(requested, ErrorCode.KAFKA_STORAGE_ERROR, errors)
-            return
-        partition = self._partitions.get(topic_partition)
-        if partition is None and self._deleted.is_gone(topic_partition, requested.topic_id, leader_epoch):
-            self._refuse(requested, ErrorCode.STALE_CONTROLLER_EPOCH, errors)
-            return
-        log = None if partition is None else partition.log
-        if log is None:
-            log = self._log_manager.get_log(topic_partition)
-        judgement = judge(
-            requested,
-            self._broker_id,
-            leader_epoch=NO_EPOCH if partition is None else partition.leader_epoch,
-            topic_id=ZERO_UUID if log is None or log.topic_id is None else log.topic_id,
-            is_kraft_controller=is_kraft_controller,
-        )
-        match judgement.verdict:
-            case Verdict.REFUSE:
-                self._refuse(requested, judgement.error, errors)
-            case Verdict.TAKE_TOPIC_ID:
-                if log is not None:
-                    log.assign_topic_id(requested.topic_id)
-                errors[topic_partition] = ErrorCode.NONE
-            case Verdict.LEAD | Verdict.FOLLOW:
-                if partition is None:
-                    partition = self._partitions[topic_partition] = Partition(topic_partition, self._context)
-                    self._metrics.add_partition(partition)
-                errors[topic_partition] = ErrorCode.NONE
-                (leads if judgement.verdict is Verdict.LEAD else follows).append((partition, requested))
-
-    def _refuse(self, requested: RequestedPartition, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]) -> None:
-        errors[requested.topic_partition] = error
-        self._state_changes.info(
-            "Ignoring LeaderAndIsr for partition %s at leader epoch %d, controller epoch %d: %s",
-            *(requested.topic_partition, requested.state.leader_epoch, requested.state.controller_epoch, error.name),
-        )
-
-    def _lead(
-        self, leads: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
-    ) -> list[Partition]:
-        self._fetchers.remove(requested.topic_partition for _, requested in leads)
-        became: list[Partition] = []
-        for partition, requested in leads:
-            try:
-                if partition.become_leader(requested.state, functools.partial(self._make_log, requested)):
-                    became.append(partition)
-            except KafkaError as error:
-                self._failed_to_become(partition, error, errors)
-        return became
-
-    def _follow(
-        self, follows: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
-    ) -> list[Partition]:
-        image = self._metadata_cache.image
-        became: list[Partition] = []
-        for partition, requested in follows:
-            try:
-                if image.is_alive(requested.state.leader):
-                    if partition.become_follower(requested.state, functools.partial(self._make_log, requested)):
-                        became.append(partition)
-                else:
-                    self._state_changes.error(
-                        "Cannot become follower of partition %s at leader epoch %d: the leader %d is not alive",
-                        *(requested.topic_partition, requested.state.leader_epoch, requested.state.leader),
-                    )
-                    partition.create_log(functools.partial(self._make_log, requested))
-            except KafkaError as error:
-                self._failed_to_become(partition, error, errors)
-        # Their fetchers must be out of the way before it is known from where to fetch.
-        self._fetchers.remove(partition.topic_partition for partition in became)
-        if not self._is_stopping:
-            self._fetch(became)
-        return became
-
-    def _fetch(self, partitions: Iterable[Partition]) -> None:
-        wanted: dict[Node, list[FetchedPartition]] = {}
-        for partition in partitions:
-            leader = self._metadata_cache.image.node(partition.leader_id, self._listener_name)
-            log = partition.log
-            if leader is None or log is None:
-                self._state_changes.error(
-                    "Not fetching partition %s: its leader %d has no listener %s",
-                    *(partition.topic_partition, partition.leader_id, self._listener_name),
-                )
-                continue
-            epoch = log.latest_epoch
-            is_known = epoch is not None and self._fetchers.truncates_on_fetch
-            wanted.setdefault(leader, []).append(
-                FetchedPartition(
-                    partition,
-                    partition.topic_id,
-                    partition.leader_epoch,
-                    log.high_watermark if epoch is None else log.log_end_offset,
-                    NO_EPOCH if epoch is None else epoch,
-                    FetchPhase.FETCHING if is_known else FetchPhase.TRUNCATING,
-                )
-            )
-        self._fetchers.add(wanted)
-
-    def _make_log(self, requested: RequestedPartition) -> PartitionLog:
-        """The partition's log, made where there is none. Raises KafkaError with KAFKA_STORAGE_ERROR."""
-        topic_partition = requested.topic_partition
-        topic_id = None if requested.topic_id == ZERO_UUID else requested.topic_id
-        config = self._log_config(topic_partition.topic)
-        log = self._log_manager.get_or_create_log(
-            topic_partition, is_new=requested.state.is_new, topic_id=topic_id, config=config
-        )
-        if topic_id is not None and log.topic_id is None:
-            log.assign_topic_id(topic_id)
-        self._checkpoints.restore(log)
-        return log
-
-    def _failed_to_become(
-        self, partition: Partition, error: KafkaError, errors: dict[TopicPartition, ErrorCode]
-    ) -> None:
-        errors[partition.topic_partition] = error.code
-        self._state_changes.error(
-            "Skipped the state change for partition %s since its replica is offline: %s",
-            *(partition.topic_partition, error),
-        )
-        self._fetchers.remove((partition.topic_partition,))
-        self._take_offline(partition)
 
     def _tell_leadership(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
         if self.on_leadership_change is not None and (became_leader or became_follower):
@@ -512,9 +379,7 @@ class ReplicaManager:
                 # Who waits is woken: what it waits for may never come.
                 self._wake_ups.add(partition)
                 if delete:
-                    del self._partitions[topic_partition]
-                    self._metrics.remove_partition(partition)
-                    partition.close()
+                    self._hosted.remove(partition)
             if delete:
                 self._checkpoints.forget(topic_partition)
             self._state_changes.info(
@@ -542,12 +407,6 @@ class ReplicaManager:
         for log in logs:
             if log.log_directory.is_offline:
                 errors[log.partition] = ErrorCode.KAFKA_STORAGE_ERROR
-
-    def _take_offline(self, partition: Partition) -> None:
-        self._partitions.pop(partition.topic_partition, None)
-        self._metrics.remove_partition_later(partition)
-        self.offline_partitions.add(partition.topic_partition)
-        partition.close(is_offline=True)
 
     # Tasks.
 
