@@ -1,6 +1,6 @@
-"""AlterPartition: a leader proposes who is in sync, the controller decides and writes (KIP-497).
+"""AlterPartition: a leader proposes an ISR, the controller decides and writes (KIP-497).
 
-The order of the tests is part of the contract: it tells a leader whether to look for another controller, to wait for
+The order of the checks is part of the contract: it tells a leader whether to look for another controller, to wait for
 newer leadership, or to take its proposal back.
 """
 
@@ -25,7 +25,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 TOPIC_IDS_VERSION = 2
-"""From this version on topics are named by their ids, and an ineligible replica has an error of its own (KIP-841)."""
+"""From this version on topics are named by their ids, and an ineligible replica gets its own error (KIP-841)."""
 BROKER_EPOCHS_VERSION = 3
 """From this version on members of an ISR carry their broker epochs (KIP-903)."""
 
@@ -34,7 +34,7 @@ Answer = LeaderAndIsr | ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a leader asks for one partition; `isr` has the broker epoch of each member, -1 where none was given."""
+    """A leader's request for one partition; `isr` has the broker epoch of each member, -1 where none was given."""
 
     leader: int
     leader_epoch: int
@@ -156,7 +156,7 @@ class AlterPartitionProcessor:
         )
 
     def _complaint(self, partition: TopicPartition, known: LeaderAndIsr, proposal: Proposal) -> str | None:
-        """What no leader asks for that works as it should."""
+        """Why a proposal cannot come from a leader that works; None if it can."""
         recovering = proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING
         if proposal.leader_recovery_state not in set(LeaderRecoveryState):
             return f"{proposal.leader_recovery_state} is not a leader recovery state"
@@ -174,7 +174,7 @@ class AlterPartitionProcessor:
         return None
 
     def _is_eligible(self, member: int, broker_epoch: int) -> bool:
-        """Whether a broker may be in an ISR: it is live, does not shut down, and is in the life that was meant."""
+        """Whether a broker may be in an ISR: it is live, is not shutting down, and has this broker epoch."""
         if member not in self._context.live_brokers:
             return False
         present = self._context.live_or_shutting_down_brokers[member].epoch
@@ -183,8 +183,8 @@ class AlterPartitionProcessor:
     def _write(
         self, accepted: Mapping[TopicPartition, LeaderAndIsr], answers: dict[TopicPartition, Answer]
     ) -> Steps[tuple[tuple[TopicPartition, ...], tuple[TopicPartition, ...]]]:
-        """Writes what was accepted; returns the partitions of which the context has learnt something, and those of them
-        that were written by somebody else.
+        """Writes the accepted ISRs; returns the partitions whose leadership in the context changed, and those of them
+        that somebody else has written.
         """
         context = self._context
         written = yield from write_leadership(context, accepted)
@@ -193,7 +193,7 @@ class AlterPartitionProcessor:
         for partition, error in written.failed.items():
             self._logger.error("The ISR of %s-%d could not be written: %s", *partition, error)
             answers[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
-        # The znode is not what the context believed it to be. It may have been this very change, whose answer was lost.
+        # The znode differs from the context. It may have been this very change, whose answer was lost.
         found = yield from read_leadership(context, written.conflicts, own=accepted)
         foreign: list[TopicPartition] = []
         for partition, present in found.items():

@@ -1,4 +1,4 @@
-"""What happens when brokers come, go, come back or change their addresses, and when one is about to stop."""
+"""Handles brokers that come, go, restart, change their addresses, or are about to stop."""
 
 from __future__ import annotations
 
@@ -51,21 +51,22 @@ class BrokerChanges:
         self._replicas = replicas
         self._deletion = deletion
         self._logger = logger
-        # They have not heard yet what is gone, since the context was not complete.
+        # These brokers have not been told yet which topics are gone, since the context was not complete.
         self._owed_full_metadata: dict[int, None] = {}
 
     def process(self, reader: BrokerReader) -> Steps[None]:
-        """Compares who is registered with who was: the new start, the gone fail, and those with a new epoch do both.
+        """Compares the registered brokers with those before: new ones start, missing ones fail, and those with a new
+        epoch do both.
 
         All that fail do so together, so that the ISR of a partition whose members all failed keeps them all, and one
-        that has started anew can lead it.
+        that has restarted can lead it.
         """
         context = self._context
         registered = yield from reader.read_all()
         known = context.live_or_shutting_down_brokers
         present = {**registered.usable}
         for broker_id, stat in registered.unreadable.items():
-            # It is there, in the life that is known.
+            # The broker is there, with the known epoch.
             if broker_id in known and known[broker_id].epoch == stat.czxid:
                 present[broker_id] = known[broker_id]
         unusable = [broker_id for broker_id in registered.unusable if broker_id not in present]
@@ -103,8 +104,8 @@ class BrokerChanges:
             yield from self.start_up(bounced)
 
     def modify(self, broker_id: int, reader: BrokerReader) -> Steps[None]:
-        """A registration was written: all are told of other endpoints or features, and garbage is replaced by what the
-        broker had written.
+        """A registration was written: all brokers are told of changed endpoints or features, and garbage is replaced by
+        what the broker had written.
         """
         context = self._context
         registered = yield from reader.read_one(broker_id)
@@ -114,10 +115,10 @@ class BrokerChanges:
             yield from self._mend_registration(known, unreadable)
             return
         if broker is not None and known is None:
-            # It is new, or could not be used so far.
+            # The broker is new, or could not be used so far.
             yield from self.process(reader)
             return
-        # Another epoch is another life of the broker, which the event of the children is about.
+        # Another epoch means a restart, which the event for the children handles.
         if broker is None or known is None or broker.epoch != known.epoch:
             return
         before, after = known.registration, broker.registration
@@ -138,12 +139,12 @@ class BrokerChanges:
         )
         write = SetData(broker_id_path(broker.broker_id), broker.registration.encode(), spoiled.version)
         (outcome,) = yield from write_as_controller([write], self._context.epoch_version)
-        # Whoever was faster has left a watch's event behind.
+        # A faster writer has fired the watch.
         if isinstance(outcome, Exception) and not isinstance(outcome, BadVersionError | NoNodeError):
             raise outcome
 
     def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> Steps[None]:
-        """Tells the brokers of all live brokers, and of these partitions."""
+        """Sends the brokers UpdateMetadata with all live brokers and these partitions."""
         batch = self._batch()
         batch.add_update_metadata(broker_ids, partitions)
         effects = batch.effects()
@@ -169,11 +170,11 @@ class BrokerChanges:
 
     @property
     def is_full_metadata_due(self) -> bool:
-        """Whether brokers have still to hear what is gone, and can."""
+        """Whether a full UpdateMetadata is due, and possible now."""
         return bool(self._owed_full_metadata) and self._context.is_complete
 
     def settle_full_metadata(self) -> Steps[None]:
-        """Something can be read again: once that is all, brokers hear what is gone."""
+        """Sends the full UpdateMetadata that is due, once everything can be read again."""
         if self.is_full_metadata_due:
             owed, self._owed_full_metadata = self._owed_full_metadata, {}
             yield from self.send_full_metadata(owed)
@@ -182,7 +183,7 @@ class BrokerChanges:
         return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
 
     def start_up(self, brokers: list[LiveBroker]) -> Steps[None]:
-        """Brokers are new: all learn of them, they learn all, and what they host goes on."""
+        """New brokers: all brokers are told of them, they are told everything, and their replicas go online."""
         context = self._context
         new = {broker.broker_id: broker for broker in brokers}
         for broker in brokers:
@@ -197,7 +198,7 @@ class BrokerChanges:
                 for partition in piece:
                     topics[partition.topic] = None
                     replica = PartitionReplica(partition, broker_id)
-                    # What a broker has deleted already stays deleted, whether it is there or not.
+                    # A replica that was deleted stays deleted, whether its broker is there or not.
                     if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL:
                         started.append(replica)
                 if len(piece) == ITEMS_PER_PIECE:
@@ -207,7 +208,7 @@ class BrokerChanges:
         yield from self._deletion.resume_for(topics)
 
     def _fail(self, broker_ids: list[int]) -> Steps[None]:
-        """Brokers are gone: what they led is led by others."""
+        """Brokers are gone: others take over their leaderships."""
         context = self._context
         for broker_id in broker_ids:
             context.remove_live_broker(broker_id)
@@ -239,7 +240,7 @@ class BrokerChanges:
         yield from self._replicas.move(others, ReplicaState.OFFLINE)
         yield from self._deletion.fail(deleted)
         if not others and not moves.elected:
-            # Nothing that has been sent so far says that the brokers are gone.
+            # No request so far says that the brokers are gone.
             yield from self.send_update_metadata(context.live_or_shutting_down_brokers)
 
     def ask_for_offline_replicas(self, broker_ids: Iterable[int]) -> Steps[None]:
@@ -260,10 +261,10 @@ class BrokerChanges:
                 yield from self._replicas.move(online, ReplicaState.ONLINE)
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
-        """Moves the leadership off a broker that is about to stop, and takes it out of the ISRs; returns what it leads
-        still, since nobody else in sync is there.
+        """Moves the leadership off a broker that is about to stop, and takes it out of the ISRs; returns the partitions
+        that it still leads, because no other in-sync replica is there.
 
-        Raises `KafkaError`: STALE_BROKER_EPOCH for a request of the broker's former life, BROKER_NOT_AVAILABLE for a
+        Raises `KafkaError`: STALE_BROKER_EPOCH for a request with an old broker epoch, BROKER_NOT_AVAILABLE for a
         broker that is not registered.
         """
         context = self._context

@@ -54,7 +54,7 @@ class _Stop:
 
 
 class RequestBatch:
-    """Collects what brokers must be told, and turns it into effects once.
+    """Collects the requests for brokers, and turns them into effects once.
 
     `inter_broker_listener_name` is the listener whose addresses LeaderAndIsr names for leaders.
     """
@@ -73,7 +73,7 @@ class RequestBatch:
         self, broker_ids: Iterable[int], partition: TopicPartition, leader_and_isr: LeaderAndIsr, *, is_new: bool
     ) -> None:
         """Tells the brokers to lead or follow, and all brokers of the change. `is_new` allows them to make the log;
-        once said it stays said in this batch.
+        once set it stays set in this batch.
         """
         for broker_id in broker_ids:
             if broker_id >= 0:
@@ -115,7 +115,7 @@ class RequestBatch:
     def add_stop_replica(self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool) -> None:
         """Tells the brokers to stop their replicas; to delete them too if any call of this batch says so.
 
-        The leader epoch is that of now: a later change in the batch is not meant for a replica that stops.
+        The leader epoch is the present one: a later change in the batch is not meant for a replica that stops.
         """
         leader_epoch = self._context.leader_epoch(partition)
         for broker_id in broker_ids:
@@ -125,8 +125,8 @@ class RequestBatch:
                 partitions[partition] = _Stop(leader_epoch, delete or (known is not None and known.delete))
 
     def effects(self) -> tuple[Effect, ...]:
-        """The requests, to brokers that are live or shutting down, and their lines in the state-change log; nothing
-        when nobody must be told anything. The batch is empty then.
+        """The requests, to brokers that are live or shutting down, and their lines in the state-change log; none when
+        there is nothing to send. The batch is empty afterwards.
         """
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
         self._add_topic_states(topics, self._update_metadata_partitions)
@@ -237,7 +237,7 @@ class RequestBatch:
     ) -> Iterator[BrokerRequest]:
         live_brokers = [_broker(broker) for broker in self._live(self._context.live_or_shutting_down_brokers)]
         for broker in self._live(self._update_metadata_brokers):
-            # What all brokers are told is one list; nobody changes a request that was built.
+            # All requests share one list; nobody changes a request after it was built.
             request = UpdateMetadataRequest(
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,

@@ -92,7 +92,7 @@ class BrokerChannels:
         return None
 
     async def close(self, broker_ids: Iterable[int]) -> None:
-        """Closes channels, with all that waits in them; brokers without one are passed over."""
+        """Closes channels, with all that waits in them; brokers without one are skipped."""
         closed = []
         for broker_id in broker_ids:
             channel = self._channels.pop(broker_id, None)
@@ -100,7 +100,7 @@ class BrokerChannels:
                 self._metrics.remove(_name("QueueSize", broker_id))
                 self._metrics.remove(_name("RequestRateAndQueueTimeMs", broker_id))
                 closed.append(channel)
-        # All are told first: together they take no longer than one of them.
+        # All are told to close first, so that together they take no longer than one.
         for channel in closed:
             channel.cancel()
         for channel in closed:
@@ -171,7 +171,7 @@ class _Channel:
         self._disconnect()
 
     async def ended(self) -> None:
-        # Not awaited itself: its cancellation could not be told from that of whoever waits for it.
+        # Not awaited itself: its cancellation could not be told from that of the task that waits for it.
         await asyncio.wait([self._task])
 
     def _disconnect(self) -> None:
@@ -205,7 +205,7 @@ class _Channel:
                     request.message, request.api_version, self._settings.request_timeout_ms
                 )
             except Exception as error:  # noqa: BLE001
-                # Whatever it was, the broker has to get the request before any later one. Only the first failure is
+                # Whatever failed, the broker must get this request before any later one. Only the first failure is
                 # worth a line above debugging: the rest are as many as a broker that is down needs to be noticed.
                 level = logging.DEBUG if failures else logging.WARNING
                 self._logger.log(

@@ -1,7 +1,7 @@
-"""What the controller knows of the cluster, and what its gauges count.
+"""What the controller knows about the cluster, with the figures for its gauges.
 
-Only the controller's event loop changes it. Whatever is iterated is kept in dicts, never in sets of names, so that
-one seed of a simulation gives one order.
+Only the controller's event loop changes it. Everything that is iterated is kept in dicts, never in sets of names, so
+that one seed of a simulation gives one order.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from barnabas.wire.topics import TopicPartition
 NO_REPLICAS = ReplicaAssignment(())
 
 FIRST_VERSION_WITH_ALTER_PARTITION = 5
-"""Of registrations: that of inter.broker.protocol.version 2.7, from which on leaders ask the controller (KIP-497)."""
+"""Version of a registration since inter.broker.protocol.version 2.7: from here on leaders ask the controller (KIP-497).
+"""
 ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
 
 
 def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None:
-    """Of a broker that has not heard of any controller."""
+    """For a broker that has not heard from any controller."""
 
 
 class ContextError(RuntimeError):
@@ -56,7 +57,7 @@ class ControllerCounts:
     topics_ineligible_to_delete_count: int
     replicas_ineligible_to_delete_count: int
     active_broker_count: int
-    """Those that shut down are among them."""
+    """Including those that are shutting down."""
 
 
 @dataclass(slots=True)
@@ -102,16 +103,16 @@ class ControllerContext:
         self.unreadable_partitions: dict[TopicPartition, None] = {}
         """Partitions whose state cannot be read, as last seen."""
         self.lost_members: dict[TopicPartition, dict[int, None]] = {}
-        """Replicas whose broker has gone, or has started anew, while the state of their partition could not be read."""
+        """Replicas whose broker stopped or restarted while the state of their partition could not be read."""
         self.put_back_partitions: dict[TopicPartition, None] = {}
-        """Partitions whose state was put back in a leader epoch of which the brokers need not have heard."""
+        """Partitions whose state was restored in a leader epoch that brokers may not know."""
         self._told_leadership = told_leadership
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing of the topics is missing here because it cannot be read."""
+        """Whether all topics and partition states could be read."""
         return all(map(self.has_topic, self.unreadable_topics)) and all(
             partition in self._leadership for partition in self.unreadable_partitions
         )
@@ -119,7 +120,7 @@ class ControllerContext:
     # Brokers.
 
     def add_live_broker(self, broker: LiveBroker) -> None:
-        """Registers a broker, or replaces its registration. Whether it shuts down is a matter of its own."""
+        """Registers a broker, or replaces its registration. That it is shutting down is kept separately."""
         self._brokers[broker.broker_id] = broker
         if broker.registration.version < FIRST_VERSION_WITH_ALTER_PARTITION:
             self._isr_writers[broker.broker_id] = None
@@ -140,14 +141,14 @@ class ControllerContext:
         return tuple(self._held_back)
 
     def remove_live_broker(self, broker_id: int) -> None:
-        """Forgets a broker that is gone, its offline log directories and that it was shutting down."""
+        """Forgets a broker that is gone, with its offline log directories and its shutdown."""
         self._brokers.pop(broker_id, None)
         self._shutting_down.pop(broker_id, None)
         self._offline_log_dir_partitions.pop(broker_id, None)
 
     def begin_shutdown(self, broker_id: int) -> None:
-        """Marks a broker as shutting down: it gets requests still, but leads nothing new. Raises `ContextError` for
-        one that is not there.
+        """Marks a broker as shutting down: it still gets requests, but leads nothing new. Raises `ContextError` for one
+        that is not there.
         """
         if broker_id not in self._brokers:
             raise ContextError(f"broker {broker_id} cannot shut down: it is not registered")
@@ -158,12 +159,12 @@ class ControllerContext:
         self._offline_log_dir_partitions[broker_id] = frozenset(partitions)
 
     def offline_log_dir_partitions(self, broker_id: int) -> frozenset[TopicPartition]:
-        """What was said of the broker last; nothing for one that has come since."""
+        """Replaces what is known about the broker's failed log directories; ignored for one that has come since."""
         return self._offline_log_dir_partitions.get(broker_id, frozenset())
 
     @property
     def live_brokers(self) -> tuple[int, ...]:
-        """The registered brokers that do not shut down."""
+        """The registered brokers that are not shutting down."""
         return tuple(broker for broker in self._brokers if broker not in self._shutting_down)
 
     @property
@@ -193,8 +194,8 @@ class ControllerContext:
         )
 
     def registered_members(self, partition: TopicPartition, isr: Iterable[int]) -> tuple[int, ...]:
-        """Those of an ISR whose broker is registered, whether it is live, held back or shutting down, with the replica
-        in a log directory that is not known to have failed. Each has every committed record.
+        """The members of an ISR whose broker is registered, whether it is live, held back or shutting down, with the
+        replica in a log directory that is not known to have failed. Each has every committed record.
         """
         return tuple(
             member
@@ -212,7 +213,7 @@ class ControllerContext:
         return topic in self._topics
 
     def add_topic(self, topic: str, topic_id: Uuid | None = None) -> None:
-        """Makes a topic known, without partitions; one that is known may get the id that it lacks.
+        """Adds a topic without partitions; a known one may get the id that it lacks.
 
         Raises `ContextError` when the topic has another id, or another topic has the id.
         """
@@ -229,7 +230,7 @@ class ControllerContext:
             self._topic_names[topic_id] = topic
 
     def remove_topic(self, topic: str) -> None:
-        """Forgets all of a topic, its deletion too; nothing happens when it is not known."""
+        """Forgets a topic with its partitions and its deletion; does nothing for an unknown one."""
         known = self._topics.get(topic)
         if known is None:
             return
@@ -272,7 +273,7 @@ class ControllerContext:
 
     @property
     def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
-        """Those that gain or lose replicas."""
+        """The partitions that gain or lose replicas."""
         return tuple(
             TopicPartition(topic, partition)
             for topic, known in self._topics.items()
@@ -285,7 +286,7 @@ class ControllerContext:
         return () if known is None else tuple(TopicPartition(topic, partition) for partition in known.partitions)
 
     def partition_count(self, topic: str) -> int:
-        """Of a topic that is known; none otherwise."""
+        """The partitions of a topic; none when it is not known."""
         known = self._topics.get(topic)
         return 0 if known is None else len(known.partitions)
 
@@ -344,14 +345,14 @@ class ControllerContext:
         return self._leadership.get(partition)
 
     def told_leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
-        """What this broker has last heard from a controller of the partition of the topic of this id; it may be older
-        than what the znode holds.
+        """What a controller last told this broker about the partition of the topic with this id; it may be older than
+        the znode.
         """
         return self._told_leadership(partition, self.topic_id(partition.topic))
 
     def writes_isrs_itself(self, broker_id: int) -> bool:
         """Whether the broker, as a leader, writes ISRs into states itself (inter.broker.protocol.version below 2.7), or
-        has done so in its last life.
+        did so before its last restart.
         """
         return broker_id in self._isr_writers
 
@@ -368,7 +369,7 @@ class ControllerContext:
         self._preferred_replica_imbalance_count -= imbalance
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """That which StopReplica carries: -2 for a topic that is queued for deletion, -1 where none is known."""
+        """The leader epoch in StopReplica: -2 for a topic that is queued for deletion, -1 where none is known."""
         if partition.topic in self._queued_for_deletion:
             return EPOCH_DURING_DELETE
         known = self._leadership.get(partition)
@@ -376,11 +377,11 @@ class ControllerContext:
 
     @property
     def partitions_with_leadership(self) -> tuple[TopicPartition, ...]:
-        """Those that ever had a leader, which brokers are told of."""
+        """The partitions that ever had a leader, which brokers are told of."""
         return tuple(self._leadership)
 
     def with_offline_leader(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions whose known leader is not online, but for topics that are queued for deletion."""
+        """The partitions whose known leader is not online, except those of topics that are queued for deletion."""
         return [
             partition
             for partition in partitions
@@ -390,7 +391,7 @@ class ControllerContext:
         ]
 
     def partitions_led_by(self, broker_id: int) -> tuple[TopicPartition, ...]:
-        """Those that a controlled shutdown must move: with other replicas, and not queued for deletion."""
+        """The partitions that a controlled shutdown must move: with other replicas, and not queued for deletion."""
         return tuple(
             partition
             for partition in self.partitions_on_broker(broker_id)
@@ -401,7 +402,7 @@ class ControllerContext:
         )
 
     def _imbalance(self, partition: TopicPartition) -> int:
-        """1 for a partition that counts as not led by its preferred replica.
+        """1 for a partition that is not led by its preferred replica, else 0.
 
         While that replica is being added by a reassignment, what counts is whether it is in sync yet.
         """
@@ -420,7 +421,7 @@ class ControllerContext:
         return self._partition_states.get(partition, PartitionState.NON_EXISTENT)
 
     def set_partition_state(self, partition: TopicPartition, state: PartitionState) -> None:
-        """Puts a partition into a state; whether the transition is legal is the state machine's to know.
+        """Sets a partition's state; the state machine has checked the transition.
 
         Raises `ContextError` for a partition without an assignment.
         """
@@ -433,14 +434,14 @@ class ControllerContext:
             self._offline_partitions_count += (state is PartitionState.OFFLINE) - (before is PartitionState.OFFLINE)
 
     def partitions_in(self, *states: PartitionState) -> tuple[TopicPartition, ...]:
-        """The partitions that were put into one of these states."""
+        """The partitions in one of these states."""
         return tuple(partition for state in states for partition in self._partitions_in_state[state])
 
     def replica_state(self, replica: PartitionReplica) -> ReplicaState:
         return self._replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
     def set_replica_state(self, replica: PartitionReplica, state: ReplicaState) -> None:
-        """Puts a replica into a state, of which NON_EXISTENT is that of all unknown ones."""
+        """Sets a replica's state; NON_EXISTENT is the state of all unknown ones."""
         before = self._replica_states.pop(replica, None)
         if state is not ReplicaState.NON_EXISTENT:
             self._replica_states[replica] = state
@@ -475,8 +476,8 @@ class ControllerContext:
     # Deletion of topics.
 
     def queue_for_deletion(self, topics: Iterable[str]) -> None:
-        """Queues topics, which from now on count for no imbalance. Queueing one twice changes nothing; raises
-        `ContextError` when one is not known, and queues none then.
+        """Queues topics for deletion, which no longer count for the imbalance. Queueing one twice changes nothing.
+        Raises `ContextError`, and queues none, when one is not known.
         """
         wanted = dict.fromkeys(topics)
         unknown = [topic for topic in wanted if topic not in self._topics]
@@ -489,7 +490,7 @@ class ControllerContext:
                 self._preferred_replica_imbalance_count -= imbalance
 
     def begin_deletion(self, topics: Iterable[str]) -> None:
-        """From now on the states of the topics' partitions count for no gauge."""
+        """The states of the topics' partitions no longer count for the gauges."""
         for topic in topics:
             if topic not in self._deletion_started:
                 self._offline_partitions_count -= sum(
@@ -498,7 +499,7 @@ class ControllerContext:
                 self._deletion_started[topic] = None
 
     def mark_ineligible_for_deletion(self, topics: Iterable[str]) -> tuple[str, ...]:
-        """Holds the deletion of those topics that are queued for it, and returns these."""
+        """Marks those of the topics that are queued for deletion as ineligible, and returns them."""
         held = tuple(topic for topic in dict.fromkeys(topics) if topic in self._queued_for_deletion)
         self._ineligible_for_deletion.update(dict.fromkeys(held))
         return held
@@ -523,7 +524,9 @@ class ControllerContext:
     # Gauges.
 
     def counts(self) -> ControllerCounts:
-        """The figures of the gauges: all kept as things change, but for sums over the topics queued for deletion."""
+        """The figures of the gauges. All are kept up to date as things change, except sums over the topics queued for
+        deletion.
+        """
         queued = [self._topics[topic] for topic in self._queued_for_deletion]
         return ControllerCounts(
             global_topic_count=len(self._topics),

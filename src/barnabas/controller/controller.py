@@ -1,4 +1,4 @@
-"""The controller of one broker: stands for election, and while it is elected carries out everything that happens.
+"""The controller of one broker: stands for election, and processes the events of the cluster while it is elected.
 
 One queue of events, processed one at a time. An event says itself what it does, to the `Candidacy` or to the present
 `ControllerTerm`; the controller owns the queue, has the events processed, and answers those who wait.
@@ -56,7 +56,7 @@ from barnabas.wire.topics import TopicPartition
 
 Answer = TypeVar("Answer")
 STOP_LIMIT_MS = 5_000
-"""How long the event in processing may take when the broker stops."""
+"""How long the present event may take when the broker stops."""
 
 
 class Controller:
@@ -89,7 +89,8 @@ class Controller:
             logger=self._logger,
             kind=lambda event: event.state,
             levels=EVENT_LEVELS,
-            # Who puts is bounded: watches are one-shot, a broker has one request in flight, the network bounds clients.
+            # The sources of events are bounded: watches are one-shot, a broker has one request in flight, the network
+            # bounds clients.
             capacity=None,
         )
         self._gauges = ControllerGauges(self, self._queue, metrics)
@@ -131,12 +132,12 @@ class Controller:
 
     @property
     def state(self) -> ControllerState:
-        """What it is doing."""
+        """The state of the event in process."""
         event = self._queue.processing
         return ControllerState.IDLE if event is None else event.state
 
     async def idle(self) -> None:
-        """Returns when no event waits and none is in processing."""
+        """Returns when no event is queued or in process."""
         await self._queue.idle()
 
     @property
@@ -149,7 +150,7 @@ class Controller:
         return self._candidacy.term is not None and self._candidacy.term.context.is_queued_for_deletion(topic)
 
     def start(self, store: Store) -> None:
-        """Stands for election; `store` goes on over sessions. The broker is registered already."""
+        """Stands for election; `store` outlives sessions. The broker is already registered."""
         if self._store is not None:
             raise RuntimeError("the controller was started already")
         self._store = store
@@ -179,8 +180,8 @@ class Controller:
         self._gauges.remove()
 
     def reconfigure(self, *, unclean_leader_election_enable: bool) -> None:
-        """Takes over the broker's default of unclean.leader.election.enable; once it is true, partitions without a
-        leader may get one.
+        """Sets the broker's default of unclean.leader.election.enable; once it is true, partitions without a leader may
+        get one.
         """
         before = self._settings.unclean_leader_election_enable
         self._settings = dataclasses.replace(
@@ -202,7 +203,7 @@ class Controller:
             self._end_session()
 
     def _end_session(self) -> asyncio.Future[None]:
-        """Ends what is under way in the session and puts `Expire` before everything else."""
+        """Ends the session's work and puts `Expire` before all other events."""
         done = self._host.loop.create_future()
         self._candidacy.end_session()
         try:
@@ -224,13 +225,13 @@ class Controller:
     # Requests.
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Changes ISRs as a leader asks; refusals are in the response. `KafkaError` (NOT_CONTROLLER,
-        STALE_BROKER_EPOCH) when nothing was looked at.
+        """Changes ISRs as a leader asks; refusals are in the response. Raises `KafkaError` (NOT_CONTROLLER,
+        STALE_BROKER_EPOCH) for the request as a whole.
         """
         return await self._ask(lambda answer: AlterPartitionReceived(answer, request, version))
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Moves leadership off a broker that is about to stop; returns the partitions that it leads still.
+        """Moves leadership off a broker that is about to stop; returns the partitions that it still leads.
 
         Raises `KafkaError`: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
@@ -274,12 +275,12 @@ class Controller:
     # The queue.
 
     def _put(self, event: ControllerEvent) -> None:
-        # Once the queue is closed, nobody is left whom the event would concern.
+        # Once the queue is closed, nobody needs the event any more.
         with contextlib.suppress(EventQueueClosedError):
             self._queue.put(event, event.level)
 
     def _preempt(self, events: list[ControllerEvent]) -> None:
-        """Answers those who wait for events that will not be processed."""
+        """Finishes events that will not be processed, so that nobody waits for them."""
         for event in events:
             event.finish()
 

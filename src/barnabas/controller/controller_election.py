@@ -1,4 +1,4 @@
-"""Who is the controller: the znodes `/controller` and `/controller_epoch`, as steps of an event."""
+"""The election of the controller: the znodes `/controller` and `/controller_epoch`, as steps of an event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INITIAL_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """A won election: the new epoch, and the version of its znode on which every write of the term depends."""
+    """A successful election: the new epoch, and the version of its znode, on which every write of the term depends."""
 
     epoch: int
     epoch_version: int
@@ -46,7 +46,7 @@ class Incumbent:
 
 
 def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
-    """Who is the controller; None when there is none. `watcher` hears of the next change, in either case."""
+    """Reads who the controller is; None when there is none. `watcher` is called at the next change, in either case."""
     if watcher is not None:
         (exists,) = yield from operate([Exists(CONTROLLER_PATH, watcher)])
         if isinstance(exists, Exception):
@@ -65,7 +65,7 @@ def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
 
 
 def claim_controllership(registration: ControllerRegistration) -> Steps[ElectionResult]:
-    """Makes `/controller` and raises the epoch, both or neither.
+    """Creates `/controller` and raises the epoch, both or neither.
 
     Raises `ControllerMovedError` when another broker was faster.
     """
@@ -82,7 +82,7 @@ def claim_controllership(registration: ControllerRegistration) -> Steps[Election
         return ElectionResult(epoch + 1, outcome[1].version)
     if not isinstance(outcome, MultiFailedError) or not isinstance(outcome.error, NodeExistsError | BadVersionError):
         raise outcome
-    # It may be ours: made by an attempt whose answer was lost.
+    # It may be ours, from an attempt whose answer was lost.
     incumbent = yield from read_incumbent()
     if incumbent is not None and incumbent.payload == payload:
         present, version = yield from _read_epoch()
@@ -92,7 +92,7 @@ def claim_controllership(registration: ControllerRegistration) -> Steps[Election
 
 
 def _read_epoch() -> Steps[tuple[int, int]]:
-    """The epoch and the version of its znode, which is made where it is missing."""
+    """The epoch and the version of its znode, which is created if missing."""
     (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
     if isinstance(found, NoNodeError):
         (made,) = yield from operate([Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(INITIAL_EPOCH))])
@@ -117,14 +117,14 @@ def mend_registration(payload: bytes, epoch_version: int) -> Steps[None]:
         raise found
     write = SetData(CONTROLLER_PATH, payload, found.stat.version)
     (outcome,) = yield from write_as_controller([write], epoch_version)
-    # Whoever was faster has left a watch's event behind.
+    # A faster writer has fired the watch.
     if isinstance(outcome, Exception) and not isinstance(outcome, BadVersionError | NoNodeError):
         raise outcome
 
 
 def delete_controller_znode(epoch_version: int) -> Steps[None]:
-    """Deletes `/controller`, so that a controller is elected anew. Raises `ControllerMovedError` when the epoch says
-    that another one was elected since.
+    """Deletes `/controller`, so that a new controller is elected. Raises `ControllerMovedError` when another one was
+    elected since.
     """
     (outcome,) = yield from operate([Multi((Check(CONTROLLER_EPOCH_PATH, epoch_version), Delete(CONTROLLER_PATH)))])
     if not isinstance(outcome, Exception):
@@ -142,7 +142,7 @@ def give_back(payload: bytes) -> Steps[None]:
     incumbent = yield from read_incumbent()
     if incumbent is None or incumbent.payload != payload:
         return
-    # Nobody else can make it before it is gone.
+    # Nobody else can create it before it is gone.
     (outcome,) = yield from operate([Delete(CONTROLLER_PATH)])
     if isinstance(outcome, Exception) and not isinstance(outcome, NoNodeError):
         raise outcome

@@ -1,4 +1,4 @@
-"""What the active controller tells of itself: the answer to DescribeController."""
+"""What the active controller says about itself: the answer to DescribeController."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EventTiming:
     """How often the controller was in a state, and for how long, since its broker started."""
 
     name: str
-    """Of Kafka's metric, such as `TopicChangeRateAndTimeMs`."""
+    """The name of Kafka's metric, such as `TopicChangeRateAndTimeMs`."""
     count: int
     mean_ms: float
     maximum_ms: int
@@ -31,11 +31,11 @@ class ControllerDescription:
     state: ControllerState
     queued_events: int
     oldest_event_age_ms: int
-    """How long the event has waited that waits longest; 0 when none does."""
+    """How long the oldest event in the queue has waited; 0 when there is none."""
     counts: Mapping[str, int]
     """Kafka's gauges of the controller by name."""
     timings: tuple[EventTiming, ...]
-    """Of the states in which it was."""
+    """Timings of the states that it was in."""
     queued_requests: Mapping[int, int]
     """How many requests wait to be sent, by broker."""
     moves: tuple[TimedTransition, ...]

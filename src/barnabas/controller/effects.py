@@ -29,7 +29,7 @@ from barnabas.wire.classes import Message
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 ITEMS_PER_PIECE = 1_000
-"""How many partitions or replicas an event handles before the loop has a turn, where each takes some microseconds."""
+"""How many partitions or replicas an event handles before it yields to the loop; each takes some microseconds."""
 WRITES_PER_MULTI_MAX = 64
 """How many writes share one check of the controller's epoch: a failover of many partitions is mostly such writes."""
 BYTES_PER_MULTI_MAX = 128 * 1024
@@ -80,7 +80,7 @@ class SendRequests:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A line for the state-change log, with a level of `logging`, and the move that it tells of, where it tells of one.
+    """A line for the state-change log, with a level of `logging`, with the state transition that it is about, if any.
     Its result is None.
     """
 
@@ -101,15 +101,15 @@ class ChangeChannels:
 
 @dataclass(frozen=True, slots=True)
 class UncleanElections:
-    """So many leaders were elected that were not in sync. Its result is None."""
+    """Counts leaders that were elected although they were not in sync. Its result is None."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForFeatures:
-    """Waits until the broker's own cache of `/feature` has this version of the znode. Its result is None; a cache
-    that does not get there in time ends the event with `TimeoutError`.
+    """Waits until the broker's own cache of `/feature` has this version of the znode. Its result is None; if the cache
+    is too late the event ends with `TimeoutError`.
     """
 
     version: int
@@ -117,7 +117,7 @@ class WaitForFeatures:
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """Lets the loop do everything else that is due. Its result is None."""
+    """Yields to the event loop. Its result is None."""
 
 
 Effect = (
@@ -144,12 +144,12 @@ class SessionOverError(Exception):
 
 
 def give_way() -> Steps[None]:
-    """Ends a piece of work that needs nothing from outside, so that no event holds the loop for long."""
+    """Yields to the loop between pieces of pure computation, so that no event holds it for long."""
     yield (GiveWay(),)
 
 
 def in_pieces(steps: kernel_steps.Steps[Result]) -> Steps[Result]:
-    """The result of long work of a lower room, with `give_way` between its steps."""
+    """Runs long work of a lower room with `give_way` between its steps, and returns its result."""
     while True:
         try:
             next(steps)
@@ -160,7 +160,7 @@ def in_pieces(steps: kernel_steps.Steps[Result]) -> Steps[Result]:
 
 
 def pieces(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items, as many at a time as may be handled before `give_way`."""
+    """The items in pieces that may be handled without `give_way`."""
     remaining = iter(items)
     while piece := list(islice(remaining, ITEMS_PER_PIECE)):
         yield piece

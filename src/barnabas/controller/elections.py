@@ -1,8 +1,8 @@
 """Elections of partition leaders: pure functions of what the controller knows.
 
-Each takes the present leadership and the replicas in the order of the assignment, the preferred leader first, and
-gives `Elected` or `NotElected`. An election raises the leader epoch by one; the controller epoch and the znode's
-version are those of whoever writes the result.
+Each takes the present leadership and the replicas in the order of the assignment, the preferred leader first, and gives
+`Elected` or `NotElected`. An election raises the leader epoch by one; the writer of the result sets the controller
+epoch and the znode's version.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def elect_offline(
 
 
 def elect_for_reassignment(current: LeaderAndIsr, target: Sequence[int], live: Collection[int]) -> Election:
-    """For a partition whose leader is not among the replicas it shall have, `target`: the first of these that is live
-    and in sync. The ISR stays. LeaderAndIsr goes to the whole target.
+    """For a partition whose leader is not among its target replicas: the first of these that is live and in sync. The
+    ISR stays. LeaderAndIsr goes to the whole target.
     """
     leader = next((replica for replica in target if replica in live and replica in current.isr), None)
     if leader is None:
@@ -102,8 +102,8 @@ def elect_for_controlled_shutdown(
     live_or_shutting_down: Collection[int],
     shutting_down: Collection[int],
 ) -> Election:
-    """Moves the leadership off brokers that shut down: the first replica in sync that is live and stays, and the ISR
-    loses those that go. LeaderAndIsr goes to the replicas that are live or shutting down.
+    """Moves the leadership off brokers that shut down: the first replica in sync that is live and stays, and those that
+    shut down leave the ISR. LeaderAndIsr goes to the replicas that are live or shutting down.
     """
     recipients = tuple(replica for replica in assignment if replica in live_or_shutting_down)
     isr = tuple(replica for replica in current.isr if replica not in shutting_down)

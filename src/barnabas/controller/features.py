@@ -12,8 +12,8 @@ from barnabas.coordination.operations import Create, GetData, SetData
 
 
 def set_up_features(epoch_version: int, logger: logging.Logger) -> Steps[Mapping[str, int]]:
-    """Makes `/feature`, or turns it into what inter.broker.protocol.version 3.4 and above have: enabled, of version 2.
-    Levels that were finalized stay, but for those of a disabled one. Waits for the broker's own cache after a write.
+    """Creates `/feature`, or updates it to what inter.broker.protocol.version 3.4 and above have: enabled, version 2.
+    Finalized levels stay, except where it is disabled. Waits for the broker's own cache after a write.
 
     Returns the finalized levels. Brokers of the ZooKeeper era finalize none by default.
     """
@@ -37,7 +37,7 @@ def set_up_features(epoch_version: int, logger: logging.Logger) -> Steps[Mapping
         logger.info("Updating %s from %s to %s", FEATURE_PATH, known, wanted)
     (outcome,) = yield from write_as_controller([write], epoch_version)
     if isinstance(outcome, CoordinationError):
-        # Another attempt of ours, whose answer was lost, or somebody else: what counts is what is there now.
+        # Written by an earlier attempt of ours, whose answer was lost, or by others: what is there now counts.
         (found,) = yield from operate([GetData(FEATURE_PATH)])
         if isinstance(found, Exception):
             raise found

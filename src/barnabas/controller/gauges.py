@@ -31,7 +31,7 @@ _COUNTS: dict[str, Callable[[ControllerCounts], int]] = {
 
 
 class ControllerStatus(Protocol):
-    """What of the controller the gauges show."""
+    """What the gauges show of the controller."""
 
     @property
     def is_active(self) -> bool: ...
@@ -88,7 +88,7 @@ class ControllerGauges:
         return {**found, "UncleanLeaderElectionsPerSec": self.unclean_leader_elections.count}
 
     def timings(self) -> tuple[EventTiming, ...]:
-        """Of the states in which the controller was since the broker started."""
+        """The timings of the states that the controller was in since the broker started."""
         found: list[EventTiming] = []
         for state in ControllerState:
             durations_ms = self._queue.timing(state).durations_ms
@@ -98,7 +98,7 @@ class ControllerGauges:
         return tuple(found)
 
     def remove(self) -> None:
-        """Takes all of them out of the registry."""
+        """Removes all of them from the registry."""
         for name in self._names:
             self._metrics.remove(name)
 

@@ -1,4 +1,4 @@
-"""Who leads a partition and who is in sync, with the epochs that fence both."""
+"""The leader and the ISR of a partition, with the epochs that fence them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INITIAL_PARTITION_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """The leadership of one partition, as its state znode has it.
+    """The leadership of one partition, as in its state znode.
 
     `partition_epoch` is the znode's version; `extra` is what the znode holds beyond the known fields, which every
     rewrite keeps.
@@ -33,7 +33,7 @@ class LeaderAndIsr:
 
     @classmethod
     def initial(cls, live_replicas: tuple[int, ...], controller_epoch: int) -> LeaderAndIsr:
-        """That of a new partition: the first live replica leads, and all live replicas are in sync."""
+        """The leadership of a new partition: the first live replica leads, and all live replicas are in sync."""
         if not live_replicas:
             raise ValueError("a new partition needs a live replica")
         return cls(live_replicas[0], INITIAL_LEADER_EPOCH, live_replicas, controller_epoch)
@@ -63,21 +63,21 @@ class LeaderAndIsr:
     def elect(
         self, leader: int, isr: tuple[int, ...], leader_recovery_state: LeaderRecoveryState | None = None
     ) -> LeaderAndIsr:
-        """The same partition in its next leader epoch; the recovery state stays unless it is given."""
+        """The same partition in its next leader epoch; the recovery state stays unless one is given."""
         state = self.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
         epoch = self.leader_epoch + 1
         return LeaderAndIsr(leader, epoch, isr, self.controller_epoch, state, self.partition_epoch, self.extra)
 
     def without(self, gone: Collection[int]) -> LeaderAndIsr:
-        """The next epoch without these replicas. The last of an ISR stay in it, several when they go together: each of
-        them has every record that was committed, and nobody else need have.
+        """The next epoch without these replicas. The last members of an ISR stay in it, several when they go together:
+        each of them has every committed record, and no other replica need have.
         """
         leader = NO_LEADER if self.leader in gone and self.leader in self.isr else self.leader
         isr = tuple(replica for replica in self.isr if replica not in gone)
         return self.elect(leader, isr or self.isr)
 
     def holds_the_same(self, other: LeaderAndIsr) -> bool:
-        """Whether both say the same to brokers; whichever controller, and in which version of the znode."""
+        """Whether both mean the same to brokers, whatever their controller epoch and znode version."""
         return (
             self.leader_epoch == other.leader_epoch
             and self.isr == other.isr

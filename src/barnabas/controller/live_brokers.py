@@ -1,4 +1,4 @@
-"""Who is registered in `/brokers/ids`, as steps of an event."""
+"""Reads the registrations in `/brokers/ids`, as steps of an event."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from barnabas.coordination.protocol import Stat
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBrokers:
-    """Who is registered, in the order of the ids: the brokers that can be used, the znodes of those whose registration
-    cannot be read (the czxid is the broker's epoch), and the ids of all that cannot be used, these among them.
+    """The registered brokers, in the order of their ids: the brokers that can be used, the znodes of those whose
+    registration cannot be read (the czxid is the broker's epoch), and the ids of all that cannot be used, these among
+    them.
     """
 
     usable: dict[int, LiveBroker] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class BrokerReader:
         return (yield from self._read(broker_ids))
 
     def read_one(self, broker_id: int) -> Steps[RegisteredBrokers]:
-        """One registration: that broker, or nobody when it is gone."""
+        """Reads one registration; empty when the broker is gone."""
         return (yield from self._read([broker_id]))
 
     def _read(self, broker_ids: list[int]) -> Steps[RegisteredBrokers]:

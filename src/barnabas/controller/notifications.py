@@ -20,15 +20,13 @@ Announcement = TypeVar("Announcement")
 def read_isr_changes(
     watches: ControllerWatches, logger: logging.Logger
 ) -> Steps[tuple[list[str], list[TopicPartition]]]:
-    """The announcements that there are, by path, and the partitions that they name; leaves the watch of the term."""
+    """Reads the announcements by path, and the partitions that they name; sets the watch of the term."""
     paths, changes = yield from _read(ISR_CHANGES_PATH, watches.isr_changes, IsrChange.decode, logger)
     return paths, list(dict.fromkeys(partition for change in changes for partition in change.partitions))
 
 
 def read_log_dir_events(watches: ControllerWatches, logger: logging.Logger) -> Steps[tuple[list[str], list[int]]]:
-    """The announcements that there are, by path, and the brokers of which a log directory has failed; leaves the watch
-    of the term.
-    """
+    """Reads the announcements by path, and the brokers with a failed log directory; sets the watch of the term."""
     paths, events = yield from _read(LOG_DIR_EVENTS_PATH, watches.log_dir_events, LogDirEvent.decode, logger)
     return paths, list(dict.fromkeys(event.broker_id for event in events))
 

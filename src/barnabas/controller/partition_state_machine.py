@@ -1,6 +1,6 @@
 """Moves partitions between their states: writes who leads them, and tells the brokers.
 
-A call moves many. What the table refuses, and what fails, is reported partition by partition; the rest goes on.
+A call moves many. Illegal transitions and failures are reported for each partition; the others go on.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ UNCLEAN_ELECTION_CONFIG = "unclean.leader.election.enable"
 
 @dataclass(slots=True)
 class PartitionMoves:
-    """What became of a call: the new leadership of partitions that were brought online, those elected uncleanly, what
-    the table refused, and what failed.
+    """The outcome of a call: the new leadership of partitions that were brought online, those elected uncleanly, the
+    illegal transitions, and the failures.
     """
 
     elected: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class PartitionStateMachine:
     which nothing more is sent.
 
     Invariant: a leader that is not in sync is elected only where no member of the ISR is registered, and none can be
-    expected. When all brokers start anew they register one after the other, so at the beginning of a term members are
+    expected. When all brokers restart they register one after the other, so at the beginning of a term members are
     expected, until `allow_unclean_elections`. An election on demand (OFFLINE_UNCLEAN) does not wait.
     """
 
@@ -95,7 +95,7 @@ class PartitionStateMachine:
         self._settings = settings
 
     def allow_unclean_elections(self) -> Steps[None]:
-        """Members of ISRs have had their time to come: what has waited for them waits no longer."""
+        """Members of ISRs have had time to register: partitions that waited for them may elect uncleanly now."""
         self._unclean_elections_wait = False
         if self._is_anybody_waiting:
             self._is_anybody_waiting = False
@@ -110,7 +110,8 @@ class PartitionStateMachine:
             for partition in piece:
                 known = context.leadership(partition)
                 if known is None:
-                    # One whose state cannot be read had a leader, and may have it still; once it can, one is elected.
+                    # A partition whose state cannot be read had a leader, and may still have it; a leader is elected
+                    # once it can be read.
                     unreadable = partition in context.unreadable_partitions
                     state = PartitionState.OFFLINE if unreadable else PartitionState.NEW
                 elif context.is_replica_online(known.leader, partition):
@@ -139,8 +140,8 @@ class PartitionStateMachine:
     def move(
         self, partitions: Iterable[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None = None
     ) -> Steps[PartitionMoves]:
-        """Moves partitions to `target`, so many at a time. To bring those online that had a leader before takes a
-        `strategy`; ValueError without one, before anything is done to the first of them.
+        """Moves partitions to `target`, in batches. To bring those online that had a leader before takes a `strategy`;
+        ValueError without one, before anything is done to the first of them.
         """
         all_moves = PartitionMoves()
         remaining = iter(partitions)
@@ -189,7 +190,7 @@ class PartitionStateMachine:
     def _initialize(
         self, partitions: Iterable[TopicPartition], moves: PartitionMoves, batch: RequestBatch
     ) -> Steps[None]:
-        """Gives new partitions their first leader and ISR: all that is live of the assignment."""
+        """Gives new partitions their first leader and ISR: all live replicas of the assignment."""
         context = self._context
         changes: dict[TopicPartition, LeaderAndIsr] = {}
         for partition in partitions:
@@ -215,7 +216,7 @@ class PartitionStateMachine:
         moves: PartitionMoves,
         batch: RequestBatch,
     ) -> Steps[None]:
-        """Elects, and decides anew wherever the leader changed the znode in between."""
+        """Elects, and decides again where the leader changed the znode in between."""
         remaining = tuple(partitions)
         if strategy in {ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN}:
             remaining = self._electable(remaining, moves)
@@ -229,7 +230,7 @@ class PartitionStateMachine:
             )
 
     def _electable(self, partitions: Iterable[TopicPartition], moves: PartitionMoves) -> tuple[TopicPartition, ...]:
-        """The partitions with a live replica. No state need be read to know that no other one can be led."""
+        """The partitions with a live replica. The others cannot be led, whatever their state is."""
         electable = []
         for partition in partitions:
             if self._context.online_replicas(partition):
@@ -344,7 +345,9 @@ class PartitionStateMachine:
     def _unclean_allowed(
         self, current: Mapping[TopicPartition, LeaderAndIsr], strategy: ElectionStrategy
     ) -> Steps[dict[str, bool | Exception]]:
-        """By topic, for those that have a partition without a live replica in sync; or why it cannot be said."""
+        """Whether unclean elections are enabled, by topic, for topics with a partition without a live in-sync replica;
+        or why that cannot be read.
+        """
         if strategy not in {ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN}:
             return {}
         topics = list(

@@ -1,4 +1,4 @@
-"""The states of a partition in the controller, and which may follow which."""
+"""The states of a partition in the controller, and the legal transitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.kernel.transitions import TransitionTable
 class PartitionState(enum.Enum):
     """A new partition has replicas and never had a leader; an online one has a leader; an offline one had."""
 
-    # A failover looks states up for every replica; that of `enum` is a function in Python, over the name.
+    # A failover hashes states for every replica; the hash of `enum` is a slow function in Python.
     __hash__ = object.__hash__
 
     NEW = 0

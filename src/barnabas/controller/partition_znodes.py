@@ -28,13 +28,13 @@ NOTHING: Final[Mapping[TopicPartition, LeaderAndIsr]] = MappingProxyType({})
 
 
 class StateChangeFailedError(Exception):
-    """A partition or replica could not be moved; it keeps its state."""
+    """A partition or replica could not change its state; it keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of writes: what the znodes hold now, with its version; whose znode had changed, so that the change
-    is to be decided anew; and why others failed.
+    """The outcome of writes: what the znodes hold now, with its version; whose znode had changed, so that the change
+    must be decided again; and why others failed.
     """
 
     leadership: Mapping[TopicPartition, LeaderAndIsr]
@@ -136,7 +136,7 @@ def _decode(
 def _right(
     context: ControllerContext, partition: TopicPartition, stored: LeaderAndIsr, own: LeaderAndIsr | None
 ) -> LeaderAndIsr:
-    """What is in force: `stored` itself, or what is to be in the znode instead."""
+    """The state in force: `stored`, or what the znode must hold instead."""
     known = context.leadership(partition)
     lost: Collection[int] = context.lost_members.get(partition, ())
     if known is None:
@@ -185,7 +185,7 @@ def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) 
 
 
 def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
-    """Replaces the states, each where its znode has still the version that the change was decided on.
+    """Replaces the states, each where its znode still has the version that the change was decided on.
 
     Raises `ControllerMovedError`.
     """
@@ -208,10 +208,10 @@ def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition
 
 
 def create_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
-    """Makes the state znodes of new partitions, with those above. There are no conflicts.
+    """Creates the state znodes of new partitions, with those above. There are no conflicts.
 
-    A znode that exists counts as made when it holds what was to be written: the connection was lost behind the write.
-    Raises `ControllerMovedError`.
+    A znode that exists counts as created when it holds what was to be written: the connection was lost behind the
+    write. Raises `ControllerMovedError`.
     """
     parents = dict.fromkeys(partitions_path(partition.topic) for partition in changes)
     # Most exist already; any that is missing fails the creation of what is below it.

@@ -1,4 +1,4 @@
-"""What the controller needs of the rest of the broker; the server binds it."""
+"""What the controller needs from the rest of the broker; the server provides it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class BrokerRegistration(Protocol):
     """The broker's own znode in `/brokers/ids`."""
 
     async def register(self) -> int:
-        """Makes the broker's znode in the present session, and returns its broker epoch.
+        """Creates the broker's znode in the present session, and returns its broker epoch.
 
-        Called for each session after the first one. What it raises is logged, and it is called again.
+        Called for each session after the first one. Its exceptions are logged, and it is called again.
         """
         ...
 
 
 class BrokerConnection(Protocol):
-    """A connection to one broker, made and mended when it is needed."""
+    """A connection to one broker, made and remade when it is needed."""
 
     async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
         """Sends one request and returns its response; raises when it did not come."""
@@ -38,7 +38,7 @@ class BrokerConnections(Protocol):
     def connect(
         self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
     ) -> BrokerConnection:
-        """A connection to one listener of a broker; nothing is waited for."""
+        """A connection to one listener of a broker; returns at once."""
         ...
 
 

@@ -13,12 +13,12 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 ATTEMPTS_MAX = 10
-"""How often a block is tried to be taken; only brokers that ask ZooKeeper themselves take any in between."""
+"""How often taking a block is tried; only brokers that use ZooKeeper themselves take any in between."""
 
 
 def allocate_producer_ids(context: ControllerContext, broker_id: int, broker_epoch: int) -> Steps[ProducerIdBlock]:
     """Takes the next block for a broker. No id is ever given out twice; those of an attempt whose answer was lost are
-    given to nobody.
+    never used.
 
     Raises `KafkaError`: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR when ids are used up or
     the znode cannot be written.
@@ -59,7 +59,7 @@ def _next_block(broker_id: int, data: bytes | None, version: int) -> ProducerIdB
     try:
         before = ProducerIdBlock.decode(data)
     except LayoutError as error:
-        # No id is given out that may have been given out already.
+        # An id that may have been given out already is not given out again.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no producer ids can be given out: {error}") from None
     if before.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
         raise KafkaError(

@@ -1,4 +1,4 @@
-"""The last moves of partitions and replicas between their states, for whoever looks at the controller.
+"""The latest state transitions of partitions and replicas, for DescribeController.
 
 They come by the same effects as the lines of the state-change log. Of moves that the log is not asked for, only so many
 are told as are kept here, because a failover moves every partition and every replica of the cluster.
@@ -19,7 +19,7 @@ Moved = TypeVar("Moved")
 State = TypeVar("State")
 
 TRANSITIONS_KEPT: Final = 100
-"""Of partitions, and again of replicas: a broker that starts moves as many replicas as it has."""
+"""How many are kept of partitions, and as many of replicas: a broker that starts moves as many replicas as it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class StateTransition:
     topic: str
     partition: int
     broker_id: int | None
-    """Where the replica is that moved; None for the partition itself."""
+    """The broker of the replica that moved; None for the partition itself."""
     before: str
     after: str
     leadership: LeaderAndIsr | None = None
-    """As it is known after the move; None where the move has none."""
+    """The leadership after the move; None where there is none."""
     fault: str | None = None
 
 

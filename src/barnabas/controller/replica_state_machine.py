@@ -1,7 +1,6 @@
 """Moves replicas between their states: takes the dead out of the ISR, and tells the brokers.
 
-A call moves many. What the table refuses, and what fails, is reported replica by replica; the rest
-goes on.
+A call moves many. Illegal transitions and failures are reported for each replica; the others go on.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from barnabas.wire.topics import TopicPartition
 
 @dataclass(slots=True)
 class ReplicaMoves:
-    """What became of a call: the replicas that moved, what the table refused, and what failed."""
+    """The outcome of a call: the replicas that moved, the illegal transitions, and the failures."""
 
     moved: list[PartitionReplica] = field(default_factory=list)
     refused: dict[PartitionReplica, IllegalTransitionError] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class ReplicaState(enum.Enum):
     succeeded, or cannot go on for now.
     """
 
-    # A failover looks states up for every replica; that of `enum` is a function in Python, over the name.
+    # A failover hashes states for every replica; the hash of `enum` is a slow function in Python.
     __hash__ = object.__hash__
 
     NEW = 1

@@ -1,15 +1,15 @@
-"""What of a broker's configuration the controller depends on."""
+"""The configs of a broker that the controller depends on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PARTITIONS_PER_BATCH = 500
-"""How many partitions a controller handles at a time. Between two such batches the loop of the broker
-does everything else, so that a cluster of many partitions does not cost the controller its session.
+"""How many partitions a controller handles at a time. Between two batches the broker's loop serves everything else, so
+that a cluster of many partitions does not cost the controller its session.
 """
 READ_AGAIN_MS = 5_000
-"""How often it looks whether znodes that it cannot read are mended, of which no watch tells."""
+"""How often it tries again to read znodes that it could not read; no watch tells when they are mended."""
 TOPICS_PER_BATCH = 50
 """How many topics it reads at a time."""
 
@@ -19,11 +19,11 @@ class ControllerSettings:
     """`inter_broker_listener_name` is the listener by which brokers reach each other, `control_plane_listener_name`
     the one by which the controller reaches them where it has its own (control.plane.listener.name).
 
-    `unclean_leader_election_enable` holds for topics that do not say themselves. For `unclean_election_delay_ms` after
-    it took over, a controller elects nobody who is not in sync (see `PartitionStateMachine`); one who was elected
-    nevertheless is marked as recovering where `leader_recovery_supported` (KIP-704). An attempt to send a request to a
-    broker takes `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later.
-    `zookeeper_connection_timeout_ms` is how long the broker's own cache of `/feature` may take to follow.
+    `unclean_leader_election_enable` holds for topics that do not set it. For `unclean_election_delay_ms` after it took
+    over, a controller elects no replica that is out of sync (see `PartitionStateMachine`); later, such a leader is
+    marked as recovering where `leader_recovery_supported` (KIP-704). An attempt to send a request to a broker takes
+    `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later. `zookeeper_connection_timeout_ms` is
+    how long the broker's own cache of `/feature` may take to follow.
     """
 
     broker_id: int

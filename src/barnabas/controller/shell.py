@@ -67,11 +67,11 @@ class ControllerShell:
         self._recent_moves = recent_transitions
         self._unclean_elections = unclean_elections
         self.channels: BrokerChannels | None = None
-        """Those of the present term; requests without one are dropped."""
+        """The channels of the present term; without a term requests are dropped."""
         self._session = 0
 
     def session_over(self) -> None:
-        """What is under way in this session goes no further."""
+        """The session is over: ends the steps that run in it."""
         self._session += 1
 
     async def run(self, steps: Steps[Result]) -> Result:
@@ -137,7 +137,7 @@ class ControllerShell:
         """Submits the items, and again those whose outcome was lost, until the session is over."""
         outcomes = list(await submit(items))
         while True:
-            # Whatever the answers are, they may be those of a new session, which this event has no part in.
+            # The answers may be those of a new session, to which this event does not belong.
             self._check(session)
             lost = []
             for index, outcome in enumerate(outcomes):

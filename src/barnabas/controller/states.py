@@ -1,4 +1,4 @@
-"""What a controller is doing: the state that an event puts it into, as Kafka's gauge and timings show it."""
+"""What a controller is doing: the state while it processes an event, as Kafka's gauge and timings show it."""
 
 from __future__ import annotations
 

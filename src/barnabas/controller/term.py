@@ -1,6 +1,6 @@
-"""One term of elected: all that the active controller does, from its election until it resigns.
+"""One term of an elected controller: everything that it does from its election until it resigns.
 
-A new term knows nothing and loads everything, so what a deposed controller believed dies with its term.
+A new term knows nothing and loads everything, so what a deposed controller believed ends with its term.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ControllerTerm:
         state_change_logger: logging.Logger,
         told_leadership: ToldLeadership = nothing_was_told,
     ) -> None:
-        """`state_change_logger` is only asked what it logs."""
+        """`state_change_logger` is only asked for its level."""
         self.context = context = ControllerContext(elected.epoch, elected.epoch_version, told_leadership)
         self._settings = settings
         self._watches = watches
@@ -93,15 +93,15 @@ class ControllerTerm:
         """Loads the context, tells every broker, and finds every partition a leader that can have one."""
         context, version = self.context, self.context.epoch_version
         self._are_features_known = yield from self._set_up_features()
-        # What they say is found by loading everything; what comes from here on fires the watch.
+        # Loading everything finds what they announce; later announcements fire the watch.
         isr_changes, _ = yield from read_isr_changes(self._watches, self._logger)
         log_dir_events, _ = yield from read_log_dir_events(self._watches, self._logger)
         yield from delete_znodes([*isr_changes, *log_dir_events], version)
         returned = yield from self._load()
         deletions = yield from self._topic_reader.read_deletions()
         yield from self._deletion.load(deletions)
-        # Brokers must know of each other before they are told to follow one another. What they know of topics that are
-        # gone, because a former controller did not get to tell them, ends here.
+        # Brokers must know of each other before they are told to follow one another. The full request also ends what
+        # they know of deleted topics of which a former controller did not tell them.
         yield from self._brokers.send_full_metadata(context.live_or_shutting_down_brokers)
         yield from self._replicas.start_up()
         context.put_back_partitions.clear()
@@ -113,8 +113,8 @@ class ControllerTerm:
         yield from self._deletion.resume()
 
     def _set_up_features(self) -> Steps[bool]:
-        """Returns whether `/feature` could be read. While it cannot, brokers are taken as if nothing was finalized,
-        which is the default.
+        """Returns whether `/feature` could be read. While it cannot, no feature counts as finalized, which is the
+        default.
         """
         features: Mapping[str, int] = {}
         fault: LayoutError | None = None
@@ -127,8 +127,8 @@ class ControllerTerm:
         return fault is None
 
     def _load(self) -> Steps[list[LiveBroker]]:
-        """Reads everything. Returns the brokers that have come back from a stop of which no partition knows yet: they
-        are held back until what they led and were in sync with has been given to others, where there are any in sync.
+        """Reads everything. Returns the brokers that restarted while there was no controller: they are held back until
+        their leaderships have gone to other in-sync replicas, where there are any.
         """
         context = self.context
         registered = yield from self._broker_reader.read_all()
@@ -159,7 +159,7 @@ class ControllerTerm:
     def _returned(
         self, brokers: Mapping[int, LiveBroker], written_at: Mapping[TopicPartition, int]
     ) -> Steps[list[LiveBroker]]:
-        """The brokers that registered after the state of a partition was written in whose ISR they are.
+        """The brokers that registered after the last write of a partition's state that has them in its ISR.
 
         Such a broker has stopped and started again while nobody was the controller. It may have lost the end of its
         log with its power; so it must not go on leading in its old epoch, nor be taken for in sync, as long as a
@@ -181,7 +181,9 @@ class ControllerTerm:
     def _refresh(
         self, partitions: Iterable[TopicPartition], written_at: dict[TopicPartition, int] | None = None
     ) -> Steps[list[TopicPartition]]:
-        """Reads who leads the partitions; returns those that have or had a leader. What cannot be used is logged."""
+        """Reads the leadership of the partitions; returns those that have or had a leader. States that cannot be used
+        are logged.
+        """
         refreshed = []
         wanted = iter(partitions)
         while batch := list(islice(wanted, PARTITIONS_PER_BATCH)):
@@ -230,7 +232,7 @@ class ControllerTerm:
             yield from self._go_on_with_what_waited()
 
     def _go_on_with_what_waited(self) -> Steps[None]:
-        """Something that could not be read may be readable now."""
+        """Tries what waited for something that could not be read."""
         yield from self.deletions_changed()
         yield from self._brokers.settle_full_metadata()
 
@@ -240,8 +242,8 @@ class ControllerTerm:
 
     @property
     def must_read_again(self) -> bool:
-        """Whether there is anything unreadable of which no watch would say that it was mended, or anything is due
-        since any event has found it mended, or has deleted it.
+        """Whether something unreadable has no watch that tells when it is mended, or work is due since something was
+        mended or deleted.
         """
         return (
             bool(self.context.unreadable_partitions or self.context.put_back_partitions)
@@ -251,7 +253,7 @@ class ControllerTerm:
         )
 
     def read_again(self) -> Steps[None]:
-        """Looks whether what could not be read is mended, and goes on with it."""
+        """Reads again what could not be read, and goes on with what is readable now."""
         context = self.context
         if not self._are_features_known:
             self._are_features_known = yield from self._set_up_features()
@@ -315,12 +317,12 @@ class ControllerTerm:
         return altered.response
 
     def _elect_anew(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
-        """Begins a new leader epoch, so that the leaders hear what is in znodes that others have written."""
+        """Begins a new leader epoch, so that the leaders learn what others have written into the znodes."""
         yield from self._partitions.move(self._kept(partitions), PartitionState.OFFLINE)
         yield from self._partitions.try_online()
 
     def _kept(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those whose topic is not to be deleted."""
+        """The partitions whose topic is not queued for deletion."""
         return [partition for partition in partitions if not self.context.is_queued_for_deletion(partition.topic)]
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Steps[list[TopicPartition]]:
@@ -342,14 +344,14 @@ class ControllerTerm:
     # Events of responses.
 
     def _is_present_life(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker is in the life that a request was meant for; all that was asked of a former one is asked
-        again when the broker starts.
+        """Whether the broker still has the epoch that a request was meant for; after a restart everything is asked
+        again.
         """
         broker = self.context.live_or_shutting_down_brokers.get(broker_id)
         return broker is not None and broker.epoch == broker_epoch
 
     def leader_and_isr_answered(self, broker_id: int, broker_epoch: int, response: LeaderAndIsrResponse) -> Steps[None]:
-        """Replicas whose log directory has failed go offline; those that answered well again are online."""
+        """Replicas whose log directory has failed go offline; those that answer without error are online again."""
         context = self.context
         if response.error_code:
             yield (
@@ -384,7 +386,7 @@ class ControllerTerm:
     def replicas_deleted(
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse
     ) -> Steps[None]:
-        """A broker was to delete replicas: those that it did not are held, the others are done."""
+        """A broker has answered a deletion: topics of replicas that it did not delete are held."""
         if not self._is_present_life(broker_id, request.broker_epoch):
             return
         errors = _errors_of_stop_replica(response)
@@ -397,7 +399,7 @@ class ControllerTerm:
                 if not state.delete_partition:
                     continue
                 partition = TopicPartition(topic.topic_name, state.partition_index)
-                # What the answer does not name was not done.
+                # A replica that the response does not name was not deleted.
                 code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
                 replica = PartitionReplica(partition, broker_id)
                 if code:

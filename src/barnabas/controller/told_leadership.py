@@ -1,4 +1,4 @@
-"""What a broker has heard from controllers, for the next one: more than a znode says that was written by hand."""
+"""What controllers have told a broker, for the next controller: it detects a znode that was rewritten by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go, and which topic names are legal.
+"""Assigns the replicas of new partitions, and checks topic names.
 
 The first replicas go round the brokers from a random start; the others follow at a shift that grows with each round,
 so that what one broker leads is followed by all. With racks, brokers are taken from each rack in turn, and no rack gets

@@ -1,4 +1,4 @@
-"""What happens when topics and partitions are made, or vanish."""
+"""Handles topics and partitions that are created or deleted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TopicChanges:
         self._logger = logger
 
     def process(self, reader: TopicReader) -> Steps[None]:
-        """Compares the topics that there are with those that are known: new ones are brought online, and so are those
-        that could not be read so far.
+        """Compares the topics in ZooKeeper with the known ones: new ones are brought online, and so are those that
+        could not be read so far.
         """
         context = self._context
         present = yield from reader.read_names()
@@ -91,8 +91,8 @@ class TopicChanges:
         yield from self._create([partition for partition in partitions if found[partition] is None])
 
     def add(self, topic: str, znode: TopicZnode) -> Steps[list[TopicPartition]]:
-        """Takes a topic into the context, and returns its partitions. One whose id belongs to another topic is left
-        out, with an error in the log.
+        """Adds a topic to the context, and returns its partitions. One whose id belongs to another topic is left out,
+        with an error in the log.
         """
         context = self._context
         try:

@@ -1,8 +1,8 @@
-"""Deletes topics: takes them from the clients, has every broker delete its replicas, and at last deletes their znodes.
+"""Deletes topics: hides them from clients, has every broker delete its replicas, and finally deletes their znodes.
 
 A topic whose replicas cannot all be deleted now is held (it is ineligible) until one of their brokers comes back. What
 has been done is in the states of the replicas, and what must be done is in ZooKeeper: the znode that asks for the
-deletion is deleted last, so a controller that takes over begins again and finishes.
+deletion is deleted last, so a controller that takes over starts over and finishes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TopicDeletionManager:
             yield from delete_requests(topics, self._context.epoch_version)
 
     def resume_for(self, topics: Iterable[str]) -> Steps[None]:
-        """Goes on with topics that were held, because a broker that has replicas of them is back."""
+        """Resumes the deletion of topics that were held, because a broker with replicas of them is back."""
         queued = [topic for topic in dict.fromkeys(topics) if self._context.is_queued_for_deletion(topic)]
         if queued:
             self._context.mark_eligible_for_deletion(queued)
@@ -120,7 +120,7 @@ class TopicDeletionManager:
             and self._context.replica_state(replica) is ReplicaState.DELETION_STARTED
         ]
         yield from self._replicas.move(deleted, ReplicaState.DELETION_SUCCESSFUL)
-        # One answer of hundreds, where very many topics are deleted: it says nothing of the others.
+        # The response concerns one topic of hundreds, where very many are deleted.
         yield from self.resume(_topics_of(deleted))
 
     def resume(self, topics: Iterable[str] | None = None) -> Steps[None]:
@@ -153,7 +153,7 @@ class TopicDeletionManager:
             yield from self._begin(begun)
 
     def _begin(self, topics: list[str]) -> Steps[None]:
-        """Takes the topics from the clients, and has the brokers delete the replicas."""
+        """Hides the topics from clients, and has the brokers delete the replicas."""
         context = self._context
         self._logger.info("Deleting topics %s", ", ".join(topics))
         unseen = [topic for topic in topics if not context.is_deletion_started(topic)]

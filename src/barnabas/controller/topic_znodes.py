@@ -18,7 +18,7 @@ from barnabas.coordination.operations import Delete, GetChildren, GetData, SetDa
 from barnabas.kernel.ids import Uuid
 
 DELETE_ATTEMPTS_MAX = 10
-"""How often the znodes of a topic are listed anew because something was made below one that is to be deleted."""
+"""How often the znodes of a topic are listed again because something was created below one that is to be deleted."""
 
 
 class ZnodeWriteError(Exception):
@@ -113,7 +113,7 @@ def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps
 
 
 def delete_topic_znodes(topic: str, epoch_version: int) -> Steps[None]:
-    """Deletes what there is of a topic: what is below `/brokers/topics`, then its config, then the request for the
+    """Deletes all znodes of a topic: what is below `/brokers/topics`, then its config, then the request for the
     deletion, which keeps its place until all else is gone so that another controller would go on.
 
     Raises `ZnodeWriteError`.
