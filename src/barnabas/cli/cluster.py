@@ -45,7 +45,7 @@ _DIRECTORY_COLUMNS = (
 
 
 class Software(enum.Enum):
-    """Whose broker it is, as far as the protocol tells: ours have an API of their own; no other says its name."""
+    """The software of a broker, as far as the protocol tells: ours have an API for it, others do not say."""
 
     BARNABAS = "barnabas"
     OTHER = "other"
@@ -80,7 +80,7 @@ class DescribedBroker:
 
     @property
     def size_bytes(self) -> int | None:
-        """Of all its logs."""
+        """The size of all its logs."""
         return None if self.directories is None else sum(directory.size_bytes for directory in self.directories)
 
 
@@ -189,7 +189,7 @@ async def _describe_one(
 
 
 async def _log_directories(admin: Admin, node: BrokerNode) -> tuple[LogDirectory, ...] | None:
-    """None for a broker that does not answer, or does not let us see."""
+    """None for a broker that does not answer, or does not permit it."""
     from barnabas.client.errors import ClientTimeoutError
     from barnabas.wire.errors import ErrorCode, KafkaError
 

@@ -107,7 +107,7 @@ def run_with_client(
 def run_on_host(
     body: Callable[[RealHost], Awaitable[None]], *, interrupted: ExitStatus = ExitStatus.INTERRUPTED
 ) -> NoReturn:
-    """As `run_with_client`, without a client: for commands that need the machine only, or open clients themselves."""
+    """Like `run_with_client`, without a client: for commands that need the machine only, or open clients themselves."""
 
     async def on_host(host: RealHost) -> None:
         await body(host)
@@ -147,7 +147,7 @@ def exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[Non
             _complain("interrupted")
         sys.exit(interrupted)
     except BrokenPipeError:
-        # Whoever read the output has enough, as `head` does.
+        # The reader of the output has closed it, as `head` does.
         give_up_output()
         sys.exit(ExitStatus.DONE)
     except Exception as error:

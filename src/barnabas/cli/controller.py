@@ -38,7 +38,7 @@ command.add_command(controller_show.command)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as one line of JSON.")
 def move(connect: str, as_json: bool) -> None:
-    """End the term of the broker that is controller now; the brokers elect one anew, perhaps the same.
+    """End the term of the broker that is controller now; the brokers elect a new one, perhaps the same.
 
     It happens only if nobody else has been elected meanwhile. Brokers go on serving. The new controller tells every
     broker everything, so this also mends a broker that has missed something. Works with Apache Kafka's brokers too.

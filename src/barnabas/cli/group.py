@@ -85,7 +85,7 @@ class DescribedGroup:
 
     @property
     def lag(self) -> int | None:
-        """Of all partitions for which it is known; None where it is known for none."""
+        """The sum over the partitions for which it is known; None where it is known for none."""
         known = [progress.lag for progress in self.progress if progress.lag is not None]
         return sum(known) if known else None
 
@@ -210,7 +210,7 @@ def progress_of(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     ends: Mapping[TopicPartition, int],
 ) -> tuple[PartitionProgress, ...]:
-    """Of every partition that is assigned or for which something was committed, in order."""
+    """Every partition that is assigned or has a committed offset, in order."""
     readers = {partition: member for member in members for partition in member.assignment}
     return tuple(
         PartitionProgress(
@@ -250,7 +250,7 @@ async def _find(admin: Admin, names: Sequence[str]) -> tuple[list[str], list[str
 
 
 async def _describe_one(client: Client, admin: Admin, group_id: str) -> DescribedGroup | None:
-    """None for a group that is not there."""
+    """None for a group that does not exist."""
     group = await admin.describe_group(group_id)
     committed = await admin.list_group_offsets(group_id)
     if group.state == DEAD:
@@ -270,8 +270,8 @@ async def _describe_one(client: Client, admin: Admin, group_id: str) -> Describe
 async def _end_offsets(
     client: Client, admin: Admin, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Of the partitions that have a leader; a partition may be without one, or its topic gone, and its group still be
-    described.
+    """The end offsets of the partitions that have a leader; a group can be described although a partition has none, or
+    its topic is gone.
     """
     from barnabas.client.errors import ClientTimeoutError
 

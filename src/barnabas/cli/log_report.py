@@ -42,7 +42,7 @@ class BatchTotals:
     first_offset: int | None = None
     last_offset: int | None = None
     faulty_position: int | None = None
-    """Of the first batch that a recovery would refuse."""
+    """The position of the first batch that a recovery would refuse."""
 
     def add(self, facts: BatchFacts) -> None:
         self.batches += 1

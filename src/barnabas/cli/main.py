@@ -85,12 +85,12 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """As click does it; Ctrl-C is no error."""
+        """As click does, but Ctrl-C is not an error."""
         with _ending_clearly():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does it; Ctrl-C is no error, also while the command is imported."""
+        """As click does, but Ctrl-C is not an error, also while the command is imported."""
         with _ending_clearly():
             return super().invoke(ctx)
 

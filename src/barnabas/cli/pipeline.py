@@ -144,7 +144,7 @@ def status(path: Path, bootstrap: str, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _exiting() -> Iterator[None]:
-    """As `exiting`, with exit statuses for the errors of pipelines."""
+    """Like `exiting`, with exit statuses for the errors of pipelines."""
     from barnabas.pipelines.definition import PipelineError, PipelineMissingError, PipelineUnreachableError
 
     with exiting():

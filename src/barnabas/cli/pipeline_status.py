@@ -65,7 +65,7 @@ class PartitionPosition:
 
     @property
     def group_lag(self) -> int | None:
-        """As every tool of Kafka's sees it: by what is committed to the group."""
+        """As Kafka's tools see it: by the committed offsets of the group."""
         if self.committed_offset is None or self.end_offset is None:
             return None
         return max(self.end_offset - self.committed_offset, 0)
@@ -80,7 +80,7 @@ class TopicPosition:
 
     @property
     def lag(self) -> int | None:
-        """Of all partitions for which it is known; None where it is of none."""
+        """The sum over the partitions for which it is known; None where it is known for none."""
         return _sum(position.lag for position in self.partitions)
 
     @property
@@ -110,7 +110,7 @@ def show_status(pipeline: Pipeline, bootstrap: str, as_json: bool) -> None:
 
 
 async def topic_positions(admin: Admin, pipeline: Pipeline, status: PipelineStatus) -> tuple[TopicPosition, ...]:
-    """Of each topic that a query reads as a stream, in the order of the file."""
+    """One for each topic that a query reads as a stream, in the order of the file."""
     topics = _topics_read(pipeline)
     there = await admin.describe_topics(set(topics) & set(await admin.list_topics()))
     partitions = [
@@ -232,7 +232,7 @@ def _topic_row(topic: TopicPosition) -> tuple[object, ...]:
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Of those that are known; None where none is."""
+    """The sum of the known ones; None where none is known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 

@@ -93,7 +93,7 @@ async def produce(
     began = loop.time()
     async with Producer(client, settings) as producer:
         with _opened(path) as descriptor, _last_words(client.logger) as words:
-            # Whoever types the lines sees how many they are.
+            # Somebody who types the lines sees how many there are.
             is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
             sending = _Sending(
                 producer, lines, _Progress(loop, is_shown=is_shown), _Silence(loop, words), message_bytes_max=limit

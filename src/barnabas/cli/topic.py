@@ -311,7 +311,7 @@ def topic_id(topic: TopicInfo) -> str | None:
 
 
 def replication_factor(topic: TopicInfo) -> int:
-    """That of the first partition, as Kafka's tools have it; 0 where nothing is known."""
+    """The replication factor of the first partition, as in Kafka's tools; 0 where nothing is known."""
     return next((len(info.replicas) for info in topic.partitions.values()), 0)
 
 

@@ -114,7 +114,9 @@ def _balance_stickily(
     members: Mapping[str, MemberSubscription],
     owners: Mapping[TopicPartition, str],
 ) -> dict[str, set[TopicPartition]]:
-    """Gives what nobody owns to whoever has least, then moves from the richest to the poorest while that helps."""
+    """Gives unowned partitions to the member with the fewest, then moves partitions from the richest to the poorest
+    while that helps.
+    """
     shares: dict[str, set[TopicPartition]] = {member: set() for member in sorted(members)}
     subscribers = {
         topic: [member for member in shares if topic in members[member].topics]

@@ -45,7 +45,7 @@ PRODUCER_EPOCH_MAX: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Whose sequences they are."""
+    """The producer id and epoch of the sequences."""
 
     producer_id: int
     epoch: int

@@ -110,7 +110,7 @@ class BrokerViews:
             try:
                 response = await self._client.ask(node, self._lane, request, _ANSWER_TIMEOUT_MS)
             except (ConnectionError, RequestTimeoutError):
-                # Whoever does not answer is not asked next either.
+                # A broker that does not answer is not asked next either.
                 return
             check(node, response)
 

@@ -173,7 +173,7 @@ class Client:
         *,
         highest: int | None = None,
     ) -> Any:
-        """As `ask`, for a request that depends on its version; `highest` lowers the highest version to use."""
+        """Like `ask`, for a request that depends on its version; `highest` lowers the highest version to use."""
         limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         ends_at = self.host.loop.time() + limit_ms / 1_000
         outgoing = self.connections.to_node(lane, node)
@@ -207,8 +207,8 @@ class Client:
 
 
 class Doubt:
-    """From its making to `end`, fresh metadata are asked for now and then: whoever owes an answer may be dead, or lead
-    no more, and cannot tell.
+    """From its making to `end`, fresh metadata are asked for now and then: the broker that owes an answer may be dead,
+    or no longer the leader, and cannot say so.
     """
 
     __slots__ = ("_began_at", "_client", "_pause_ms", "_timer")

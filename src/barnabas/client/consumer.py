@@ -469,7 +469,7 @@ class Consumer:
         await self._commit_in_turn(lambda: (offsets, membership), timeout_ms)
 
     def _membership(self) -> Membership:
-        """As whom to commit now; raises CommitFailedError where the consumer has subscribed and is no member."""
+        """The member to commit as; raises CommitFailedError where the consumer has subscribed and is no member."""
         membership = Membership()
         if self._member is not None and not self._is_assigned_by_user:
             self._member.check_not_fenced()

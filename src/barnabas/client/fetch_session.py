@@ -25,7 +25,7 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""After these the session is opened anew."""
+"""The errors after which the fetch session is reopened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class FetchedRecords:
         """With `aborted`, which may be empty, records of aborted transactions are left out."""
         self.partition = partition
         self.generation = generation
-        """That of the position when this was asked for."""
+        """The generation of the position when this was asked for."""
         self.fetch_offset = offset
         self.next_offset = offset
         """Behind the last record that `take` gave, or behind what there is nothing to read in."""

@@ -28,7 +28,7 @@ _MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLE
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """As whom a group is spoken to; the defaults are those of somebody who is no member."""
+    """The identity in requests to a group; the defaults are for a client that is not a member."""
 
     generation: int = NO_GENERATION
     member_id: str = ""

@@ -154,7 +154,7 @@ class GroupMember:
 
     @property
     def membership(self) -> Membership:
-        """As whom offsets are committed."""
+        """The identity with which offsets are committed."""
         return Membership(self._generation, self._member_id, self._settings.group_instance_id)
 
     @property
@@ -217,7 +217,7 @@ class GroupMember:
         self._on_news()
 
     def follow_metadata(self) -> None:
-        """The image of the cluster has changed: the leader assigns anew when topics have grown or are gone."""
+        """The image of the cluster has changed: the group's leader reassigns when topics have grown or are gone."""
         if self._assigned_counts and self._partition_counts(self._group_topics) != self._assigned_counts:
             self._assigned_counts = {}
             self._must_join = True
@@ -347,7 +347,7 @@ class GroupMember:
         await self._take(read_assignment(response.assignment))
 
     async def _assign(self, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
-        """As the leader: who reads what."""
+        """Assigns the partitions, as the leader of the group."""
         members = {
             member.member_id: read_subscription(member.metadata, member.group_instance_id) for member in joined.members
         }

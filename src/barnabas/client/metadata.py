@@ -257,4 +257,4 @@ class Metadata:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waited may be gone
+                future.exception()  # the waiting task may be gone

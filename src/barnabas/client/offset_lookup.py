@@ -121,7 +121,7 @@ class OffsetLookup:
     async def offsets_surely(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """As `offsets`, repeated until all are known. Raises ClientTimeoutError, KafkaError for what stays wrong."""
+        """Like `offsets`, repeated until all are known. Raises ClientTimeoutError, KafkaError for what stays wrong."""
         retry = self._client.retry("looking up offsets", timeout_ms)
         self._client.metadata.use(*{partition.topic for partition in timestamps_ms})
         found: dict[TopicPartition, OffsetAndTimestamp] = {}

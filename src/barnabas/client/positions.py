@@ -93,7 +93,7 @@ class PartitionState:
         hand since. Automatic commits go no further. None while nothing is known that is true of the present log.
         """
         self.generation = 0
-        """Counted up whenever the position is set from outside: answers to what was asked before are void."""
+        """Incremented whenever the position is set from outside: answers to earlier requests are void."""
         self.reset_timestamp_ms = LATEST_TIMESTAMP
         self.topic_id: bytes | None = None
         """The id of the topic that the position is in; None while that is not known."""
@@ -187,7 +187,7 @@ class Positions:
         }
 
     def follow(self, cluster: Cluster) -> None:
-        """The image of the cluster has changed. What is in a topic that was created anew is all new."""
+        """The image of the cluster has changed. Everything in a topic that was created again is new."""
         for state in self._states.values():
             topic = cluster.topics.get(state.partition.topic)
             info = cluster.partition(state.partition)

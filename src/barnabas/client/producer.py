@@ -81,8 +81,8 @@ class Producer:
         return self._take(record, topic, size_bytes)
 
     def send_now(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata] | None:
-        """As `send`, where it need not wait; None, and nothing is taken, where the topic is not known yet or there is
-        no room. For those who have many records at hand: it costs less than `send`.
+        """Like `send`, where it need not wait; None, and nothing is taken, where the topic is not known yet or there is
+        no room. Costs less than `send` for callers with many records at hand.
         """
         self._check_open()
         size_bytes = _size_of(record)

@@ -1,4 +1,4 @@
-"""What holds for one broker at the moment: `server.properties`, and above it the dynamic configs of `/config/brokers`.
+"""The configs in force on one broker: `server.properties`, and above it the dynamic configs of `/config/brokers`.
 
 Source: KIP-226. A dynamic config that cannot hold (unknown to be dynamic, unreadable, in conflict with another) is
 logged and left out, whoever wrote it; what a client asks for is checked before it is written.
@@ -76,8 +76,8 @@ class BrokerConfigs:
         self._listeners.append(_Listener(frozenset(names), listener))
 
     def follow(self, names: Iterable[str], listener: Callable[[Values], None]) -> None:
-        """Calls `listener` with the present values, and after every change of one of these keys: whoever follows does
-        not depend on whether the dynamic configs were read before or after.
+        """Calls `listener` with the present values, and after every change of one of these keys, so it does not matter
+        whether the dynamic configs were read before or after.
         """
         self.add_listener(names, listener)
         listener(self.values)

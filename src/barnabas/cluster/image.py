@@ -1,7 +1,7 @@
 """One immutable image of the cluster.
 
-Whoever answers a request takes the image once and keeps to it, so that all of the answer is of one moment. An image
-shares with its predecessor whatever a request of the controller did not touch.
+A handler takes the image once per request and keeps to it, so that its whole answer is of one moment. An image shares
+with its predecessor whatever a request of the controller did not touch.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ class MetadataCache:
         return at_once(self.apply_in_steps(request, lambda: None))
 
     def apply_in_steps(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> Steps[MetadataChange]:
-        """As `apply`, for requests of many partitions. The image is swapped in the last step, after `check()`, which
-        raises if the controller may not speak any more; where another request was taken over meanwhile, the work
-        begins again on what that one left.
+        """Like `apply`, for requests of many partitions. The image is swapped in the last step, after `check()`, which
+        raises if the controller may not speak any more; where another request was taken over meanwhile, the work begins
+        again on what that one left.
         """
         while True:
             previous = self.image

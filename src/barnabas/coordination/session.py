@@ -104,7 +104,9 @@ class ClientSettings:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """Who waits for room. `given` has a result of True when the room is set aside, of False when he must look anew."""
+    """A claim that waits for room. `given` has a result of True when the room is set aside, of False when the caller
+    must look again.
+    """
 
     given: asyncio.Future[bool]
     give_up_at: float
@@ -166,7 +168,7 @@ class Session:
 
     @property
     def session_timeout_ms(self) -> int:
-        """As agreed with the server."""
+        """The value agreed with the server."""
         return round(self._timeout_seconds * 1000)
 
     @property

@@ -14,7 +14,7 @@ ROUNDING_SECONDS: Final = 1e-6
 
 
 class LazyTimer:
-    """One deadline, for what waits again and again: setting it anew, or clearing it, moves no timer.
+    """One deadline, for what waits again and again: resetting or clearing it moves no timer.
 
     Invariant: while a deadline is set, a timer stands that is due then or before; one that is due before looks where
     the deadline is by now. So the call is made as punctually as `Timers` makes it.
@@ -49,7 +49,7 @@ class LazyTimer:
         self._deadline = None
 
     def close(self) -> None:
-        """As `clear`, for good: nothing is left standing."""
+        """Like `clear`, for good: no timer is left."""
         self._deadline = None
         timer, self._timer = self._timer, None
         if timer is not None:

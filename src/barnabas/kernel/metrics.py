@@ -1,8 +1,8 @@
 """Metrics of one broker, under the MBean names of Apache Kafka.
 
-Plain integers where they are counted, arithmetic where they are read. Nothing here is global: whoever measures is
-handed the registry of its broker. Nobody pays for a rate or a percentile until somebody reads one.
-`kernel.metrics_prometheus` writes them out for a scrape.
+Plain integers where they are counted, arithmetic where they are read. Nothing here is global: each user is handed the
+registry of its broker. Nobody pays for a rate or a percentile until somebody reads one. `kernel.metrics_prometheus`
+writes them out for a scrape.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Rates(NamedTuple):
 
 
 class Meter:
-    """Counts events; whoever counts adds to `count`, and nothing else happens there.
+    """Counts events; the hot path only adds to `count`.
 
     The decaying rates are brought up to date when they are read, with the events since the last reading spread evenly
     over the time since then. Readings at any times and by any number of readers give the same rates up to that
@@ -212,8 +212,9 @@ Kind = TypeVar("Kind", Gauge, Meter, Histogram, Timing)
 
 
 class MetricsRegistry:
-    """The metrics of one broker by name; each name once. Whoever registers one for a topic or a client also removes
-    it."""
+    """The metrics of one broker by name; each name once. The code that registers a metric for a topic or a client also
+    removes it.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now` is `host.loop.time`."""

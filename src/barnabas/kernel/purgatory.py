@@ -88,9 +88,9 @@ Operation = TypeVar("Operation", bound=DelayedOperation)
 class Purgatory(Generic[Operation]):
     """Operations parked under keys.
 
-    Whoever makes true what an operation waits for calls `check_and_complete` of the key afterwards. What an operation
-    does on completion may check keys and park operations itself: such checks are made when the one on its way is
-    through, so a chain of completions, however long, does not nest.
+    The code that makes an operation's condition true calls `check_and_complete` of the key afterwards. What an
+    operation does on completion may check keys and park operations itself: such checks are made when the one on its way
+    is through, so a chain of completions, however long, does not nest.
 
     Operations are as many as the requests that wait; whoever accepts requests bounds those. An operation that raises is
     logged and harms no other; when it raised in `try_complete`, it stays parked until its time-out.

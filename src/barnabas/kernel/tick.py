@@ -1,4 +1,4 @@
-"""Whose turn it is: control before data, and one send per connection and tick of the loop.
+"""The order of service: control before data, and one send per connection and tick of the loop.
 
 What arrives in one poll of the loop is handled in one tick: frames of control connections at once, as they arrive;
 frames of all others when the poll is over. Then come the callers of `before_send` (appends that were joined, and the

@@ -29,9 +29,9 @@ _API_VERSIONS_VERSION: Final = 3
 
 Result = TypeVar("Result")
 Encode = Callable[[int], list[Buffer]]
-"""Given the correlation id, the request's frame."""
+"""Returns the request's frame for a correlation id."""
 Decode = Callable[[Buffer, int, int], Result]
-"""Given the response's bytes (buffer, start at its header, end), whatever the caller wants of it."""
+"""Returns the caller's result for the response's bytes (buffer, start at its header, end)."""
 OnResponse = Callable[[Any], object]
 OnFailure = Callable[[Exception], object]
 

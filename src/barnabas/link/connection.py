@@ -113,8 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         """Address and port of the other end."""
         self.is_control = False
-        """True: frames are handled ahead of those of data connections. Whoever learns that the peer is the controller
-        sets it."""
+        """True: frames are handled ahead of those of data connections. Set once the peer is known to be the controller.
+        """
 
     @property
     def is_open(self) -> bool:

@@ -16,7 +16,7 @@ class RequestTimeoutError(TimeoutError):
 
 
 class InFlightLimitError(RuntimeError):
-    """As many requests wait for their responses as the connection may have; the caller waits for one of them."""
+    """The connection has as many requests in flight as it may; the caller waits for one of them."""
 
 
 class UnsupportedVersionError(ValueError):

@@ -40,7 +40,7 @@ class KeptFrame:
         self._pool = pool
 
     def release(self) -> None:
-        """Nobody looks at the frame any more."""
+        """The frame is no longer used."""
         buffer, self.buffer = self.buffer, bytearray()
         pool, self._pool = self._pool, None
         if pool is not None and isinstance(buffer, memoryview):
@@ -165,8 +165,8 @@ class FrameReceiver:
         return taken, rest
 
     def offer_only(self, count: int, take: OfferFrame[Owner], owner: Owner) -> bool:
-        """As `offer`, where the `count` bytes are one small frame and no others are waiting; False where they are not,
-        or it is not taken, and then all of them are left.
+        """Like `offer`, where the `count` bytes are one small frame and no others are waiting; False where they are
+        not, or it is not taken, and then all of them are left.
         """
         if self._view is not None or self._carry or not SIZE_BYTES < count <= COPIED_BYTES_MAX:
             return False
@@ -213,7 +213,7 @@ class FrameReceiver:
             self._settle()
 
     def _deliver_carry(self, carry: bytearray, take: TakeFrame) -> None:
-        """As `deliver`, from the copy of few bytes."""
+        """Like `deliver`, from the copy of few bytes."""
         filled = len(carry)
         start = 0
         while filled - start >= SIZE_BYTES:

@@ -187,7 +187,7 @@ class Outgoing:
         return await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
 
     async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: StepRunner) -> Any:
-        """As `send`, for a message of many elements, which is encoded in steps before anything else happens."""
+        """Like `send`, for a message of many elements, which is encoded in steps before anything else happens."""
         api_key = type(message).SCHEMA.api_key
         encoded = codec.request_step_encoder(api_key, version, self._client_id)
         frame = await steps.run(encoded(0, message), is_urgent=self._is_control)
@@ -195,7 +195,8 @@ class Outgoing:
         return await self._await(encode, decoding_copy(api_key, version), timeout_ms, _same)
 
     async def exchange(self, message: Any, version: int, timeout_ms: float, handle: Callable[[Any], Result]) -> Result:
-        """As `send`, without a copy: calls `handle(response)` at once when the response comes, and returns its result.
+        """Like `send`, without a copy: calls `handle(response)` at once when the response comes, and returns its
+        result.
 
         Records of the response are views of the receive buffer, valid until `handle` returns. What `handle` raises is
         raised here, and does not harm the connection. It is not called when the caller was cancelled.
@@ -206,7 +207,7 @@ class Outgoing:
     def start(
         self, message: Any, version: int, timeout_ms: float, on_response: OnResponse, on_failure: OnFailure
     ) -> None:
-        """As `exchange`, by callbacks, of which exactly one is called, once, and maybe before this returns.
+        """Like `exchange`, by callbacks, of which exactly one is called, once, and maybe before this returns.
 
         Raises only ConnectionLostError after `close`, InFlightLimitError, and ValueError for an unknown version.
         """
@@ -216,7 +217,7 @@ class Outgoing:
     def start_encoded(
         self, encode: Encode, decode: Decode[Any], timeout_ms: float, on_response: OnResponse, on_failure: OnFailure
     ) -> None:
-        """As `start`, of a request whose frame and whose response are the caller's matter."""
+        """Like `start`, for a request whose frame and response the caller encodes and decodes itself."""
         self._start(encode, decode, timeout_ms, on_response, on_failure)
 
     def post(self, message: Any, version: int) -> bool:

@@ -95,8 +95,8 @@ class Slot:
     def output(self) -> list[Buffer]:
         """For the connection, once: the response, and what waits behind it.
 
-        The slot lets go of both: whoever was parked refers to it in a circle, which may live for long, and a megabyte
-        that was sent must not live with it.
+        The slot lets go of both: a parked request refers to it in a cycle, which may live for long, and must not keep a
+        sent megabyte alive.
         """
         response, behind = self._response or [], self._behind
         self._response = self._behind = self.when_lost = None
@@ -244,7 +244,7 @@ class ServerConnection(Connection):
             self._close_if_drained()
 
     def answer_at_once(self, response: Buffer) -> None:
-        """As `answer_collected`, for a response that nothing of this tick can change any more: it leaves now, unless
+        """Like `answer_collected`, for a response that nothing of this tick can change any more: it leaves now, unless
         others of this connection have to go before it, or can go with it.
         """
         self.collected -= 1

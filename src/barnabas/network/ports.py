@@ -28,14 +28,14 @@ class FastPath(Protocol[Connection_contra]):
         ...
 
     def take_alone(self, connection: Connection_contra, buffer: bytearray | memoryview, start: int, end: int) -> bool:
-        """As `take`, for a request that comes alone: it is handled at once, there being nothing to collect it with."""
+        """Like `take`, for a request that comes alone: handles it at once, since no others are collected."""
         ...
 
     def finish(self) -> None:
         """Handles what was collected.
 
-        Invariant: whoever handles a request in another way calls this before, if the connection has collected ones. So
-        the requests of one connection are handled, and answered, in their order.
+        Invariant: code that handles a request in another way calls this before, if the connection has collected ones.
+        So the requests of one connection are handled, and answered, in their order.
         """
         ...
 

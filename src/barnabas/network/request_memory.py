@@ -1,4 +1,4 @@
-"""What large requests and unread answers of all connections may hold in memory together.
+"""The memory that large requests and unread responses of all connections may hold together.
 
 Four shares, each with its bound: frames above 64 KiB while they are received and wait, and records that are copied out
 of frames to be checked in steps; requests that are worked on in steps, ordinary and very large ones apart, so that
@@ -131,7 +131,7 @@ class Share:
     __slots__ = ("_changed", "_line", "bytes_max", "held", "holders", "is_open", "waiting")
 
     def __init__(self, bytes_max: int, is_open: Callable[[], bool], changed: Callable[[], object]) -> None:
-        """Nobody is let in unless `is_open()`; `changed()` is called when somebody begins to wait."""
+        """No claim is granted unless `is_open()`; `changed()` is called when a claim begins to wait."""
         self.bytes_max = bytes_max
         self.is_open = is_open
         self._changed = changed

@@ -41,7 +41,9 @@ class NetworkServer:
         tick: Tick,
         pool: BufferPool,
     ) -> None:
-        """`tick` and `pool` are the loop's, shared with outgoing connections and with whoever joins appends."""
+        """`tick` and `pool` belong to the loop, and are shared with outgoing connections and with the appends that are
+        joined.
+        """
         self.handler = handler
         self.queue = RequestQueue(tick, config.queued_requests_max)
         self.memory = RequestMemory(timers, config.queued_request_bytes_max)

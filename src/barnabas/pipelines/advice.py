@@ -65,7 +65,7 @@ def _unbounded_state(pipeline: Pipeline) -> list[tuple[int, str]]:
 
 
 def _rows_without_key(pipeline: Pipeline) -> list[tuple[int, str]]:
-    """Groups are written anew whenever they change, so a reader has to know which rows are of one group."""
+    """Groups are rewritten whenever they change, so a reader has to know which rows are of one group."""
     return [
         (sink.line, f'rows of "{sink.from_view}" are written again when they change: name its columns in "key"')
         for sink in pipeline.sinks

@@ -171,7 +171,7 @@ def _digest(jar: Path) -> str:
 
 
 def _fetch(java: Java, directory: Path, say: Callable[[str], None], stop: threading.Event | None) -> None:
-    """Makes the cache anew, by one rename, so that it is there whole or not at all. Only one process is here."""
+    """Rebuilds the cache by one rename, so that it is complete or missing. Only one process runs this."""
     say(f"fetching Spark's Kafka connector {pyspark_version()} into {directory} (once, 10 MB) ...")
     for left in directory.parent.glob(f"{_WORK_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)  # of one that was killed

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _COMMIT_TIMEOUT_MS = 10_000
-# What the client has to say of single connections is no matter for the terminal; what comes of it is warned of here.
+# The client's messages about single connections do not belong on the terminal; this file warns of their effects.
 _LOGGER = logging.getLogger("barnabas.pipelines.group_offsets")
 _LOGGER.addHandler(logging.NullHandler())
 _CLOSE_SECONDS_MAX = 15.0
@@ -34,9 +34,9 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class GroupOffsets:
-    """Commits the newest offsets it is told of, on a thread and a loop of its own; `committing` makes one.
+    """Commits the newest offsets that it is given, on its own thread and loop; `committing` makes one.
 
-    What could not be committed is tried again with the next batch, and once more at the end.
+    Offsets that could not be committed are tried again with the next batch, and once more at the end.
     """
 
     def __init__(self, group_id: str, bootstrap_servers: str, warn: Callable[[str], None]) -> None:

@@ -79,7 +79,7 @@ def run_pipeline_in(
     progress: ProgressSink,
     stop: threading.Event | None = None,
 ) -> RunSummary:
-    """As `run_pipeline`, in a session that is there and has the connector; `options.jars_directory` is not looked at.
+    """Like `run_pipeline`, in a session that is there and has the connector; `options.jars_directory` is not looked at.
 
     The session's listeners and temporary views are the run's own: give it a `newSession()` each time.
     """

@@ -95,7 +95,7 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
 
 
 def shuffle_partitions() -> int:
-    """As many as cores that this process may use, two at least."""
+    """The number of cores that this process may use, at least two."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return max(2, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
 

@@ -63,9 +63,9 @@ class KafkaOptions:
         """Options of every source. What a transaction has taken back is not read."""
         return {
             **self.connection,
-            # Java's admin client waits that long for a leader that has died; only then Spark asks anew.
+            # Java's admin client waits that long for a leader that has died; only then Spark asks again.
             "kafka.default.api.timeout.ms": str(_ANSWER_MS_MAX),
-            # Whoever reads to a partition's end would wait for the fetch that is ahead of its question for the end.
+            # A reader to a partition's end would wait for the fetch that is ahead of its ListOffsets.
             "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
             "kafka.isolation.level": "read_committed",
             "fetchOffset.numRetries": "8",

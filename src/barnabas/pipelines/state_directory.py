@@ -155,7 +155,7 @@ class StateDirectory:
         return str(before.get("id")), _changed_schemas(pipeline, before.get("definition", {}), now)
 
     def take_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
-        """As `check_definition`, and notes the definition for the runs to come; makes an id where there is none."""
+        """Like `check_definition`; also saves the definition for later runs, and creates an id where there is none."""
         state_id, warnings = self.check_definition(pipeline)
         if not self.has_batches():
             # Nothing was ever computed from it, so that it counts for nothing.

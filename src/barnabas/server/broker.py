@@ -74,7 +74,7 @@ class Broker:
         self._on_alarm = on_alarm
         self._shared = SharedServices.on(host, logs)
         self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
-        """Counts what held the loop too long; whoever runs the broker on a real loop tells it."""
+        """Counts turns that held the loop too long; fed by the runner of the broker on a real loop."""
         self._logger = logs.logger("kafka.server.KafkaServer")
         self._session = CoordinationSession(
             host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")

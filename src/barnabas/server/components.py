@@ -126,7 +126,7 @@ class BrokerComponents:
         self._follow_configs(storage.broker_configs)
 
     def broker_epoch(self) -> int:
-        """Of the present registration; -1 before the first."""
+        """The epoch of the present registration; -1 before the first."""
         return self.registration.broker_epoch
 
     async def start(self) -> None:
@@ -271,7 +271,7 @@ class BrokerComponents:
             broker_id=self.identity.broker_id,
             inter_broker_listener_name=listeners.inter_broker,
             unclean_leader_election_enable=values["unclean.leader.election.enable"],
-            # By then a broker that died with the former controller has lost its session, and may register anew.
+            # By then a broker that died with the former controller has lost its session, and may register again.
             unclean_election_delay_ms=values["zookeeper.session.timeout.ms"],
             leader_recovery_supported=is_at_least(str(values["inter.broker.protocol.version"]), "3.2-IV0"),
             control_plane_listener_name=listeners.control_plane,

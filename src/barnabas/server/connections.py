@@ -38,7 +38,7 @@ class ControlConnection:
         self._steps = steps
 
     async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
-        """As `Outgoing.send`; a message of many partitions does not hold the loop."""
+        """Like `Outgoing.send`; a message of many partitions does not hold the loop."""
         topics: list[Any] = getattr(message, "topic_states", [])
         response: Message
         if sum(len(topic.partition_states) for topic in topics) > PARTITIONS_AT_ONCE:

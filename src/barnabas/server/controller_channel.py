@@ -73,8 +73,8 @@ class ControllerChannel:
     async def send_in_version(
         self, api_key: ApiKey, lowest: int, highest: int, build: Callable[[int], Any], timeout_ms: float | None = None
     ) -> tuple[Any, int]:
-        """As `send`, in the highest version within these bounds that the controller speaks, for which `build` makes the
-        request: the controllers that are asked in turn may be of different ages. Returns the version too.
+        """Like `send`, in the highest version within these bounds that the controller speaks, for which `build` makes
+        the request: the controllers that are asked in turn may be of different ages. Returns the version too.
 
         Raises UnsupportedVersionError where the controller speaks none of them.
         """
@@ -104,7 +104,7 @@ class ControllerChannel:
         raise RequestTimeoutError(f"{self._name}: no answer from the controller within {limit_ms:.0f} ms ({reason})")
 
     async def send_once(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
-        """As `send`, in one attempt: raises ConnectionLostError also when there is no controller, or it is another."""
+        """Like `send`, in one attempt: raises ConnectionLostError also when the controller is unknown or another."""
         return await self._try(lambda outgoing, left_ms: outgoing.send(message, version, left_ms), timeout_ms)
 
     async def _try(self, attempt: _Attempt, timeout_ms: float | None) -> Any:
@@ -119,7 +119,7 @@ class ControllerChannel:
         return answer
 
     def close(self) -> None:
-        """At once; whoever waits gets ConnectionLostError."""
+        """Closes at once; waiting callers get ConnectionLostError."""
         self._closed = True
         if self._outgoing is not None:
             self._outgoing.close()

@@ -73,12 +73,12 @@ class CoordinationSession:
 
     @property
     def session_id(self) -> int:
-        """Of the present session; 0 before the first."""
+        """The id of the present session; 0 before the first."""
         return self._client.ticket.id
 
     @property
     def session_timeout_ms(self) -> int:
-        """As agreed with the server."""
+        """The value agreed with the server."""
         return self._client.session_timeout_ms
 
     def add_state_listener(self, listener: Callable[[SessionState], None]) -> None:

@@ -59,7 +59,7 @@ class CoordinatorComponents:
         self._config = config
         self._session = session
         self._offsets_topic_id = ZERO_UUID
-        """Of the topic whose partitions were counted."""
+        """The id of the topic whose partitions were counted."""
         self._reading: asyncio.Task[None] | None = None
         self._loop = shared.host.loop
         self._timers = shared.timers
@@ -87,8 +87,8 @@ class CoordinatorComponents:
         )
 
     async def _read_partition_count(self) -> int:
-        """Of `__consumer_offsets`, or what it will be made with. The placement of groups depends on it for as long as
-        the topic lives.
+        """The partition count of `__consumer_offsets`, or the one that it will be created with. The placement of groups
+        depends on it as long as the topic lives.
         """
         path = topic_path(OFFSETS_TOPIC)
         try:

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HandlerParts:
-    """Of a broker's components, those that its handlers use."""
+    """The components of a broker that its handlers use."""
 
     shared: SharedServices
     config: BrokerConfig

@@ -1,4 +1,4 @@
-"""Whose the log directories are: `meta.properties` of all of them, read, held against each other, and written.
+"""The owner of the log directories: reads, compares and writes `meta.properties` of all of them.
 
 A directory of another broker or of another cluster is refused before anything is written into it. A directory whose
 file system fails is left out here and goes on to the log manager as offline; the others serve.

@@ -29,7 +29,7 @@ class TopicConfigLoader:
         self._dynamic_configs = dynamic_configs
 
     def unknown(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics whose configs are not in memory."""
+        """The topics whose configs are not in memory."""
         return [topic for topic in topics if not self._topic_configs.knows(topic)]
 
     async def prefetch(self, topics: Iterable[str]) -> None:
@@ -52,9 +52,9 @@ class Storage:
         self._logger = shared.logs.logger("kafka.server.LogDirFailureChannel")
         self._is_loaded = False
         self.on_directory_offline: Callable[[LogDirectory], object] = lambda _directory: None
-        """Told of each directory that fails from now on."""
+        """Called with each directory that fails from now on."""
         self.on_unclean_election_enabled: Callable[[str], None] = lambda _topic: None
-        """Told each topic whose config comes to allow unclean elections."""
+        """Called with each topic whose config begins to allow unclean elections."""
         self.log_manager = LogManager(
             shared.host,
             take(LogSettings, config.values),

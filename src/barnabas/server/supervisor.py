@@ -111,7 +111,7 @@ class _Member:
     restarting: asyncio.Task[None] | None = None
     """Waits for the next attempt, or makes it."""
     attempt: asyncio.Future[Exception | None] | None = None
-    """Of the process that is being started again: done, with what went wrong, when it serves or has ended."""
+    """The restart under way: done when the process serves or has ended, with the error if there was one."""
 
 
 class Supervisor:

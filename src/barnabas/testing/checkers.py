@@ -169,7 +169,7 @@ def check_consumed(history: History) -> Iterator[str]:
 
 
 def check_group_offsets(history: History) -> Iterator[str]:
-    """Whoever asks the coordinator for an offset of a group gets what was committed before, or a later one.
+    """An OffsetFetch returns the offset that was committed before, or a later one.
 
     A loss of power may take commits, and records: then the group has to go back in the partition.
     """
@@ -207,7 +207,7 @@ def check_deleted(history: History) -> Iterator[str]:
 
 
 def check_unclean_elections(history: History) -> Iterator[str]:
-    """Nobody leads who was not in sync while a member of the ISR is registered, or where no config allows it."""
+    """No out-of-sync replica leads while a member of the ISR is registered, or where no config allows it."""
     for election in history.unclean:
         if not history.allows_unclean:
             yield (
@@ -223,7 +223,7 @@ def check_unclean_elections(history: History) -> Iterator[str]:
 
 
 def check_directories(history: History) -> Iterator[str]:
-    """Nobody leads for long what was in a log directory that has failed."""
+    """No broker leads a partition for long whose log directory has failed."""
     yield from history.led_without_disk
 
 

@@ -203,7 +203,7 @@ class ClusterFaults:
             tree = self._observer.tree()
             node = None if tree is None else tree.find(CONTROLLER_EPOCH_PATH)
             if node is not None:
-                # Another controller, or the same broker anew, has to come.
+                # Another broker, or the same one again, must be elected.
                 epoch, controllers = decode_controller_epoch(node[0]), self._observer.history.controllers
                 self._effects.when_seen(FaultKind.CONTROLLER_DELETED, lambda: max(controllers, default=epoch) > epoch)
 
@@ -303,7 +303,7 @@ class ClusterFaults:
         return _nothing
 
     def _log_start(self, partition: TopicPartition) -> int | None:
-        """Of its leader's log; None where nobody leads it."""
+        """The start offset of its leader's log; None where it has no leader."""
         replicas = (
             running.broker.components.replica_manager.find_partition(partition)
             for running in self._observer.running.values()

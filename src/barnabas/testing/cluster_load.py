@@ -55,7 +55,7 @@ class Load:
     """On average between two creations or deletions of topics."""
     temporary_topics_max: int = 3
     topic_configs: Mapping[str, str] = field(default_factory=dict)
-    """Of the topic that all is about."""
+    """The configs of the topic under load."""
 
 
 class Users:
@@ -81,7 +81,7 @@ class Users:
         self._stopped = True
 
     def goes_on(self) -> bool:
-        """Nobody has called `stop`."""
+        """`stop` has not been called."""
         return not self._stopped
 
     @asynccontextmanager

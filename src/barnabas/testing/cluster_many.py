@@ -41,7 +41,9 @@ class LargeRequests:
     def __init__(
         self, users: Users, highest_seen: Callable[[TopicPartition], int], happened: Callable[[], None]
     ) -> None:
-        """`highest_seen` gives a partition's high watermark; `happened` is told of each request that got something."""
+        """`highest_seen` gives a partition's high watermark; `happened` is called for each request that returned
+        something.
+        """
         self._users = users
         self._highest_seen = highest_seen
         self._happened = happened
@@ -128,7 +130,7 @@ class LargeRequests:
             self._happened()
 
     def _indexes(self, client: Client) -> Iterator[int]:
-        """Those that are there at random places among those that are not, each once."""
+        """The existing ones at random places among the missing ones, each once."""
         count = self._users.load.partitions
         places = dict(zip(client.host.random.sample(range(ELEMENTS), count), range(count), strict=True))
         return (places.get(place, count + place) for place in range(ELEMENTS))

@@ -53,7 +53,7 @@ POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAG
 KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
 """One member of every ISR is kept: nothing may be lost."""
 LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
-"""As `KEEPING`, and what controllers have said comes again when it is not true any more: epochs tell."""
+"""Like `KEEPING`; stale requests of controllers arrive again, which epochs must fence."""
 
 EXPIRY: Final = Plan(
     "expiry",

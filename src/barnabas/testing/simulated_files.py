@@ -72,7 +72,7 @@ class SimulatedFiles:
         self._calls_left = 0
         self.work: WorkUnderWay | None = None
         self._slowness = 1.0
-        """Of the call under way."""
+        """How slow the call under way is, as a factor."""
 
     # The process's end.
 

@@ -482,7 +482,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         local_addr: tuple[str, int] | None = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """As asyncio's; there is no TLS and there are no foreign sockets in a simulation."""
+        """Like asyncio's; there is no TLS and there are no foreign sockets in a simulation."""
         _refuse(ssl=ssl, **options)
         return await self.network.connect(protocol_factory, host, port, local_addr)
 
@@ -497,7 +497,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         start_serving: bool = True,
         **options: Any,
     ) -> asyncio.AbstractServer:
-        """As asyncio's; there is no TLS and there are no foreign sockets in a simulation."""
+        """Like asyncio's; there is no TLS and there are no foreign sockets in a simulation."""
         _refuse(ssl=ssl, **options)
         return await self.network.listen(protocol_factory, host, port, backlog, start_serving)
 

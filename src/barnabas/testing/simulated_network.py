@@ -64,7 +64,7 @@ class MachinePort:
 
 
 class SimulatedServer(asyncio.AbstractServer):
-    """What `create_server` gives. As asyncio's since Python 3.12, and unlike that of 3.11 and uvloop's, `wait_closed`
+    """What `create_server` gives. Like asyncio's since Python 3.12, and unlike that of 3.11 and uvloop's, `wait_closed`
     waits until the server is closed and its last connection is over.
     """
 
@@ -198,7 +198,7 @@ class NetworkPort:
         return self.network.machine_name(address)
 
     async def getaddrinfo(self, host: Any, port: Any, flags: int) -> list[tuple[Any, ...]]:
-        """As asyncio's, with the simulated names; takes a moment."""
+        """Like asyncio's, with the simulated names; takes a moment."""
         found = self._resolve(host, passive=bool(flags & PASSIVE))
         await self._moment()
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (found, int(port or 0)))]
@@ -260,7 +260,7 @@ class NetworkPort:
     async def connect(
         self, factory: ProtocolFactory, host: str | None, port: int | None, local_addr: tuple[str, int] | None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """As `create_connection`: the transport and the factory's protocol, after `connection_made`."""
+        """Like `create_connection`: the transport and the factory's protocol, after `connection_made`."""
         if port is None:
             raise ValueError("host and port was not specified and no sock specified")
         address = self._resolve(host)

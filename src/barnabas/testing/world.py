@@ -51,7 +51,7 @@ class World:
         self.failures: list[BaseException] = []
         self.actions_done = 0
         self.hooks: object = None
-        """Whose hooks for asynchronous generators are set; loops set theirs when they take turns."""
+        """The loop whose hooks for asynchronous generators are set; loops set theirs when they take turns."""
         self._heap: list[tuple[float, int, Callable[[Any], object], Any]] = []
         self._scheduled = 0
         self._cancelled = 0

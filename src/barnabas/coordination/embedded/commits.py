@@ -79,7 +79,7 @@ class Commits:
         # A dictionary for a set: the order is part of the run.
         self._throttled: dict[Recipient, None] = {}
         self._releasing: deque[tuple[Recipient, list[bytes]]] = deque()
-        """Of batches that are durable; more than a turn should send."""
+        """Replies and events of durable batches, more than one turn should send."""
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._failed = False
 

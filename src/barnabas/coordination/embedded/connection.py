@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         """An answer is being made that takes several turns; events wait in `_later` until it is sent."""
         self._later: list[bytes] = []
         self._cost = 0
-        """Of the requests in hand, in elements of the turn's budget."""
+        """The cost of the requests in hand, in elements of the turn's budget."""
         # Output: being made, and ready to be written. `_queued` counts both and what batches hold.
         self._out: list[bytes] = []
         self._ready: list[bytes] = []
@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
                 engine.end_session(self.session, lambda: self._session_closed(xid))
                 return
             if self.session is not None:
-                engine.close_session(self.session)  # it is told of its own znodes before the reply
+                engine.close_session(self.session)  # it hears of its own znodes before the reply
             self._session_closed(xid)
         elif op_code == _AUTH:
             self._authenticate(xid, reader)

@@ -182,7 +182,7 @@ class Engine:
         self.closing.discard(session.id)
 
     def close_session(self, session: Session[Attachment]) -> None:
-        """Ends the session: its ephemeral znodes go, and whoever watches them is told."""
+        """Ends the session: deletes its ephemeral znodes, and notifies their watchers."""
         tree = self.tree
         tree.zxid += 1
         try:

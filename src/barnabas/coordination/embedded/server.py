@@ -44,7 +44,7 @@ class EmbeddedCoordinator:
         self.logger = logger or logging.getLogger(LOGGER_NAME)
         self.loop = host.loop
         self.long_turns = LongTurns(host.loop.time, self.logger)
-        """Counts what held the loop too long; whoever runs the coordinator on a real loop tells it."""
+        """Counts turns that held the loop too long; fed by the runner of the coordinator on a real loop."""
         self.budget = TurnBudget(host.loop)
         self.failure: asyncio.Future[CoordinatorFailedError] = host.loop.create_future()
         self._host = host

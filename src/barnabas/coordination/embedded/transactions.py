@@ -1,4 +1,4 @@
-"""Write requests: what each demands, in ZooKeeper's order of checks, and the transaction that comes of it.
+"""Write requests: the checks of each, in ZooKeeper's order, and the transaction that results.
 
 Every write request takes the next zxid, also one that fails: then the transaction is an ERROR, which changes nothing.
 A transaction is self-contained (final paths, resolved access control lists), so that replaying needs no check. Its body
@@ -108,7 +108,7 @@ def read_text(reader: Reader) -> str:
 class Transactions:
     """Checks write requests against the tree and applies them to it.
 
-    The tree is changed at once; whoever calls must not let anybody see that before the transaction is durable.
+    The tree is changed at once; the caller must not show that to anybody before the transaction is durable.
     """
 
     def __init__(self, tree: ZnodeTree, *, extended_types: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""How much may be done in one turn of the loop: what is more waits for the next ones, in the order in which it came.
+"""How much work one turn of the loop may do: the rest waits for the next turns, in order of arrival.
 
 Work is counted in elements: what takes about as long as packing a name into a list of children, some 0.3 µs. Whoever
 works says how many elements that was (`spend`); when a turn's share is used up (`is_over`), requests that come in are

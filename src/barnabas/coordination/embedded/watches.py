@@ -25,7 +25,7 @@ _PATHS_PER_PIECE = PIECE_ELEMENTS // 10
 
 
 class Watcher(Protocol):
-    """A connection that is told of changes."""
+    """A connection that gets the events of its watches."""
 
     def notify(self, event_type: EventType, path: str, acl: bytes | None) -> None:
         """Sends the event, unless `acl` is a list that does not let the watcher read; None is no list."""

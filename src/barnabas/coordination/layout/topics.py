@@ -17,7 +17,7 @@ TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
 STATE_VERSION = 1
 PARTITIONS_PER_STEP: Final = 8_192
-"""Of a topic's assignment, encoded or decoded at a time."""
+"""Partitions of a topic's assignment that are encoded or decoded at a time."""
 _BEFORE_PARTITIONS: Final = b'{"partitions":{'
 
 
@@ -63,7 +63,7 @@ class TopicAssignment:
         return at_once(self.encode_in_steps())
 
     def encode_in_steps(self) -> Steps[bytes]:
-        """As `encode`, for topics of very many partitions."""
+        """Like `encode`, for topics of very many partitions."""
         adding: dict[str, tuple[int, ...]] = {}
         removing: dict[str, tuple[int, ...]] = {}
         encoded: list[bytes] = []
@@ -95,7 +95,7 @@ class TopicAssignment:
 
     @classmethod
     def decode_in_steps(cls, data: bytes | None, path: str) -> Steps[TopicAssignment]:
-        """As `decode`, for topics of very many partitions."""
+        """Like `decode`, for topics of very many partitions."""
         fields = Fields.decode(data, path)
         version = fields.integer("version", 1)
         adding = fields.mapping("adding_replicas")
