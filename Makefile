@@ -14,6 +14,8 @@ CONSTRAINTS := requirements/constraints.txt
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
 SIMULATION_SEEDS ?= 500
+# For each target of the fuzzer.
+FUZZ_SECONDS ?= 60
 # Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
 
@@ -24,6 +26,7 @@ BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
 DEMO := $(VENV)/.demo-installed
+FUZZ := $(VENV)/.fuzz-installed
 
 .PHONY: help
 help: ## Say what the targets do
@@ -52,13 +55,17 @@ $(DEMO): $(BASE) requirements/demo.txt
 	@$(PIP) install --no-compile --editable '.[spark]' -r requirements/demo.txt
 	@touch $@
 
+$(FUZZ): $(TEST) requirements/fuzz.txt
+	@$(PIP) install --no-compile -r requirements/fuzz.txt
+	@touch $@
+
 .PHONY: run
 run: $(DEMO) ## The main job: a year of flights through three brokers and a Spark pipeline, a broker is killed, every sum is checked
 	@$(BIN)/python -m demo
 
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/simulation
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/fuzz tests/simulation
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" tests/cluster tests/clients
 	@$(BIN)/pytest -m alone tests/cluster
 
@@ -89,6 +96,10 @@ simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATI
 .PHONY: test-pythons
 test-pythons: $(TEST) ## The unit tests on each of Python 3.11, 3.12 and 3.13 that is there (BARNABAS_PYTHONS names others)
 	@$(BIN)/python -m tools.pythons -n $(TEST_PROCESSES) --dist worksteal tests/unit
+
+.PHONY: fuzz
+fuzz: $(FUZZ) ## Decoders of messages, records, files and znodes under a fuzzer, each for FUZZ_SECONDS (60)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 .PHONY: mutants
 mutants: $(TEST) ## Every fault that is put into brokers and clients: the simulations have to find each within 200 seeds

@@ -73,10 +73,13 @@ class LogContents:
         return start, memoryview(self.data)[start:end]
 
     def records(self) -> Iterator[Record]:
+        """Every transaction, in order. Raises `CorruptDataError` where a batch is not what it says it is."""
         data = self.data
         for start, end, count in self.batches:
             position = start
             for _ in range(count):
+                if position + _RECORD_HEADER.size > end:
+                    raise CorruptDataError(f"{self.path}: a batch ends at byte {end}, within its transactions")
                 length, zxid, time_ms, session_id, op_code = _RECORD_HEADER.unpack_from(data, position)
                 position += _RECORD_HEADER.size
                 signed = op_code - (1 << 32) if op_code >> 31 else op_code

@@ -26,6 +26,7 @@ from barnabas.coordination.embedded.access import OPEN
 from barnabas.coordination.embedded.log import CorruptDataError
 from barnabas.coordination.embedded.sessions import StoredSession
 from barnabas.coordination.embedded.tree import Znode, ZnodeTree
+from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.jute import LONG
 from barnabas.coordination.protocol import PASSWORD_BYTES, STAT
 
@@ -118,7 +119,16 @@ def _chunk(kind: int, contents: bytes) -> bytes:
 
 
 def load_snapshot(path: str, data: bytes) -> tuple[ZnodeTree, list[StoredSession], int]:
-    """The tree, the sessions and the highest session id of a snapshot. Raises `CorruptDataError`."""
+    """The tree, the sessions and the highest session id of a snapshot. Raises `CorruptDataError`, also for contents
+    that no snapshot of ours has although their checksums are right.
+    """
+    try:
+        return _load(path, data)
+    except (struct.error, UnicodeDecodeError, IndexError, NoNodeError) as error:
+        raise CorruptDataError(f"{path}: a chunk has contents that cannot be read ({error!r})") from None
+
+
+def _load(path: str, data: bytes) -> tuple[ZnodeTree, list[StoredSession], int]:
     if len(data) < _HEADER.size:
         raise CorruptDataError(f"{path}: too short for a snapshot")
     magic, version, zxid, highest_session_id = _HEADER.unpack_from(data)
@@ -167,8 +177,14 @@ def _read_lists(contents: bytes) -> Iterator[bytes]:
         (length,) = _LENGTH.unpack_from(contents, position)
         position += _LENGTH.size
         acl = contents[position : position + length]
-        yield OPEN if acl == OPEN else acl
         position += length
+        _check_end(position, contents)
+        yield OPEN if acl == OPEN else acl
+
+
+def _check_end(position: int, contents: bytes) -> None:
+    if position > len(contents):
+        raise IndexError(f"{position} bytes in a chunk of {len(contents)}")
 
 
 def _restore(tree: ZnodeTree, lists: list[bytes], contents: bytes) -> int:
@@ -187,6 +203,7 @@ def _restore(tree: ZnodeTree, lists: list[bytes], contents: bytes) -> int:
         if kind == _TTL:
             ttl_ms = LONG.unpack_from(contents, position)[0]
             position += LONG.size
+        _check_end(position, contents)
         node = (data, contents[after_data : after_data + STAT.size], lists[number], None)
         restore(contents[start:after_path].decode(), node, container=kind == _CONTAINER, ttl_ms=ttl_ms)
         count += 1

@@ -74,7 +74,8 @@ class BrokerRegistration:
             fields["listener_security_protocol_map"] = {
                 endpoint.listener_name: endpoint.security_protocol for endpoint in self.endpoints
             }
-        fields["endpoints"] = [endpoint.connection_string for endpoint in self.endpoints]
+        if self.version >= 2:
+            fields["endpoints"] = [endpoint.connection_string for endpoint in self.endpoints]
         if self.rack is not None and self.version >= 3:
             fields["rack"] = self.rack
         fields |= {
@@ -99,16 +100,17 @@ class BrokerRegistration:
                 raise LayoutError(path, "host is missing")
             endpoints = [BrokerEndpoint("PLAINTEXT", host, port, "PLAINTEXT")]
         else:
-            protocols = fields.mapping("listener_security_protocol_map") or _BARE_PROTOCOLS
+            # What a version does not have is kept as it is, among what is unknown.
+            listeners = fields.mapping("listener_security_protocol_map") if version >= 4 else {}
+            protocols = listeners or _BARE_PROTOCOLS
             endpoints = [_decode_endpoint(text, protocols, path) for text in fields.texts("endpoints")]
+        features = fields.mapping("features") if version >= 5 else {}
         return cls(
             endpoints=tuple(endpoints),
             timestamp_ms=fields.decimal("timestamp", -1),
-            rack=fields.optional_text("rack"),
+            rack=fields.optional_text("rack") if version >= 3 else None,
             jmx_port=fields.integer("jmx_port", -1),
-            features={
-                name: _decode_range(name, versions, path) for name, versions in fields.mapping("features").items()
-            },
+            features={name: _decode_range(name, versions, path) for name, versions in features.items()},
             version=version,
             extra=fields.rest(),
         )
