@@ -41,8 +41,9 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, StoredOffset] = {}
-        self._pending: dict[TopicPartition, list[StoredOffset]] = {}
-        """A partition has several, in the order of the log, where a commit came before the last one was committed."""
+        self._pending: dict[TopicPartition, list[tuple[int, CommittedOffset]]] = {}
+        """By base offset. A partition has several, in the order of the log, where a commit came before the last one was
+        committed. Plain tuples, since very many may come in one turn."""
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
 
     def __len__(self) -> int:
@@ -90,7 +91,7 @@ class GroupOffsets:
         tombstone, which takes away what is pending, too.
         """
         if committed is not None:
-            self._show(partition, StoredOffset(base_offset, committed))
+            self._show(partition, base_offset, committed)
             return
         self._pending.pop(partition, None)
         for offsets in self._transactional.values():
@@ -99,25 +100,24 @@ class GroupOffsets:
 
     def replay_pending(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset) -> None:
         """The offset is in the log, and not to be seen before `settle`."""
-        stored = StoredOffset(base_offset, committed)
         pending = self._pending.get(partition)
         if pending is None:
-            self._pending[partition] = [stored]
+            self._pending[partition] = [(base_offset, committed)]
         else:
-            pending.append(stored)
+            pending.append((base_offset, committed))
 
     def settle(self, partition: TopicPartition, base_offset: int) -> None:
         """The outcome of a pending offset is known, whatever it is: it is in the log, where whoever loads it sees it.
         Nothing happens where it is not pending any more: the partition's offsets were deleted.
         """
         pending = self._pending.get(partition, ())
-        for position, stored in enumerate(pending):
-            if stored.base_offset == base_offset:
+        for position, (replayed_at, committed) in enumerate(pending):
+            if replayed_at == base_offset:
                 if len(pending) == 1:
                     del self._pending[partition]
                 else:
                     del self._pending[partition][position]
-                self._show(partition, stored)
+                self._show(partition, base_offset, committed)
                 return
 
     def replay_transactional(
@@ -135,12 +135,12 @@ class GroupOffsets:
         offsets = self._transactional.pop(producer_id, {})
         if is_commit:
             for partition, stored in offsets.items():
-                self._show(partition, stored)
+                self._show(partition, *stored)
 
-    def _show(self, partition: TopicPartition, stored: StoredOffset) -> None:
+    def _show(self, partition: TopicPartition, base_offset: int, committed: CommittedOffset) -> None:
         present = self._committed.get(partition)
-        if present is None or present.base_offset < stored.base_offset:
-            self._committed[partition] = stored
+        if present is None or present.base_offset < base_offset:
+            self._committed[partition] = StoredOffset(base_offset, committed)
 
     # Removal.
 
