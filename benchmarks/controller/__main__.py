@@ -30,7 +30,7 @@ from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.states import ControllerState
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.topics import (
     PartitionState,
     ReplicaAssignment,
@@ -53,6 +53,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.server.turn_names import broker_turn_names
 from barnabas.wire import codec
 from barnabas.wire.classes import Message
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,

@@ -20,7 +20,7 @@ from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, SessionExpiredError
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.operations import Create
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
@@ -37,6 +37,7 @@ from barnabas.server.registration import Registration
 from barnabas.testing.simulated_host import Main
 from barnabas.wire import codec
 from barnabas.wire.classes import Message
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.headers import read_request_header
 from barnabas.wire.messages import (

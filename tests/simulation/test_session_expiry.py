@@ -19,7 +19,7 @@ import pytest
 from barnabas.coordination.client import Client
 from barnabas.coordination.errors import NodeExistsError, SessionExpiredError
 from barnabas.coordination.layout.admin import delete_topic_path
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, FinalizedFeatures
 from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.layout.controller import CONTROLLER_PATH
@@ -36,6 +36,7 @@ from barnabas.server.config import read_server_config
 from barnabas.server.lifecycle import BrokerState
 from barnabas.testing.simulated_link import Link
 from barnabas.testing.simulation import Simulation
+from barnabas.wire.endpoints import BrokerEndpoint
 from tests.unit.server.coordinated import COORDINATOR, PORT, TIMEOUT_MS, Lines, start_coordinator
 
 BROKER, OTHER = 4, 1

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from barnabas.cluster.image import Broker, MetadataImage, PartitionMetadata, TopicMetadata
 from barnabas.config.listeners import SecurityProtocol
-from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import Steps, at_once
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.messages import UpdateMetadataRequest
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition

@@ -23,9 +23,9 @@ from barnabas.controller.effects import (
     pieces,
 )
 from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
-from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition

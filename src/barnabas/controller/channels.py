@@ -15,11 +15,11 @@ from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
 from barnabas.controller.ports import BrokerConnection, BrokerConnections
 from barnabas.controller.settings import ControllerSettings
-from barnabas.coordination.layout.brokers import BrokerEndpoint
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricName, MetricsRegistry, Timing
 from barnabas.kernel.timers import Timers
 from barnabas.wire.classes import Message
+from barnabas.wire.endpoints import BrokerEndpoint
 
 OnResponse = Callable[[BrokerRequest, Message], None]
 _GROUP, _TYPE = "kafka.controller", "ControllerChannelManager"

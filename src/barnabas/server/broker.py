@@ -23,7 +23,7 @@ from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import zookeeper_connection_timeout_ms
 from barnabas.config.settings import take
 from barnabas.coordination.errors import CoordinationError, SessionExpiredError
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
@@ -45,6 +45,7 @@ from barnabas.server.log_directories import LogDirectories, read_log_directories
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
+from barnabas.wire.endpoints import BrokerEndpoint
 
 Answer = TypeVar("Answer")
 

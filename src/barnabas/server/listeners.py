@@ -10,12 +10,13 @@ from barnabas.config.derived import max_connections_per_ip_overrides
 from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.listeners import Endpoint, SecurityProtocol
 from barnabas.config.settings import setting, take
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.kernel.host import Host
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.server.errors import BrokerStartError
+from barnabas.wire.endpoints import BrokerEndpoint
 
 _IDLE_FOREVER_MS = 2**53
 

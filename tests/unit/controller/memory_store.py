@@ -30,7 +30,7 @@ from barnabas.coordination.errors import (
     RuntimeInconsistencyError,
 )
 from barnabas.coordination.layout import topics
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
 from barnabas.coordination.operations import (
@@ -49,6 +49,7 @@ from barnabas.coordination.operations import (
 )
 from barnabas.coordination.paths import parent_of
 from barnabas.coordination.protocol import ANY_VERSION, Stat
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.topics import TopicPartition
 
 Result = TypeVar("Result")

@@ -17,12 +17,13 @@ from barnabas.controller.term import ControllerTerm
 from barnabas.controller.term_events import TermEvent
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.admin import delete_topic_path
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.coordination.operations import GetChildren, GetData, Operation, SetData, Watcher
 from barnabas.coordination.protocol import EventType, KeeperState, Stat, WatcherEvent
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
 from barnabas.wire.topics import TopicPartition

@@ -11,10 +11,11 @@ from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
 from barnabas.controller.leadership import LeaderAndIsr
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire import codec
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -14,12 +14,13 @@ from barnabas.controller.channels import BrokerChannels
 from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
 from barnabas.controller.settings import ControllerSettings
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry, Timing
 from barnabas.kernel.timers import Timers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
 
 LISTENER = "PLAINTEXT"

@@ -10,12 +10,7 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
-from barnabas.coordination.layout.brokers import (
-    BrokerEndpoint,
-    BrokerRegistration,
-    VersionRange,
-    broker_id_path,
-)
+from barnabas.coordination.layout.brokers import BrokerRegistration, VersionRange, broker_id_path
 from barnabas.coordination.layout.cluster import (
     FEATURE_PATH,
     PRODUCER_ID_BLOCK_PATH,
@@ -32,6 +27,7 @@ from barnabas.coordination.layout.notifications import (
     log_dir_event_path,
 )
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, UpdateMetadataRequest
 from barnabas.wire.sentinels import NO_LEADER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.operations import Delete, GetData
 from barnabas.kernel.host import Host
 from barnabas.server.cluster_identity import join_cluster
@@ -12,6 +12,7 @@ from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.errors import DuplicateBrokerError
 from barnabas.server.registration import Registration
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.endpoints import BrokerEndpoint
 from tests.unit.server.coordinated import (
     TIMEOUT_MS,
     Lines,

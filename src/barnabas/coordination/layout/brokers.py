@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
+from barnabas.wire.endpoints import BrokerEndpoint
 
 BROKERS_PATH = "/brokers"
 BROKER_IDS_PATH = "/brokers/ids"
@@ -21,21 +22,6 @@ _BARE_PROTOCOLS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT",
 
 def broker_id_path(broker_id: int) -> str:
     return f"{BROKER_IDS_PATH}/{broker_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerEndpoint:
-    """Where one listener is reached: `listener_name://host:port`. The host is without brackets."""
-
-    listener_name: str
-    host: str
-    port: int
-    security_protocol: str
-
-    @property
-    def connection_string(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener_name}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

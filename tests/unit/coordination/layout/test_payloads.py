@@ -21,7 +21,7 @@ from barnabas.coordination.layout.acls import (
     encode_acl_change,
 )
 from barnabas.coordination.layout.admin import PreferredReplicaElection, Reassignment
-from barnabas.coordination.layout.brokers import BrokerEndpoint, BrokerRegistration
+from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.cluster import (
     ClusterId,
     FinalizedFeatures,
@@ -41,6 +41,7 @@ from barnabas.coordination.layout.notifications import IsrChange, LogDirEvent
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 PATH = "/some/znode"
