@@ -27,6 +27,10 @@ TEST := $(VENV)/.test-installed
 INTEROP := $(VENV)/.interop-installed
 DEMO := $(VENV)/.demo-installed
 FUZZ := $(VENV)/.fuzz-installed
+COVERAGE := $(VENV)/.coverage-installed
+COVERAGE_REPORT := .cache/coverage
+# pytest-cov reads where from, and coverage where to.
+export COVERAGE_FILE := $(COVERAGE_REPORT)/data
 
 .PHONY: help
 help: ## Say what the targets do
@@ -57,6 +61,10 @@ $(DEMO): $(BASE) requirements/demo.txt
 
 $(FUZZ): $(TEST) requirements/fuzz.txt
 	@$(PIP) install --no-compile -r requirements/fuzz.txt
+	@touch $@
+
+$(COVERAGE): $(TEST) requirements/coverage.txt
+	@$(PIP) install --no-compile -r requirements/coverage.txt
 	@touch $@
 
 .PHONY: run
@@ -100,6 +108,19 @@ test-pythons: $(TEST) ## The unit tests on each of Python 3.11, 3.12 and 3.13 th
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Decoders of messages, records, files and znodes under a fuzzer, each for FUZZ_SECONDS (60)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
+
+.PHONY: coverage
+coverage: $(COVERAGE) ## Branches that unit tests and simulations run, by room; every line in .cache/coverage/html
+	@mkdir -p $(COVERAGE_REPORT)
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch --cov-report= --timeout 600 \
+		tests/unit tests/fuzz tests/simulation
+	@$(BIN)/coverage json --quiet -o $(COVERAGE_REPORT)/coverage.json
+	@$(BIN)/coverage html --quiet -d $(COVERAGE_REPORT)/html
+	@$(BIN)/python -m tools.coverage_rooms $(COVERAGE_REPORT)/coverage.json
+
+.PHONY: nightly
+nightly: ## What takes hours or has found least: more seeds, fuzzing, other Pythons, mutants, coverage (.ci/nightly says which)
+	@.ci/nightly
 
 .PHONY: mutants
 mutants: $(TEST) ## Every fault that is put into brokers and clients: the simulations have to find each within 200 seeds
