@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import operator
 import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from barnabas.kernel.lazy_timer import ROUNDING_SECONDS, LazyTimer
 from barnabas.kernel.spoken import spoken_ms
-from barnabas.kernel.timers import Timer
 from barnabas.link.connection import Connection, LinkContext
 from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError
 from barnabas.wire import codec
@@ -21,6 +22,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.primitives import Buffer, ProtocolError
 
+_expiry = operator.attrgetter("expires_at")
 _correlation_id_at = struct.Struct(">i").unpack_from
 _error_code_at = struct.Struct(">h").unpack_from
 _CORRELATION_ID_MAX: Final = 2**31 - 1
@@ -39,22 +41,38 @@ OnFailure = Callable[[Exception], object]
 class _InFlight:
     """A request that waits for its response."""
 
-    __slots__ = ("correlation_id", "decode", "on_failure", "on_response", "timer")
+    __slots__ = ("correlation_id", "decode", "expires_at", "on_failure", "on_response", "timeout_ms")
 
     def __init__(
-        self, correlation_id: int, decode: Decode[Any], on_response: OnResponse, on_failure: OnFailure
+        self,
+        correlation_id: int,
+        decode: Decode[Any],
+        on_response: OnResponse,
+        on_failure: OnFailure,
+        timeout_ms: float,
+        expires_at: float,
     ) -> None:
         self.correlation_id = correlation_id
         self.decode = decode
         self.on_response = on_response
         self.on_failure = on_failure
-        self.timer: Timer | None = None
+        self.timeout_ms = timeout_ms
+        self.expires_at = expires_at
 
 
 class ClientConnection(Connection):
     """A connection to a broker. Made by `connect`."""
 
-    __slots__ = ("_client_id", "_in_flight", "_in_flight_max", "_next_correlation_id", "api_versions", "closed")
+    __slots__ = (
+        "_client_id",
+        "_expires_at",
+        "_in_flight",
+        "_in_flight_max",
+        "_next_correlation_id",
+        "_timer",
+        "api_versions",
+        "closed",
+    )
 
     def __init__(self, context: LinkContext, client_id: str | None, in_flight_max: int) -> None:
         super().__init__(context)
@@ -62,6 +80,9 @@ class ClientConnection(Connection):
         self._in_flight: deque[_InFlight] = deque()
         self._in_flight_max = in_flight_max
         self._next_correlation_id = 0
+        # One for all that are in flight; it comes when the first of them expires, or before.
+        self._timer = LazyTimer(context.timers, self._expire)
+        self._expires_at = 0.0
         self.api_versions: dict[int, tuple[int, int]] = {}
         """Lowest and highest version by API key, as the broker says; empty if it was not asked."""
         self.closed: asyncio.Future[None] = context.loop.create_future()
@@ -100,9 +121,11 @@ class ClientConnection(Connection):
         correlation_id = self._next_correlation_id
         buffers = encode(correlation_id)
         self._next_correlation_id = 0 if correlation_id == _CORRELATION_ID_MAX else correlation_id + 1
-        waiting = _InFlight(correlation_id, decode, on_response, on_failure)
-        waiting.timer = self._context.timers.call_after(timeout_ms, self._time_out, waiting, timeout_ms)
-        self._in_flight.append(waiting)
+        expires_at = self._context.loop.time() + timeout_ms / 1_000
+        if not self._in_flight or expires_at < self._expires_at:
+            self._expires_at = expires_at
+            self._timer.set(expires_at)
+        self._in_flight.append(_InFlight(correlation_id, decode, on_response, on_failure, timeout_ms, expires_at))
         self.active_step = self._idle.step
         self.send(buffers)
 
@@ -158,12 +181,13 @@ class ClientConnection(Connection):
         waiting = self._in_flight[0]
         response = waiting.decode(buffer, start, end)
         self._in_flight.popleft()
-        if waiting.timer is not None:
-            waiting.timer.cancel()
+        if not self._in_flight:
+            self._timer.clear()
         waiting.on_response(response)
         return not self._stopped
 
     def _lost(self, _error: Exception | None) -> None:
+        self._timer.close()
         reason = f": {_error}" if _error else ""
         self._fail_all(ConnectionLostError(f"the connection with {self.peer} ended{reason}"))
         if not self.closed.done():
@@ -173,6 +197,17 @@ class ClientConnection(Connection):
     def _busy(self) -> bool:
         return bool(self._in_flight)
 
+    def _expire(self) -> None:
+        """A request has expired, if it was not answered meanwhile."""
+        first = min(self._in_flight, key=_expiry, default=None)
+        if first is None:
+            return
+        if first.expires_at <= self._context.loop.time() + ROUNDING_SECONDS:
+            self._time_out(first, first.timeout_ms)
+        else:
+            self._expires_at = first.expires_at
+            self._timer.set(first.expires_at)
+
     def _time_out(self, waiting: _InFlight, timeout_ms: float) -> None:
         self._in_flight.remove(waiting)
         self.fail(f"no response within {spoken_ms(timeout_ms)}")
@@ -181,8 +216,6 @@ class ClientConnection(Connection):
     def _fail_all(self, error: Exception) -> None:
         while self._in_flight:
             waiting = self._in_flight.popleft()
-            if waiting.timer is not None:
-                waiting.timer.cancel()
             self._report(waiting, error)
 
     def _report(self, waiting: _InFlight, error: Exception) -> None:

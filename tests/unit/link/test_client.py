@@ -124,6 +124,24 @@ def test_responses_reach_their_requests(run: Run) -> None:
     scenario(run, heartbeat, body)
 
 
+def test_the_one_timer_of_a_connection_comes_for_whichever_request_expires_first(run: Run) -> None:
+    def answer(_key: int, _version: int, correlation_id: int) -> bytes:
+        return heartbeat(12, 4, correlation_id) if correlation_id == 0 else b""
+
+    async def body(connection: ClientConnection) -> None:
+        answered = connection.request(HeartbeatRequest(group_id="g"), 4, 300)
+        patient = connection.request(HeartbeatRequest(group_id="g"), 4, 60_000)
+        assert (await answered).throttle_time_ms == 0
+        # The timer comes when the time of the first is over, which was answered, and goes on to this one.
+        late = connection.request(HeartbeatRequest(group_id="g"), 4, 400)
+        with pytest.raises(RequestTimeoutError, match="did not answer within 400 ms"):
+            await late
+        with pytest.raises(ConnectionLostError):
+            await patient
+
+    scenario(run, answer, body)
+
+
 def test_a_request_that_is_not_answered_in_time_fails_and_ends_the_connection(run: Run) -> None:
     async def body(connection: ClientConnection) -> None:
         late = connection.request(HeartbeatRequest(group_id="g"), 4, 20)
