@@ -33,7 +33,7 @@ class InternalLog(Protocol):
         Raises `KafkaError` where nothing is appended, and does not call `on_done` then. Otherwise the batch is in the
         log for as long as this broker leads, and `on_done(code)` is called exactly once, perhaps before this returns:
         NONE when every replica in sync has the batch, otherwise the error of a Produce, REQUEST_TIMED_OUT after
-        `timeout_ms`.
+        `timeout_ms`; KAFKA_STORAGE_ERROR where the write failed, after which this broker leads no more.
         """
         ...
 

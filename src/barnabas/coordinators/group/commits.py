@@ -48,7 +48,8 @@ def append_commit(
     An offset is pending from the turn in which it comes into the log to the one in which it is seen, which come a piece
     at a time. Whatever is written about its partition meanwhile is behind it in the log: a deletion takes the pending
     offset away, and a later commit is not replaced by it. What is refused is never pending. What is in the log and was
-    not committed in time is seen, as it is by whoever loads the log: the client is told to commit it again.
+    not committed in time is seen, as it is by whoever loads the log: the client is told to commit it again. Where the
+    write failed the log is offline, the shard resigns in the next turn, and nobody sees what may not be there.
     """
     offsets, accepted, batch = prepared
     group_offsets = handle.group.offsets
@@ -70,7 +71,7 @@ def append_commit(
                 codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 codes[partition] = code
-                if replayed_at is not None:
+                if replayed_at is not None and error is not ErrorCode.KAFKA_STORAGE_ERROR:
                     group_offsets.settle(partition, replayed_at)
             left -= 1
             if not left:

@@ -339,3 +339,12 @@ def test_a_group_of_which_only_a_commit_on_its_way_is_left_goes_with_it(world: G
     assert durable(world) == {} == loaded(world)
     world.log.release()
     assert durable(world) == {}
+
+
+def test_an_offset_of_which_the_write_failed_is_never_seen(world: GroupWorld) -> None:
+    world.commit("g", BEFORE)
+    world.log.holds_back = True
+    outcome = world.commit("g", {T0: 7})
+    world.log.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert outcome == [{T0: ErrorCode.NOT_COORDINATOR}]
+    assert world.offset("g", T0) == BEFORE[T0]
