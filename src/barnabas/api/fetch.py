@@ -22,13 +22,8 @@ from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters
-from barnabas.serving.fetch_sessions import (
-    FEW_PARTITIONS,
-    PARTITIONS_MAX,
-    FetchScope,
-    FetchSessionCache,
-    SessionRequest,
-)
+from barnabas.serving.fetch_session import PARTITIONS_MAX
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchScope, FetchSessionCache, SessionRequest
 from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.api_keys import ApiKey

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from barnabas.serving.fetch import DelayedFetches
     from barnabas.serving.fetch_partition import FetchPartition
     from barnabas.serving.fetch_reads import FetchParameters
-    from barnabas.serving.fetch_sessions import FetchScope, FetchSession, FetchSessionCache
+    from barnabas.serving.fetch_session import FetchSession
+    from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
     from barnabas.wire.primitives import Buffer
 
 _LOG_END: Final = ReadIsolation.LOG_END

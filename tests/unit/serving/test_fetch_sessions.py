@@ -1,4 +1,4 @@
-"""`barnabas.serving.fetch_sessions`: which sessions there are, and what each remembers; without logs."""
+"""Fetch sessions (`barnabas.serving.fetch_sessions`, `fetch_session`): which there are, and what each remembers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
-from barnabas.serving import fetch_sessions
+from barnabas.serving import fetch_session, fetch_sessions
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
 from barnabas.serving.fetch_sessions import EVICTION_SECONDS, FetchScope, FetchSessionCache, SessionRequest
 from barnabas.wire.errors import ErrorCode
@@ -120,7 +120,8 @@ def test_a_session_that_is_closed_while_it_is_read_in_steps_watches_nothing_more
 
 
 def test_a_session_has_so_many_partitions_however_often_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 10)
+    for module in (fetch_session, fetch_sessions):
+        monkeypatch.setattr(module, "PARTITIONS_MAX", 10)
     sessions = Sessions(10)
     session_id = sessions.open(8)
     for epoch, count, forgets in ((1, 8, 0), (2, 10, 0), (3, 10, 5), (4, 10, 0)):
