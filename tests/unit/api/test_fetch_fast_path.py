@@ -364,6 +364,21 @@ def test_a_lost_connection_gives_up_a_request_that_is_like_the_last_one(run: Run
     scenario(run, tmp_path, body)
 
 
+def test_a_broker_that_stops_answers_requests_that_are_like_the_last_ones(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        for operation in broker.replicas.fetch_purgatory.close():
+            operation.force_complete()
+        assert broker.replicas.fetch_purgatory.delayed == 0
+        for follower in followers:
+            (response,) = await follower.caller.responses(1)
+            follower.take(response)
+
+    scenario(run, tmp_path, body)
+
+
 def test_a_leader_that_is_deposed_answers_a_request_that_is_like_the_last_one(
     run: Run, tmp_path: Path, taken: Taken
 ) -> None:
