@@ -217,7 +217,7 @@ class Fetcher(Connected):
     def __init__(self, world: World, chance: random.Random, follower_id: int = -1) -> None:
         self.follower_id = follower_id
         self.is_follower = follower_id >= 0
-        usual = (15, 16, 17) if self.is_follower else (4, 11, 12, 13, 17)
+        usual = (15, 16, 17) if self.is_follower else (11, 11, 12, 14, 17, 17)
         self.version = chance.choice((*usual, *usual, chance.randrange(18)))
         self.broker_epoch = 5
         self._forget()
@@ -332,6 +332,8 @@ class Fetcher(Connected):
             leader_epoch = partition.leader_epoch
             last_epoch = leader_epoch if log.latest_epoch is None else log.latest_epoch
         offsets = (end, end, end, high_watermark) if self.is_follower else (start, high_watermark, end, end)
+        if topic_partition in self.world.aborted and not self.is_follower:
+            offsets = (start, start, start, high_watermark)
         offset = chance.choice((*offsets, chance.randint(min(start, end), end))) + (3 if odd < 0.03 else 0)
         asked = FetchRequest.FetchPartition(
             partition=topic_partition.partition + (7 if odd > 0.99 else 0),

@@ -102,12 +102,23 @@ class PlainConnection(ServerConnection):
         """It stays without."""
 
 
-def make_plain(broker: DataBroker) -> None:
-    """From now on every request is decoded, handled by its handler and encoded, one by one."""
+def make_plain(broker: DataBroker, change: Callable[[Any], object] | None = None) -> None:
+    """From now on every request is decoded, handled by its handler and encoded, one by one; `change` is called with
+    each response before that.
+    """
     handlers: Any = broker.calls.registry.handlers
     for key in (ApiKey.PRODUCE, ApiKey.FETCH):
         handlers[key] = PlainHandler(handlers[key])
     broker.calls.connection_type = PlainConnection
+    if change is not None:
+        dispatcher: Any = broker.calls.dispatcher
+        encode = dispatcher._encode
+
+        def change_and_encode(context: Any, message: Any, codes: Any) -> Any:
+            change(message)
+            return encode(context, message, codes)
+
+        dispatcher._encode = change_and_encode
 
 
 def wake_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +156,8 @@ class World:
         """Where something has happened last: of interest for what is sent next."""
         self._disk = disk
         self._partition_epoch = 0
+        self.aborted: dict[TopicPartition, None] = {}
+        """Where a transaction was aborted."""
         self._transactions: dict[TopicPartition, int] = {}
         self._next_producer_id = 10_000
         broker.replicas._alter_partition._sender = self
@@ -381,6 +394,8 @@ class World:
             kind = self.chance.choice((ControlRecordType.ABORT, ControlRecordType.ABORT, ControlRecordType.COMMIT))
             marker = EndTransactionMarker(kind, _COORDINATOR_EPOCH)
             end = end_transaction_batch(marker, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
+            if kind is ControlRecordType.ABORT:
+                self.aborted[topic_partition] = None
             partition.append(end, required_acks=1, produce_version=None, origin=AppendOrigin.COORDINATOR)
         except KafkaError as error:
             return f"no transaction in {topic_partition}: {error.code}"

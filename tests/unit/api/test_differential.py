@@ -17,14 +17,15 @@ import pytest
 from barnabas.kernel.host import Host
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.messages import ApiVersionsRequest
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import ApiVersionsRequest, FetchResponse, ProduceResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import data_broker
 from tests.unit.api.differential_traffic import Connected, Fetcher, Producer
 from tests.unit.api.differential_world import DIRECTORIES, STEADY, World, counted_entropy, make_plain, wake_in_order
 
 SEEDS: Final = simulation_seeds(40)
-STEPS: Final = 60
+STEPS: Final = 65
 _STEP_SECONDS: Final = 0.25
 _SAMPLED_SECONDS: Final = (0.01, 0.15)
 """Of each step: what is answered at once, or after a sync or two, and what has waited for 80 or 100 ms."""
@@ -89,13 +90,13 @@ class Story:
             return await self._followed(self._alone_sends())
         if kind < 0.6:
             return self._several_send()
-        if kind < 0.72:
+        if kind < 0.7:
             return await self._followed(self._alike_send())
-        if kind < 0.8:
+        if kind < 0.78:
             return await self._event_meanwhile()
-        if kind < 0.84:
+        if kind < 0.81:
             return self._odd_sends()
-        return self._one_fetches()
+        return await self._each_fetches()
 
     async def _followed(self, sending: Any) -> str:
         """Then the followers fetch, so that what waits for them goes on."""
@@ -136,9 +137,9 @@ class Story:
         chance = self._chance
         client = chance.choice(self._producers)
         partitions = self.world.some(chance.choice((1, 2)))
-        acks = chance.choice((1, -1, -1, 0))
+        acks, is_usual = chance.choice((1, -1, -1, 0)), chance.random() < 0.7
         for _ in range(chance.choice((2, 3, 6))):
-            if chance.random() < 0.5:
+            if is_usual:
                 frame = client.usual(partitions[0], acks, chance.choice((16, 16, 4_000)), client.version)
             else:
                 frame = client.frame(partitions, may_be_silent=True)
@@ -178,12 +179,17 @@ class Story:
             self._send(producer, b"".join(producer.usual(topic_partition, acks, bytes_, version) for bytes_ in sizes))
         return "alike"
 
-    def _one_fetches(self) -> str:
-        fetcher: Fetcher = self._chance.choice([*self._consumers, *self._followers])
-        if fetcher.unanswered and self._chance.random() < 0.9:
-            return "nothing"
-        self._send(fetcher, fetcher.frame(self.world.partitions(replicated=fetcher.is_follower)))
-        return "a fetch"
+    async def _each_fetches(self) -> str:
+        chance = self._chance
+        for fetcher in chance.sample([*self._consumers, *self._followers], 3):
+            if fetcher.unanswered and chance.random() < 0.95:
+                continue
+            partitions = self.world.partitions(replicated=fetcher.is_follower)
+            if self.world.aborted and not fetcher.is_follower and chance.random() < 0.5:
+                partitions = list(self.world.aborted)
+            self._send(fetcher, fetcher.frame(partitions))
+            await asyncio.sleep(0.0003)
+        return "fetches"
 
     def _odd_sends(self) -> str:
         """A request of which a byte is another."""
@@ -211,9 +217,9 @@ class Story:
             what = world.change_isr()
         elif kind < 0.44:
             what = world.change_min_isr()
-        elif kind < 0.68:
+        elif kind < 0.7:
             what = world.transact()
-        elif kind < 0.72:
+        elif kind < 0.73:
             what = world.delete_records()
         elif kind < 0.8 and self._deleted is None:
             self._deleted = chance.choice(("flights", "ships", "trains"))
@@ -271,7 +277,7 @@ class Story:
         return f"meanwhile {chance.choice(choices)()}"
 
 
-def tell(seed: int, *, is_plain: bool) -> list[tuple[str, object]]:
+def tell(seed: int, *, is_plain: bool, change: Callable[[Any], object] | None = None) -> list[tuple[str, object]]:
     """What is seen of a broker to which the story of the seed happens."""
 
     with Simulation(seed, profile=STEADY) as simulation:
@@ -280,7 +286,7 @@ def tell(seed: int, *, is_plain: bool) -> list[tuple[str, object]]:
         async def main(host: Host) -> list[tuple[str, object]]:
             async with data_broker(counted_entropy(host), *DIRECTORIES) as broker:
                 if is_plain:
-                    make_plain(broker)
+                    make_plain(broker, change)
                 chance = random.Random(seed)
                 world = World(broker, machine.disk, chance)
                 story = Story(world, chance)
@@ -292,9 +298,9 @@ def tell(seed: int, *, is_plain: bool) -> list[tuple[str, object]]:
     return told
 
 
-def difference(seed: int) -> str | None:
+def difference(seed: int, change: Callable[[Any], object] | None = None) -> str | None:
     """What is seen first that differs from plain decode, handle and encode; None if nothing does."""
-    plain, found = tell(seed, is_plain=True), tell(seed, is_plain=False)
+    plain, found = tell(seed, is_plain=True, change=change), tell(seed, is_plain=False)
     for number, ((what, expected), (other, seen)) in enumerate(zip(plain, found, strict=False)):
         if (what, expected) != (other, seen):
             return f"seed {seed}, number {number}: {what}: {expected!r}\n{other}: {seen!r}"
@@ -310,3 +316,78 @@ def _woken_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_as_plain_decode_handle_encode_do(seeds: Sequence[int]) -> None:
     for seed in seeds:
         assert difference(seed) is None
+
+
+def produced(message: Any, code: ErrorCode) -> list[Any]:
+    """What a response to Produce says of partitions with that code."""
+    topics = message.responses if isinstance(message, ProduceResponse) else ()
+    return [each for topic in topics for each in topic.partition_responses if each.error_code == code]
+
+
+def fetched(message: Any) -> list[Any]:
+    """What a response to Fetch gives records of."""
+    topics = message.responses if isinstance(message, FetchResponse) else ()
+    return [each for topic in topics for each in topic.partitions if each.records]
+
+
+def throttle(message: Any) -> None:
+    message.throttle_time_ms = 1
+
+
+def raise_log_start(message: Any) -> None:
+    for each in produced(message, ErrorCode.NONE):
+        each.log_start_offset += each.log_start_offset > 0
+
+
+def acknowledge_too_early(message: Any) -> None:
+    for each in produced(message, ErrorCode.REQUEST_TIMED_OUT):
+        each.error_code = ErrorCode.NONE
+
+
+def forget_offset(message: Any) -> None:
+    for each in produced(message, ErrorCode.REQUEST_TIMED_OUT):
+        each.base_offset = -1
+
+
+def tell_offset_of_what_failed(message: Any) -> None:
+    for each in produced(message, ErrorCode.KAFKA_STORAGE_ERROR):
+        each.base_offset = 1
+
+
+def forget_leader(message: Any) -> None:
+    for each in produced(message, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        each.current_leader = None
+
+
+def accept_with_too_few(message: Any) -> None:
+    for each in produced(message, ErrorCode.NOT_ENOUGH_REPLICAS):
+        each.error_code = ErrorCode.NONE
+
+
+def raise_high_watermark(message: Any) -> None:
+    for each in fetched(message):
+        each.high_watermark += 1
+
+
+def forget_aborted(message: Any) -> None:
+    for each in fetched(message):
+        each.aborted_transactions = each.aborted_transactions and []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        throttle,
+        raise_log_start,
+        acknowledge_too_early,
+        forget_offset,
+        tell_offset_of_what_failed,
+        forget_leader,
+        accept_with_too_few,
+        raise_high_watermark,
+        forget_aborted,
+    ],
+)
+def test_stories_have_what_would_show_a_fault(change: Callable[[Any], object]) -> None:
+    """A fault in the answers of the plain broker is found, so there are such answers of both."""
+    assert any(difference(seed, change) is not None for seed in range(1, 41))
