@@ -20,7 +20,7 @@ CANCEL_SECONDS = 1.0
 
 
 class EventQueueFullError(RuntimeError):
-    """The queue holds as many events as it may."""
+    """The queue is full."""
 
 
 class EventQueueClosedError(RuntimeError):
@@ -31,7 +31,7 @@ class EventQueue(Generic[Event]):
     """Events are processed one at a time: the most urgent level first, and within a level first in first out.
 
     One event runs to its end before the next one begins, whatever it awaits, so that what the events change has one
-    owner. The loop takes a turn between any two events. Processing that raises is logged, and the queue goes on.
+    owner. The event loop takes a turn between any two events. An exception is logged, and the queue goes on.
 
     Measured are the time in the queue, and per kind of event how often and how long events of it are processed. Times
     are of the loop's clock, in milliseconds.
@@ -51,8 +51,8 @@ class EventQueue(Generic[Event]):
         """`process(event)` may return something to await. `kind` maps events to few kinds: their type, or a state they
         cause.
 
-        Level 0 is the most urgent one of `levels`. `capacity` counts waiting events; None says that the queue is
-        unbounded, because those who put are.
+        Level 0 is the most urgent one of `levels`. `capacity` counts waiting events; None makes the queue unbounded,
+        for sources that are bounded themselves.
         """
         if levels < 1 or (capacity is not None and capacity < 1):
             raise ValueError(f"an event queue needs a level and room for an event, not {levels=}, {capacity=}")
@@ -72,12 +72,12 @@ class EventQueue(Generic[Event]):
         self._closed = False
 
     def __len__(self) -> int:
-        """How many events wait, the one in processing not counted."""
+        """The number of waiting events, without the one in process."""
         return sum(map(len, self._levels))
 
     @property
     def oldest_age_ms(self) -> int:
-        """How long the event has waited that was put first of those that wait; 0 when none does."""
+        """How long the oldest waiting event has waited; 0 when none waits."""
         put_at = min((events[0][1] for events in self._levels if events), default=None)
         return 0 if put_at is None else round((self._loop.time() - put_at) * 1000)
 
@@ -88,12 +88,13 @@ class EventQueue(Generic[Event]):
 
     @property
     def timings(self) -> Mapping[Hashable, Timing]:
-        """Rate and processing time by kind of event; a kind is there once `timing` named it or an event of it was
-        seen."""
+        """Rate and processing time by kind of event; a kind appears once `timing` has named it or an event of it was
+        processed.
+        """
         return self._timings
 
     def timing(self, kind: Hashable) -> Timing:
-        """The kind's rate and processing time, made when it is not there, for a registry of metrics."""
+        """The kind's rate and processing time, created if missing, for a registry of metrics."""
         timing = self._timings.get(kind)
         if timing is None:
             timing = self._timings[kind] = Timing(self._loop.time)
@@ -108,7 +109,7 @@ class EventQueue(Generic[Event]):
     def put(self, event: Event, level: int | None = None) -> None:
         """Puts an event at the end of its level, the least urgent one by default.
 
-        Raises `EventQueueFullError`, and `EventQueueClosedError` once closing began.
+        Raises `EventQueueFullError`, or `EventQueueClosedError` once closing began.
         """
         if self._closed:
             raise EventQueueClosedError(f"the event queue {self.name} is closed")
@@ -130,7 +131,7 @@ class EventQueue(Generic[Event]):
         return cleared
 
     def clear_and_put(self, event: Event) -> list[Event]:
-        """Clears the queue and puts an event that therefore comes next, as the expiry of a session must."""
+        """Clears the queue and puts an event, which is processed next, as the expiry of a session must be."""
         if self._closed:
             raise EventQueueClosedError(f"the event queue {self.name} is closed")
         cleared = self.clear()
@@ -138,7 +139,7 @@ class EventQueue(Generic[Event]):
         return cleared
 
     async def idle(self) -> None:
-        """Returns when no event waits and none is in processing. Several may wait for that."""
+        """Returns when no event waits or is in process. Several tasks may wait for that."""
         while len(self) or self._processing is not None:
             if self._task is None or self._task.done():
                 raise RuntimeError(f"the event queue {self.name} is not running and will not become idle")
@@ -147,10 +148,10 @@ class EventQueue(Generic[Event]):
             await asyncio.shield(self._idle)
 
     async def close(self, limit_ms: float) -> list[Event]:
-        """Takes no more events, clears the queue, and lets the event in processing end, which is cancelled after so
-        long.
+        """Takes no more events, clears the queue, and waits for the event in process, which is cancelled after
+        `limit_ms`.
 
-        Returns the cleared events. Not to be awaited by the processing of an event, which would wait for itself.
+        Returns the cleared events. An event must not await this, since it would wait for itself.
         """
         self._closed = True
         cleared = self.clear()

@@ -1,8 +1,7 @@
-"""The host: all that a broker or a coordinator knows of the world.
+"""The host: a broker's or coordinator's only access to the world.
 
-A room reaches time, network, disk, randomness and other processes through the `Host` it is given and through nothing
-else, so that the same room, unchanged, runs on a real machine (`kernel.real_host`) and in the simulator
-(`testing.simulated_host`).
+A room reaches time, network, disk, randomness and other processes only through the `Host` it is given, so that the same
+room, unchanged, runs on a real machine (`kernel.real_host`) and in the simulator (`testing.simulated_host`).
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ class Files(Protocol):
     """Synchronous files by descriptor, with the meaning of the `os` functions of the same name; no mmap.
 
     Every call raises `OSError` with its errno as the operating system does (ENOENT, ENOSPC, EIO, ...). Short reads and
-    short writes happen and are the caller's to handle. Calls that may wait for the disk (`fsync`, `fdatasync`,
-    large reads) belong into `Host.offload`. On a real host the calls with positional arguments only
-    are the functions of `os` themselves, so the hot path pays for no frame of Python.
+    short writes happen; the caller handles them. Calls that may wait for the disk (`fsync`, `fdatasync`, large reads)
+    belong into `Host.offload`. On a real host the calls with positional arguments only are the functions of `os`
+    themselves, so the hot path pays for no frame of Python.
     """
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
@@ -93,7 +92,7 @@ class Files(Protocol):
         ...
 
     def status(self, path: str) -> FileStatus:
-        """Raises FileNotFoundError where there is nothing."""
+        """Raises FileNotFoundError for a missing path."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -102,7 +101,7 @@ class Files(Protocol):
         ...
 
     def make_directories(self, path: str) -> None:
-        """Makes the directory and its parents; no error where they exist."""
+        """Creates the directory and its parents; existing ones are no error."""
         ...
 
     def rename(self, source: str, target: str, /) -> None:
@@ -119,7 +118,7 @@ class Files(Protocol):
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Bytes that may still be written on the file system of `path`."""
+        """The free bytes of the file system of `path`."""
         ...
 
     def total_bytes(self, path: str) -> int:
@@ -163,7 +162,7 @@ class HostClosedError(RuntimeError):
 
 
 class ChildLimitError(RuntimeError):
-    """The host runs as many child processes as it may."""
+    """The host already runs its maximum of child processes."""
 
 
 class ChildProcess(Protocol):
@@ -176,7 +175,7 @@ class ChildProcess(Protocol):
         ...
 
     def signal(self, number: int) -> None:
-        """Sends a signal; nothing happens when the process has ended."""
+        """Sends a signal; does nothing when the process has ended."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Work that nobody waits for, of which each of the loop's next turns does a part."""
+"""Work that no caller waits for, done in parts over the loop's next turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LaterTurns(Generic[Key, Item]):
     """Does one thing for each of many items, which have keys.
 
     Invariant: it is done once for each item, and for the item of a key before `do_now` of that key returns. So another
-    item may have the key of one that still waits, if whoever makes it calls `do_now` first.
+    item may have the key of one that still waits, if its maker calls `do_now` first.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, do: Callable[[Item], object], per_turn: int) -> None:
@@ -38,12 +38,12 @@ class LaterTurns(Generic[Key, Item]):
         self._schedule()
 
     def do_now(self, key: Key) -> None:
-        """Nothing happens where no item of that key waits."""
+        """Does nothing when no item of that key waits."""
         if self._waiting and key in self._waiting:
             self._do(self._waiting.pop(key))
 
     def finish(self) -> None:
-        """Does all that is left."""
+        """Does all remaining work."""
         while self._waiting:
             self._do(self._waiting.popitem()[1])
 

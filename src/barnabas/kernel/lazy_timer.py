@@ -1,4 +1,4 @@
-"""A time-out that is set again and again, and hardly ever comes."""
+"""A time-out that is often reset and rarely expires."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LazyTimer:
         self._due = 0.0
 
     def set(self, deadline: float) -> None:
-        """Calls back at this time of the loop's clock, in seconds, instead of at the one that was set before."""
+        """Sets the deadline to this time of the loop's clock, in seconds, replacing the former one."""
         self._deadline = deadline
         timer = self._timer
         if timer is not None:
@@ -45,7 +45,7 @@ class LazyTimer:
         self._timer = self._timers.call_at(deadline, self._look)
 
     def clear(self) -> None:
-        """There is no deadline now."""
+        """Clears the deadline."""
         self._deadline = None
 
     def close(self) -> None:

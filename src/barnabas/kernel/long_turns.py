@@ -1,4 +1,4 @@
-"""Turns of the loop that were too long: counted by what ran, and told in the log.
+"""Turns of the loop that were too long: counts them by what ran, and logs them.
 
 On a real machine `kernel.real_turn_watch` finds them; in the simulator no time passes in a turn.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONG_TURN_MS: Final = 50
 NAMES_MAX: Final = 100
 OTHER: Final = "other"
-"""What is counted under one name when there are `NAMES_MAX` others."""
+"""The name for all turns beyond `NAMES_MAX` other names."""
 TOLD_AGAIN_SECONDS: Final = 1.0
 
 
@@ -28,13 +28,13 @@ class LongTurn:
     """One turn of the loop that took more than `LONG_TURN_MS`."""
 
     name: str
-    """What ran: one of few, for a label."""
+    """What ran: one of few values, for a label."""
     duration_ms: int
     """The turn's length, within 10 ms."""
     processor_ms: int
-    """Time of the processor that the loop's thread had meanwhile; much less than `duration_ms` when it waited."""
+    """The processor time of the loop's thread; much less than `duration_ms` when it waited."""
     collector_ms: int
-    """Time of the garbage collector, of that."""
+    """The part of it that the garbage collector took."""
     place: str
     """The innermost functions of ours that ran, outer ones first; empty when none was seen."""
 
@@ -50,13 +50,13 @@ class LongTurnCount:
         self.most_processor_ms = 0
         self.told_at: float | None = None
         self.untold = 0
-        """Turns since the last line that the log has of this name."""
+        """Turns since the last log line with this name."""
 
 
 class LongTurns:
-    """What was counted in one process; `count` is called on its loop.
+    """Counts the long turns of one process; `count` is called on its loop.
 
-    The log has one line for a name in a second at most, with the number of those that got none; a turn that had more of
+    The log has at most one line per name and second, with the number of turns that got none; a turn that had more of
     the processor than all before it has a line in any case.
     """
 

@@ -1,8 +1,8 @@
 """Metrics of one broker, under the MBean names of Apache Kafka.
 
-Plain integers where they are counted, arithmetic where they are read. Nothing here is global: each user is handed the
-registry of its broker. Nobody pays for a rate or a percentile until somebody reads one. `kernel.metrics_prometheus`
-writes them out for a scrape.
+Counting adds plain integers; reading does the arithmetic. Nothing here is global: each user is handed the registry of
+its broker. Rates and percentiles cost nothing until they are read. `kernel.metrics_prometheus` writes them out for a
+scrape.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a histogram says when it is read; `percentiles` are of recent values, in the order of `PERCENTILES`."""
+    """The values of a histogram at one reading; `percentiles` are of recent values, in the order of `PERCENTILES`."""
 
     count: int
     total: int
@@ -123,7 +123,7 @@ class Histogram:
         self.update_many(value, 1)
 
     def update_many(self, value: int, count: int) -> None:
-        """Counts one value so many times; nothing happens for none."""
+        """Counts one value `count` times."""
         if count <= 0:
             return
         if value < 0:
@@ -150,7 +150,7 @@ class Histogram:
         )
 
     def _decay(self) -> None:
-        """Lets old counts fade and adds what came since the last reading."""
+        """Decays old counts and adds those since the last reading."""
         now = self._now()
         factor = math.exp(-HISTOGRAM_DECAY_PER_SECOND * (now - self._read_at))
         self._read_at = now
@@ -199,7 +199,7 @@ class Timing:
 
 
 class Gauge:
-    """A value that is asked for when it is read."""
+    """A value that is computed when it is read."""
 
     __slots__ = ("read",)
 
@@ -229,7 +229,7 @@ class MetricsRegistry:
         return iter(list(self._metrics.items()))
 
     def gauge(self, name: MetricName, read: Callable[[], float]) -> Gauge:
-        """`read` is called at every reading; what it raises is the reader's to handle."""
+        """`read` is called at every reading; the reader handles its exceptions."""
         return self.add(name, Gauge(read))
 
     def meter(self, name: MetricName) -> Meter:
@@ -249,7 +249,7 @@ class MetricsRegistry:
         return metric
 
     def remove(self, name: MetricName) -> None:
-        """Nothing happens when there is none of that name."""
+        """Does nothing for an unknown name."""
         self._metrics.pop(name, None)
 
     def get(self, name: MetricName) -> Metric | None:

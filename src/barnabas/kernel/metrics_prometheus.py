@@ -54,7 +54,7 @@ def families(registry: MetricsRegistry) -> Iterable[PrometheusMetric]:
 
 
 def scrape(registry: MetricsRegistry) -> bytes:
-    """The answer to a scrape, in the text format; send it with `CONTENT_TYPE`."""
+    """The response to a scrape, in the text format; send it with `CONTENT_TYPE`."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector

@@ -1,8 +1,8 @@
-"""Operations that wait for something to come true, watched by key, completed once: by an event or by their time-out.
+"""Operations that wait for a condition, watched by key and completed once, by an event or by their time-out.
 
-The meaning is that of Kafka's DelayedOperationPurgatory. With one loop there is nothing between the check of an
-operation and its place in the watch lists, so no wake-up is lost; a completed operation leaves every list at once, so
-nothing is to be purged and the lists hold what is parked, exactly.
+They work as in Kafka's DelayedOperationPurgatory. With one loop there is nothing between the check of an operation and
+its place in the watch lists, so no wake-up is lost; a completed operation leaves every list at once, so nothing is to
+be purged and the lists hold what is parked, exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DelayedOperation(abc.ABC):
-    """What is done when something has come true, or after `delay_ms` at the latest.
+    """An operation that completes when its condition holds, or after `delay_ms` at the latest.
 
     A subclass checks in `try_complete` and acts in `on_complete`, which is called exactly once.
     """
@@ -37,17 +37,19 @@ class DelayedOperation(abc.ABC):
 
     @abc.abstractmethod
     def try_complete(self) -> bool:
-        """When what it waits for is true, completes by `force_complete` and returns what that returned; else False."""
+        """Completes by `force_complete` and returns its result if the condition holds; else returns False."""
 
     @abc.abstractmethod
     def on_complete(self) -> None:
-        """Acts: answers the request with what is there. Called once, completed by whatever."""
+        """Acts: answers the request with what is there. Called once, however the operation was completed."""
 
     def on_expiration(self) -> None:  # noqa: B027 - most operations only count
         """Called after `on_complete` when the time-out completed the operation."""
 
     def force_complete(self) -> bool:
-        """Completes the operation, whatever it waits for; True when this call did it, False when it was complete."""
+        """Completes the operation whatever it waits for; True when this call did it, False when it was complete
+        already.
+        """
         if self._completed:
             return False
         self._completed = True
@@ -58,22 +60,22 @@ class DelayedOperation(abc.ABC):
 
 
 class Standing(Protocol):
-    """An operation that waits again and again, for one thing after the other, and is not made anew for each."""
+    """An operation that is reused: it waits for one condition after another."""
 
     @property
     def waiting_count(self) -> int:
-        """How many wait in it now."""
+        """The number of operations that wait now."""
         ...
 
     @property
     def completed(self) -> bool: ...
 
     def try_complete(self) -> bool:
-        """Completes what can be by now; True where nothing is left."""
+        """Completes what can be completed; True when nothing is left."""
         ...
 
     def force_complete(self) -> bool:
-        """Completes all that waits in it, whatever for; False if there was nothing."""
+        """Completes everything that waits in it; False if there was nothing."""
         ...
 
 
@@ -100,7 +102,7 @@ class Purgatory(Generic[Operation]):
         self.name = name
         self.expired_count = 0
         self.completed_count = 0
-        """Parked operations that were completed, by event or by time-out."""
+        """The number of parked operations that were completed, by event or by time-out."""
         self._standing: dict[Standing, None] = {}
         self._timers = timers
         self._logger = logger
@@ -181,7 +183,7 @@ class Purgatory(Generic[Operation]):
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Completes the operations parked under the key that can be; returns how many were.
+        """Completes those operations under the key whose condition holds; returns their number.
 
         Called from within a completion, it returns 0 and the key is checked right after the check that is on its way.
         """

@@ -1,4 +1,4 @@
-"""What runs in a child process that `RealSpawn` started.
+"""The program of a child process that `RealSpawn` started.
 
 `python -m barnabas.kernel.real_child package.module:function` is the command. Standard input is the lifeline: a length,
 the argument, and then nothing until the parent ends or lets go.
@@ -47,7 +47,7 @@ def _read_exactly(descriptor: int, count: int) -> bytes:
 
 
 def _stop_with_parent(lifeline: int) -> None:
-    """SIGTERM first, which an entry may handle to stop in order; then the end."""
+    """Sends SIGTERM, which an entry may handle to stop cleanly; then ends the process."""
     while os.read(lifeline, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -30,7 +30,7 @@ with what it holds.
 
 
 def rest_while_importing() -> None:
-    """To be called first: imports make much that stays."""
+    """Call this first: imports create many lasting objects."""
     gc.set_threshold(*THRESHOLDS)
 
 
@@ -60,7 +60,7 @@ class CollectorPolicy:
         gc.unfreeze()
 
     def check(self) -> None:
-        """Looks at everything where that is due."""
+        """Runs a full collection if one is due."""
         if sys.getallocatedblocks() > 2 * self._kept + GROWTH_BLOCKS_MIN:
             self.full_times += 1
             gc.callbacks.remove(self._called)

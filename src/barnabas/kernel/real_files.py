@@ -1,4 +1,4 @@
-"""Files of the operating system, as the `Files` port wants them."""
+"""The `Files` port on the operating system's files."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class RealHost(Host):
     spawn: RealSpawn
 
     async def close(self, drain_seconds: float = DRAIN_SECONDS) -> bool:
-        """Stops child processes, then lets work off the loop end, both in bounded time; False when work was lost."""
+        """Stops child processes, then waits for work off the loop, both in bounded time; False when work was lost."""
         await self.spawn.close(CHILD_STOP_SECONDS)
         return await self.offload.close(drain_seconds)
 

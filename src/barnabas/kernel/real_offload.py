@@ -100,7 +100,7 @@ class RealOffload:
         return self._pools[kind].unfinished
 
     async def close(self, drain_seconds: float) -> bool:
-        """Takes no new work, waits so long for what was accepted, cancels the rest, and ends the threads.
+        """Takes no new work, waits `drain_seconds` for accepted work, cancels the rest, and ends the threads.
 
         False when work was cancelled or abandoned while it ran (a thread stuck in a call to the disk cannot be stopped;
         it does not keep the process from ending).

@@ -101,7 +101,7 @@ class RealProgram(asyncio.SubprocessProtocol):
             self._signal_group(signal.SIGCONT)
 
     async def stop(self, limit_seconds: float) -> int:
-        """Asks it to stop, kills it when it has not in so long, and returns the exit status."""
+        """Asks it to stop, kills it after the limit, and returns the exit status."""
         self.terminate()
         try:
             async with asyncio.timeout(limit_seconds):
@@ -157,7 +157,7 @@ async def start_program(
 
 
 def is_process(process_id: bytes) -> bool:
-    """Whether a process of that id, in decimal digits, is there now; False for what is no id."""
+    """Whether a process with that id, in decimal digits, exists; False for anything but an id."""
     try:
         os.kill(int(process_id), 0)
     except PermissionError:

@@ -128,7 +128,7 @@ class RealSpawn:
             raise HostClosedError("the host is closing: no new child processes")
 
     async def close(self, stop_seconds: float) -> None:
-        """Starts no more children, asks those that run to stop, and kills what still runs after so long."""
+        """Starts no more children, asks the running ones to stop, and kills those that still run after the limit."""
         self._closed = True
         children = list(self._children)
         if not children:
@@ -144,5 +144,5 @@ class RealSpawn:
 
 
 def _child_environment(search_path: Iterable[str]) -> dict[str, str]:
-    """The child must find the same modules as its parent, wherever that got its path from."""
+    """The child must find the same modules as its parent, whatever the source of the parent's path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in search_path)}

@@ -88,7 +88,7 @@ class _ProcessorAlarm:
 
 
 class TurnWatch:
-    """Tells of every long turn of the loop of the main thread, asyncio's or uvloop's.
+    """Reports every long turn of the main thread's loop, asyncio's or uvloop's.
 
     The innermost function that has an entry in `names` names the turn, and where there is none the outermost one of
     ours. Takes SIGALRM and SIGPROF; where one is in use already, turns have no names.

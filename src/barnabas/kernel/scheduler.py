@@ -18,8 +18,8 @@ CANCEL_SECONDS = 1.0
 class ScheduledTask:
     """One named task; `Scheduler.schedule` makes it. Its plain integers are gauges.
 
-    Runs start at a fixed rate from the first one. What a busy loop or a run that is still on its way keeps from
-    starting is not made up for.
+    Runs start at a fixed rate from the first one. Runs that a busy loop or an unfinished run prevented are not made up
+    for.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ScheduledTask:
         """Runs that have ended, failed ones included."""
         self.failures = 0
         self.skipped = 0
-        """Runs that did not start because the one before was still on its way."""
+        """Runs that did not start because the one before had not ended."""
         self.last_duration_ms = 0
         self._function = function
         self._loop = loop
@@ -63,15 +63,15 @@ class ScheduledTask:
 
     @property
     def done(self) -> bool:
-        """True when no run is on its way and none is to come."""
+        """True when no run is under way and none is to come."""
         return not self.running and (self._timer is None or not self._timer.active)
 
     def start(self, delay_ms: float) -> None:
-        """Lets the first run start in so many milliseconds."""
+        """Starts the first run after `delay_ms`."""
         self._arm(self._loop.time() + delay_ms / 1000)
 
     def cancel(self) -> None:
-        """Lets no further run start. One that is on its way goes on; the name is free again when it has ended."""
+        """Starts no further run. One that is under way goes on; the name is free again when it has ended."""
         self.period_ms = None
         if self._timer is not None:
             self._timer.cancel()
@@ -181,7 +181,7 @@ class Scheduler:
         return task
 
     async def stop(self, limit_ms: float) -> list[str]:
-        """Starts no more runs, waits so long for those on their way, and cancels the rest, whose names are returned."""
+        """Starts no more runs, waits for those under way, cancels the rest after the limit, and returns their names."""
         self._stopped = True
         for task in list(self._tasks.values()):
             task.cancel()

@@ -1,8 +1,8 @@
-"""Long work in steps, of which one is done in each turn of the loop.
+"""Long work in steps, one in each turn of the loop.
 
-What may take long is written as a generator that yields after each bounded piece: `Steps`. Between two steps everything
-else has its turn (heartbeats, the controller, ZooKeeper's pings), and what was found out before may be stale after. All
-that runs at a time shares the one step per turn, so that many do not hold the loop longer than one.
+It is written as a generator that yields after each bounded piece: `Steps`. Between two steps everything else has its
+turn (heartbeats, the controller, ZooKeeper's pings), and what was found out before may be stale after. All that runs at
+a time shares the one step per turn, so that many do not hold the loop longer than one.
 
 How much a step may be is counted (elements, bytes) and not timed: so a simulation does the same in every run, and the
 loop's clock stands still within a turn anyway.
@@ -72,14 +72,14 @@ def each_within(
 
 
 def emptied(items: list[Any]) -> Steps[None]:
-    """Empties a list that nobody uses any more: freed all at once, very many objects take long, too."""
+    """Empties an unused list in steps: freeing very many objects at once takes long, too."""
     while items:
         del items[-_EMPTIED_PER_STEP:]
         yield
 
 
 def a_turn() -> Steps[None]:
-    """Nothing: for coroutines that only wait for their turn."""
+    """No work: for coroutines that only wait for their turn."""
     yield from ()
 
 
@@ -104,8 +104,8 @@ class _Work:
 
 
 class StepRunner:
-    """Does the steps of one loop, one in each turn: of the urgent works first, otherwise of all works in turn. So that
-    none waits for the end of urgent ones, which may be thousands of steps, one step in four is not urgent.
+    """Does the steps of one loop, one in each turn: urgent work first, otherwise all work in rotation. So that none
+    waits for the end of urgent ones, which may be thousands of steps, one step in four is not urgent.
 
     Collecting cycles is no step of these: `cli.broker` bounds what it looks at, so that it takes no longer than one.
     """
@@ -121,11 +121,11 @@ class StepRunner:
 
     @property
     def running(self) -> int:
-        """How many works are under way."""
+        """How many pieces of work are under way."""
         return len(self._urgent) + len(self._ordinary)
 
     async def run(self, steps: Steps[Result], *, is_urgent: bool = False) -> Result:
-        """The result of the steps, the first of which is done in the next turn. Cancelling ends them between two."""
+        """Does the steps, beginning in the next turn, and returns their result. Cancelling ends them between two."""
         work = _Work(steps, self._loop.create_future())
         if not self.running:
             self._loop.call_soon(self._step)

@@ -1,4 +1,4 @@
-"""Why the operating system refused, in words for a person."""
+"""The reason of an operating system error, in plain words."""
 
 from __future__ import annotations
 

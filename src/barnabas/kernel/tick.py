@@ -24,7 +24,7 @@ class TickParticipant(Protocol):
     """A connection, as a tick sees it."""
 
     def deliver(self) -> int:
-        """Handles the frames that have come; returns about how many bytes were handled."""
+        """Handles the frames that have arrived; returns roughly how many bytes it handled."""
         ...
 
     def flush(self) -> None:
@@ -48,7 +48,7 @@ class Tick:
         self.held = False
         """True while frames of data connections wait, because the broker has enough to do."""
         self.spent = 0
-        """What the requests of this tick have cost, in bytes; who handles one adds to it."""
+        """The cost of this tick's requests, in bytes; each handler adds its own."""
 
     def is_sole_ready(self, connection: TickParticipant) -> bool:
         """Whether `connection`, of which bytes have come, is the only one that is busy: those before were its own too,
