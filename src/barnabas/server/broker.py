@@ -50,9 +50,9 @@ from barnabas.wire.endpoints import BrokerEndpoint
 Answer = TypeVar("Answer")
 
 DRAIN_MS: Final = 500.0
-"""How long requests on their way may take to be answered when the broker stops."""
+"""How long requests in flight may take when the broker stops."""
 STEP_SECONDS_MAX: Final = 30.0
-"""How long one step of the stop may take; the next one comes in any case."""
+"""How long one step of the stop may take; the next one follows in any case."""
 
 
 class Broker:
@@ -61,17 +61,17 @@ class Broker:
     def __init__(
         self, config: BrokerConfig, host: Host, logs: Logs, *, on_alarm: Callable[[str], object] = lambda _text: None
     ) -> None:
-        """`on_alarm` is told what a person must read before the broker serves; the log has it too."""
+        """`on_alarm` is called with what a person must read before the broker serves; the log has it too."""
         self.config = config
         self.host = host
         self.state = BrokerState.NOT_RUNNING
         self.failure: asyncio.Future[str] = host.loop.create_future()
         """Done with the reason when the broker cannot go on: its owner stops it then."""
         self.endpoints: tuple[BrokerEndpoint, ...] = ()
-        """What it tells others of its listeners, with real ports."""
+        """The endpoints that it advertises, with real ports."""
         self.metrics_port: int | None = None
         self.alarms: list[str] = []
-        """What `on_alarm` was told."""
+        """The texts that `on_alarm` was called with."""
         self._on_alarm = on_alarm
         self._shared = SharedServices.on(host, logs)
         self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
@@ -102,14 +102,14 @@ class Broker:
 
     @property
     def components(self) -> BrokerComponents:
-        """What the broker is made of. Raises RuntimeError before it has come that far."""
+        """The broker's components. Raises RuntimeError before they exist."""
         if self._components is None:
             raise RuntimeError("the broker has not started yet")
         return self._components
 
     @property
     def start_progress(self) -> tuple[int, str]:
-        """A number that grows as long as the start goes on, and what takes long in it, in words or empty."""
+        """A number that grows as the start progresses, and the present long step in words, or empty."""
         if self.state is not BrokerState.RECOVERY or self._storage is None:
             return int(self.state), ""
         load = self._storage.log_manager.start_up
@@ -200,7 +200,7 @@ class Broker:
             self._on_alarm(text)
 
     async def _listen(self, components: BrokerComponents) -> None:
-        """Binds the listeners. What comes in is handled when all else is ready; requests of the controller at once."""
+        """Binds the listeners. Requests are handled when everything else is ready; those of the controller at once."""
         self._shared.tick.hold()
         try:
             ports = await components.network.listen(listener_configs(self.config))
@@ -263,7 +263,9 @@ class Broker:
         self._logger.info("Stopped")
 
     async def _move_leaders_away(self, components: BrokerComponents) -> None:
-        """By the controller; it is not waited for when ZooKeeper, without which it moves nothing, is out of reach."""
+        """Controlled shutdown. Does not wait for the controller when ZooKeeper is out of reach, since it cannot move
+        anything then.
+        """
         loop = self.host.loop
         moving = loop.create_task(self._controlled_shutdown(components).run(), name="controlled-shutdown")
         cut_off = loop.create_task(self._session.out_of_reach(), name="controlled-shutdown-cut-off")

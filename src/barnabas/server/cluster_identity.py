@@ -1,5 +1,5 @@
-"""What a broker finds in ZooKeeper, or makes there, before it registers: the paths of Kafka's layout, the cluster's id,
-and an id for itself if it has none.
+"""What a broker reads or creates in ZooKeeper before it registers: the paths of Kafka's layout, the cluster's id, and
+an id for itself if it has none.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ PERSISTENT_PATHS: Final[tuple[str, ...]] = (
     LOG_DIR_EVENTS_PATH,
     CLUSTER_PATH,
 )
-"""The znodes that every broker of Kafka's makes at its start, parents first."""
+"""The znodes that every Kafka broker creates at its start, parents first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the broker is."""
+    """The broker's identity."""
 
     broker_id: int
     cluster_id: str
 
 
 async def join_cluster(session: CoordinationSession, entropy: Entropy) -> str:
-    """Makes what is missing of Kafka's layout and returns the cluster's id, which the first broker draws.
+    """Creates what is missing of Kafka's layout and returns the cluster id, which the first broker generates.
 
     Raises BrokerStartError when the cluster has begun to migrate to KRaft.
     """
@@ -95,7 +95,7 @@ async def _draw_cluster_id(session: CoordinationSession, entropy: Entropy) -> st
 
 
 async def _make(session: CoordinationSession, paths: list[str]) -> None:
-    """Makes the znodes in one pipeline; before them the root, where the first answer shows that it is missing."""
+    """Creates the znodes in one pipeline; creates the root first if the first answer shows that it is missing."""
     creations: list[Operation[Any]] = [Create(path, None) for path in paths]
     outcomes = await session.submit(creations)
     if isinstance(outcomes[0], NoNodeError):

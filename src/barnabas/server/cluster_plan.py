@@ -1,4 +1,4 @@
-"""What `barnabas up` is to start: how many brokers, where their data lie, and the `server.properties` of each."""
+"""The plan of `barnabas up`: the number of brokers, their data directories, and the `server.properties` of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAKEN: Final[Mapping[str, str]] = {
     "zookeeper.connect": "the brokers have a coordinator of their own; barnabas broker runs one beside another",
     "listeners": "give --host and --port instead",
 }
-"""Configs that are not to be overridden, and why."""
+"""Configs that must not be overridden, and why."""
 _OF_ONE_BROKER: Final = (
     "log.dirs",
     "log.dir",
@@ -66,8 +66,8 @@ class ClusterPlan:
                 raise ValueError(f"{name} cannot be overridden for {self.brokers} brokers, as each needs its own")
 
     def at(self, directory: str) -> ClusterPlan:
-        """The same with absolute paths: those that are relative lie in `directory`. What is written down must mean the
-        same wherever it is read.
+        """The same with absolute paths: those that are relative lie in `directory`. A written path must mean the same
+        wherever it is read.
         """
 
         def absolute(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a cluster that was just started can be used: asked of its brokers as a client asks."""
+"""Asks the brokers of a new cluster, as a client does, whether it can be used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METADATA_VERSION: Final = 9
 _FIND_COORDINATOR_VERSION: Final = 3
 _REQUEST_MS: Final = 5_000
 _NO_GROUP: Final = "barnabas-up"
-"""A group that nobody is in: asked for its coordinator, a broker makes `__consumer_offsets` where it is missing."""
+"""An empty group: asked for its coordinator, a broker creates `__consumer_offsets` if it is missing."""
 
 
 class ClusterProbe:
@@ -53,7 +53,7 @@ class ClusterProbe:
         return False
 
     async def has_offsets_topic(self) -> bool:
-        """Whether there is a `__consumer_offsets` with partitions. Raises OSError when the broker does not tell."""
+        """Whether there is a `__consumer_offsets` with partitions. Raises OSError when the broker does not answer."""
         async with self._timers() as timers, self._connection(timers, self._addresses[0]) as connection:
             topics = [MetadataRequest.MetadataRequestTopic(name=OFFSETS_TOPIC)]
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)

@@ -1,4 +1,4 @@
-"""The rooms of one broker, made and bound to each other. Nothing else knows all of them."""
+"""Makes the components of one broker and connects them. Only this file knows all of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RESPONSE_BYTES_MAX: Final = 2**31 - 1
 
 
 class BrokerComponents:
-    """Made when the broker knows who it is and its logs are loaded."""
+    """Made when the broker's id is known and its logs are loaded."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class BrokerComponents:
         self.metadata_cache = MetadataCache(identity.broker_id, logs.logger("state.change.logger"))
         self.metadata_cache.add_listener(self._metadata_changed)
         self.told_of_cluster: asyncio.Future[None] = host.loop.create_future()
-        """Done when a controller has told this broker what there is."""
+        """Done when a controller has sent this broker its metadata."""
         self.registration = Registration(
             session, identity.broker_id, payload, host.loop, logs.logger("kafka.zk.KafkaZkClient")
         )
@@ -130,12 +130,12 @@ class BrokerComponents:
         return self.registration.broker_epoch
 
     async def start(self) -> None:
-        """Starts what must be there when the controller's first request comes."""
+        """Starts what the controller's first request needs."""
         await self.coordinators.start()
         self.replica_manager.start()
 
     async def register(self) -> None:
-        """Makes the broker known, and has the controller stand for election; raises what registration raises."""
+        """Registers the broker, and has the controller stand for election; raises the errors of the registration."""
         await self.registration.register()
         # Nothing is awaited from here on: a session that ends now ends after everybody listens.
         self.coordinators.broker_registered()
@@ -145,7 +145,7 @@ class BrokerComponents:
         self.controller.start(self.session)
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
-        """Has the rooms take the configs that change while they run."""
+        """Makes the components follow dynamic configs."""
         configs.follow(
             ["unclean.leader.election.enable"],
             lambda values: self.controller.reconfigure(
@@ -162,7 +162,7 @@ class BrokerComponents:
         )
 
     def stopping(self, drain_ms: float) -> list[Step]:
-        """What is to be stopped before the logs, in order."""
+        """The components to stop before the logs, in order."""
         return [
             ("the dynamic configs", self.storage.dynamic_configs.stop),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
@@ -189,7 +189,7 @@ class BrokerComponents:
         await known
 
     def others_alive(self) -> bool:
-        """Whether any other broker is known to be alive."""
+        """Whether any other live broker is known."""
         return any(broker_id != self.identity.broker_id for broker_id in self.metadata_cache.image.brokers)
 
     def _leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:

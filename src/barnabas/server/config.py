@@ -57,7 +57,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleSettings:
-    """How a broker begins and ends."""
+    """Configs of a broker's start and stop."""
 
     reserved_broker_id_max: int = setting("reserved.broker.max.id", int)
     controlled_shutdown_enable: bool = setting("controlled.shutdown.enable", bool)
@@ -72,7 +72,7 @@ def read_server_config(text: str | bytes, source: str, overrides: Iterable[str] 
 
 
 def log_levels(pairs: Iterable[str]) -> dict[str, str]:
-    """`barnabas.logs.levels` as a mapping. Raises ValueError for what is no pair."""
+    """`barnabas.logs.levels` as a mapping. Raises ValueError for an entry that is not a pair."""
     levels: dict[str, str] = {}
     for pair in pairs:
         name, equals, level = pair.partition("=")

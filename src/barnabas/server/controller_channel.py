@@ -1,4 +1,4 @@
-"""Requests from this broker to whichever broker is the controller now.
+"""Requests from this broker to the present controller.
 
 The controller is who the metadata cache says; where that is wrong or nobody, the request is tried again until its time
 is over. Source: how Kafka's NodeToControllerChannelManager behaves.
@@ -148,7 +148,7 @@ class ControllerChannel:
         return self._outgoing
 
     async def _pause(self, limit_ms: float) -> None:
-        """Until another controller is known, or so long."""
+        """Waits until another controller is known, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_ms / 1000):
                 await asyncio.shield(self._controller_changed)

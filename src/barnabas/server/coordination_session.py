@@ -40,7 +40,7 @@ _COUNTED: Final = {
 
 
 class SessionListener(Protocol):
-    """Somebody whose ephemeral znodes or watches end with a session, and who makes them again."""
+    """An owner of ephemeral znodes or watches, which end with a session and which it makes again."""
 
     async def before_new_session(self) -> None:
         """The session is over: operations fail with SessionExpiredError. A new one is made when this has returned."""
@@ -48,7 +48,8 @@ class SessionListener(Protocol):
 
     async def after_new_session(self) -> None:
         """There is a new session, connected; nothing of the old one is in it. Must not wait for work that needs the
-        session: if this one is over again, nobody is told before this has returned."""
+        session: the end of this one is reported only after this has returned.
+        """
         ...
 
 
@@ -111,15 +112,15 @@ class CoordinationSession:
     # As many sessions.
 
     def was_ours(self, session_id: int) -> bool:
-        """Whether it is this broker's session before the present one: nobody else has made its ephemeral znodes."""
+        """Whether it is this broker's previous session, whose ephemeral znodes are its own."""
         return session_id == self._former_id != 0
 
     def add_session_listener(self, listener: SessionListener) -> None:
-        """Has `listener` told of sessions that end, after those who were added before it."""
+        """Calls `listener` when sessions end and begin, after those that were added before it."""
         self._listeners.append(listener)
 
     async def connect(self) -> None:
-        """Waits until a server has taken the broker in, however long that takes, and says in the log that it waits.
+        """Waits until a server has taken the broker in, however long that takes, and logs that it waits.
 
         Raises AuthFailedError and the like when the servers refuse the broker.
         """
@@ -149,7 +150,9 @@ class CoordinationSession:
             self.remove_state_listener(note)
 
     async def out_of_reach(self) -> None:
-        """Returns once no server has been connected for a whole session time-out: nobody counts on this broker then."""
+        """Returns once no server has been connected for a whole session time-out: this broker's session is over by
+        then.
+        """
         over: asyncio.Future[None] = self._host.loop.create_future()
         limit: asyncio.TimerHandle | None = None
 
@@ -185,7 +188,7 @@ class CoordinationSession:
                 continue
 
     async def make_root(self) -> None:
-        """Makes the path that `zookeeper.connect` ends with, under which everything else is."""
+        """Creates the chroot of `zookeeper.connect`, under which everything else is."""
         connection_string = parse_connection_string(self._settings.connect)
         servers = ",".join(map(str, connection_string.endpoints))
         above = Client(self._host, dataclasses.replace(self._settings, connect=servers), logger=self._logger)
@@ -196,7 +199,7 @@ class CoordinationSession:
             await above.close()
 
     async def make_no_more(self) -> None:
-        """No session comes after the present one: should it end before `close`, nobody registers anything again."""
+        """Makes no session after the present one: if it ends before `close`, nothing registers again."""
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
@@ -216,7 +219,7 @@ class CoordinationSession:
                 self._logger.exception("A listener failed at the session state %s", state.value)
 
     async def _run(self) -> None:
-        """Session after session, until this is closed."""
+        """Makes one session after another, until this is closed."""
         while True:
             state = await self._client.session_over()
             self._former_id = self._client.ticket.id

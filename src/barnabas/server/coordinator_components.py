@@ -1,4 +1,4 @@
-"""The coordinators of one broker, and what tells them which partitions they have."""
+"""The coordinators of one broker, and how they learn which partitions they have."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CoordinatorComponents:
         self.producer_ids.start()
 
     async def stop(self) -> None:
-        """Answers everything that waits."""
+        """Answers all parked requests."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

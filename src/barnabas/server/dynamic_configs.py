@@ -89,7 +89,7 @@ class DynamicConfigs:
             self._wake()
 
     async def before_new_session(self) -> None:
-        """The session is over, and the watch with it. What is in memory stays."""
+        """The session is over, and the watch with it. The configs in memory stay."""
         self._must_reload = True
 
     async def after_new_session(self) -> None:
@@ -98,7 +98,7 @@ class DynamicConfigs:
         self._wake()
 
     async def stop(self) -> None:
-        """Hears nothing more."""
+        """Stops following changes."""
         self._stopped = True
         task = self._task
         if task is not None:
@@ -133,7 +133,7 @@ class DynamicConfigs:
             self._task = self._host.loop.create_task(self._follow(), name="/config/changes-event-process-thread")
 
     async def _follow(self) -> None:
-        """Reads what there is to read until there is nothing more."""
+        """Reads until there is nothing more to read."""
         try:
             while self._must_reload or self._must_hear:
                 if self._must_reload:
@@ -168,7 +168,7 @@ class DynamicConfigs:
             raise
 
     async def _hear(self) -> None:
-        """Reads what was announced since the last time."""
+        """Reads the configs that were announced since the last time."""
         self._must_hear = False
         brokers: dict[str, None] = {}
         topics: dict[str, None] = {}
@@ -272,6 +272,6 @@ class DynamicConfigs:
 
 
 def _number_of(name: str) -> int | None:
-    """The number of an announcement; None for a znode that is none."""
+    """The number of an announcement; None for any other znode."""
     digits = name.removeprefix(CONFIG_CHANGE_PREFIX)
     return int(digits) if digits != name and digits.removeprefix("-").isdecimal() else None

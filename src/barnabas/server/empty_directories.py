@@ -24,7 +24,7 @@ _TOPICS_AT_ONCE: Final = 200
 async def replicas_of(session: CoordinationSession, broker_id: int) -> list[TopicPartition]:
     """The partitions of which a broker is to have a replica, as the cluster has it; empty for one that is new to it.
 
-    Topics whose znodes make no sense are left out. Raises CoordinationError.
+    Topics whose znodes cannot be read are left out. Raises CoordinationError.
     """
     topics = await session.perform(GetChildrenNames(TOPICS_PATH))
     topics.sort()
@@ -50,7 +50,7 @@ async def replicas_of(session: CoordinationSession, broker_id: int) -> list[Topi
 
 
 def what_is_missing(paths: Sequence[str], broker_id: int, replicas: Sequence[TopicPartition]) -> str:
-    """What is to be said of it, and what to do."""
+    """The message to the user: what is wrong, and what to do."""
     named = ", ".join(map(str, replicas[:_NAMED_MAX]))
     if len(replicas) > _NAMED_MAX:
         named += f" and {len(replicas) - _NAMED_MAX} more"

@@ -147,7 +147,7 @@ class Handlers:
             self.registry.add(handler)
 
     def _of_data(self) -> list[Handler]:
-        """What producers, consumers and followers ask."""
+        """The APIs of producers, consumers and followers."""
         components, values = self._components, self._components.config.values
         shared = components.shared
         host, metrics = shared.host, shared.metrics
@@ -189,7 +189,7 @@ class Handlers:
         ]
 
     def _of_metadata(self) -> list[Handler]:
-        """What everybody asks first."""
+        """The APIs that every client uses first."""
         components = self._components
         configs, cluster_id = components.storage.broker_configs, components.identity.cluster_id
         return [
@@ -205,7 +205,7 @@ class Handlers:
         ]
 
     def _of_control(self) -> list[Handler]:
-        """What the controller tells brokers, and what brokers and people ask the controller."""
+        """The APIs of the controller: its requests to brokers, and those of brokers and people to it."""
         components = self._components
 
         def broker_epoch() -> int:
@@ -222,7 +222,7 @@ class Handlers:
         ]
 
     def _of_groups(self) -> list[Handler]:
-        """What members of groups and idempotent producers ask."""
+        """The APIs of group members and idempotent producers."""
         components, values = self._components, self._components.config.values
         groups, metadata = components.coordinators.groups, components.metadata_cache
         zookeeper_offsets = components.coordinators.zookeeper_offsets
@@ -244,7 +244,7 @@ class Handlers:
         ]
 
     def _of_administration(self) -> list[Handler]:
-        """What administrators ask."""
+        """The APIs of administrators."""
         components = self._components
         host, session, metadata = components.shared.host, components.session, components.metadata_cache
         controller, configs = components.controller, components.storage.broker_configs

@@ -1,4 +1,4 @@
-"""The states of a broker, and how it says good-bye."""
+"""The states of a broker, and its controlled shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.wire.messages import ControlledShutdownRequest, ControlledShutdown
 
 
 class BrokerState(enum.IntEnum):
-    """What a broker is at; the number is Kafka's, and the value of the gauge BrokerState."""
+    """The state of a broker; the number is Kafka's, and the value of the gauge BrokerState."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -69,7 +69,7 @@ class ControlledShutdown:
         timers: Timers,
         logger: logging.Logger,
     ) -> None:
-        """`others_alive` says whether there is anybody to lead instead; without, one attempt is made."""
+        """`others_alive` says whether another broker could lead instead; if not, one attempt is made."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._version = _request_version(protocol_version)
@@ -80,7 +80,7 @@ class ControlledShutdown:
         self._logger = logger
 
     async def run(self) -> bool:
-        """True when the broker leads nothing more that another could lead. Bounded, and never raises OSError."""
+        """True when the broker leads no partition that another could lead. Bounded, and never raises OSError."""
         if not self._settings.controlled_shutdown_enable:
             return False
         self._logger.info("Starting controlled shutdown")

@@ -56,7 +56,7 @@ def outgoing_settings(config: BrokerConfig) -> OutgoingSettings:
 async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
     """The bounds of all listeners. Names in `max.connections.per.ip.overrides` are looked up, once, as in Kafka.
 
-    Raises BrokerStartError for a name that has no address.
+    Raises BrokerStartError for a name that cannot be resolved.
     """
     settings = take(NetworkSettings, config.values)
     overrides: dict[str, int] = {}
@@ -81,7 +81,7 @@ async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
 
 
 def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
-    """What the network is to listen on. Raises BrokerStartError for a protocol that there is not yet."""
+    """The addresses to listen on. Raises BrokerStartError for a protocol that is not supported yet."""
     backlog = take(NetworkSettings, config.values).backlog
     found = []
     for endpoint in config.listeners.bound:

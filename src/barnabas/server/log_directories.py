@@ -37,7 +37,7 @@ class LogDirectories:
     """Whether all of them work, none was ever used by a broker, and none has a partition in it."""
 
     def stored_broker_id(self) -> int | None:
-        """The id that the directories were used with. Raises MetaPropertiesError when they disagree."""
+        """The broker id that the directories were used with. Raises MetaPropertiesError when they disagree."""
         return self._agreed(lambda properties: properties.broker_id, "broker.id")
 
     def stored_cluster_id(self) -> str | None:
@@ -87,7 +87,7 @@ async def read_log_directories(host: Host, paths: tuple[str, ...]) -> LogDirecto
 async def write_log_directories(
     host: Host, directories: LogDirectories, broker_id: int, cluster_id: str
 ) -> LogDirectories:
-    """Lets every directory that works say whose it is, durably, off the loop; a directory's own id is kept."""
+    """Writes the broker's identity into every working directory, durably, off the loop; keeps a directory's own id."""
     return await host.offload(OffloadKind.SYNC, _write, host.files, directories, broker_id, cluster_id)
 
 

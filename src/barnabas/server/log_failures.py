@@ -38,7 +38,7 @@ class LogFailures:
         self._again = False
 
     def announce(self, directory: LogDirectory) -> None:
-        """Announces that a directory has failed, again and again until ZooKeeper has it; failures meanwhile join."""
+        """Announces that a directory has failed, and repeats it until ZooKeeper has it; later failures join it."""
         self._logger.warning("Telling the controller that %s has failed", directory.path)
         self._again = True
         if self._announcing is None:

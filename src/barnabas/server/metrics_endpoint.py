@@ -39,7 +39,7 @@ class MetricsEndpoint:
         return bound
 
     async def stop(self) -> None:
-        """Stops listening, and cuts what is under way off."""
+        """Stops listening, and cuts off what is under way."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -66,7 +66,7 @@ class MetricsEndpoint:
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its answer."""
+    """Serves one request."""
 
     def __init__(self, endpoint: MetricsEndpoint, loop: asyncio.AbstractEventLoop) -> None:
         self._endpoint = endpoint

@@ -27,7 +27,7 @@ _EXPIRY_FACTOR: Final = 1.5
 
 
 class _Patience(NamedTuple):
-    """Until when another session's znode is waited for, and in which of our connections that was said."""
+    """How long to wait for another session's znode, and in which of our connections that was logged."""
 
     connection: int
     deadline: float
@@ -82,7 +82,7 @@ class Registration:
         return stat.czxid
 
     async def _made(self, payload: bytes) -> Stat:
-        """The stat of the znode, when it is ours."""
+        """The stat of the znode, if it is ours."""
         patience: _Patience | None = None
         while True:
             try:

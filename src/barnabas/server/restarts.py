@@ -7,7 +7,7 @@ from typing import Final
 PAUSE_SECONDS_MIN: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
 STABLE_SECONDS: Final = 60.0
-"""Who has run for so long has not ended because of its start."""
+"""A process that has run this long did not end because of its start."""
 
 
 class RestartPauses:
@@ -19,7 +19,7 @@ class RestartPauses:
         self._next_seconds = PAUSE_SECONDS_MIN
 
     def after_life_of(self, seconds: float) -> float:
-        """How long to wait now that it has run for so long; 0 when it did not come to that."""
+        """The pause after a run of this length; 0 when the process never ran."""
         if seconds >= STABLE_SECONDS:
             self._next_seconds = PAUSE_SECONDS_MIN
         pause = self._next_seconds

@@ -1,4 +1,4 @@
-"""What the rooms of one broker share: one of each, made before any of them."""
+"""The services that the components of one broker share, made before any of them."""
 
 from __future__ import annotations
 

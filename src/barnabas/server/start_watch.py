@@ -17,7 +17,7 @@ time-out (20 ticks, 40 s) at most."""
 START_SECONDS_MAX: Final = 24 * 3600.0
 """With progress: the recovery of some hundred TB takes so long."""
 REMARK_EVERY_SECONDS: Final = 10.0
-"""How often a person is told how far it is."""
+"""How often the progress is reported to a person."""
 STARTING: Final = "starting"
 """The key of a line that tells of progress; its value is what the process is at, in words."""
 

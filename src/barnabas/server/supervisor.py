@@ -51,7 +51,7 @@ _COORDINATOR: Final = "coordinator"
 
 
 class ClusterStartError(Exception):
-    """A process did not come up; the message has what it said."""
+    """A process did not start; the message has its last words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ProcessRestarted:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a person should know of a process that serves."""
+    """Something that a person should know about a process that serves."""
 
     name: str
     text: str
@@ -102,11 +102,11 @@ class _Member:
     address: str = ""
     metrics_port: int | None = None
     is_wanted: bool = False
-    """False once it was asked to stop: its end is then no news."""
+    """False once it was asked to stop: its end is expected then."""
     output_begins_at: int = 0
     """Where the output of the present process begins, in bytes; before it is that of earlier ones."""
     error: str = ""
-    """Why it ended, as it said itself."""
+    """Why it ended, in its own words."""
     pauses: RestartPauses = field(default_factory=RestartPauses)
     restarting: asyncio.Task[None] | None = None
     """Waits for the next attempt, or makes it."""
