@@ -106,8 +106,8 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Who asks. Everybody is anonymous where no listener authenticates."""
-        return "User:ANONYMOUS"
+        """Who asks."""
+        return self.connection.principal
 
     @property
     def responder(self) -> Responder | None:

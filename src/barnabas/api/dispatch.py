@@ -150,7 +150,10 @@ class Dispatcher:
                 has_tags = position >= end or buffer[position] != 0
                 position += 1
             if not has_tags:
-                refused, fast_path = fast_path, route.fast_path(buffer, start, position, end, key_and_version)
+                refused, fast_path = (
+                    fast_path,
+                    route.fast_path(connection, buffer, start, position, end, key_and_version),
+                )
                 if fast_path is not None and fast_path is not refused:
                     connection.fast_path = fast_path
                     if fast_path.take(connection, buffer, start, end):

@@ -45,13 +45,20 @@ class FastPathHandler(Protocol):
     """A handler that has a fast path for its most frequent requests."""
 
     def count_by(self, metrics: RequestMetrics) -> None:
-        """Where short ways count their requests: answers, durations and errors. Called first."""
+        """Where fast paths count their requests: answers, durations and errors. Called first."""
         ...
 
     def fast_path(
-        self, buffer: bytearray | memoryview, start: int, position: int, end: int, key_and_version: int
+        self,
+        connection: ServerConnection,
+        buffer: bytearray | memoryview,
+        start: int,
+        position: int,
+        end: int,
+        key_and_version: int,
     ) -> FastPath[ServerConnection] | None:
-        """A fast path for requests like `buffer[start:end]`, whose body is at `position`; None if it has none.
+        """A fast path for requests of the connection like `buffer[start:end]`, whose body is at `position`; None if it
+        has none.
 
         `key_and_version` is what the header begins with, as an int32.
         """

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OBJECT_BYTES: Final = 64
 _OPEN: Final = Phase.OPEN
 _NOT_BY_CLIENT: Final = int(Pause.MUTED | Pause.WORKING | Pause.MEMORY)
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Everybody, where no listener authenticates."""
 _api_key_at = struct.Struct(">h").unpack_from
 _API_KEY_END: Final = SIZE_BYTES + 2
 
@@ -131,6 +133,7 @@ class ServerConnection(Connection):
         "_held_back_bytes",
         "_holds",
         "_owner",
+        "_principal",
         "_slots",
         "_spent_max",
         "_unread_claim",
@@ -161,6 +164,19 @@ class ServerConnection(Connection):
         self.collected = 0
         """Requests that its fast path has taken and not answered yet."""
         self.is_control = listener.is_control_plane
+        self._principal = ANONYMOUS
+
+    @property
+    def principal(self) -> str:
+        """Who the client is. What its fast path has learnt is of that principal, and is forgotten when it changes."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: str) -> None:
+        fast_path, self.fast_path = self.fast_path, None
+        if fast_path is not None and self.collected:
+            fast_path.finish()
+        self._principal = principal
 
     @property
     def socket(self) -> Any:

@@ -154,9 +154,7 @@ class Handlers:
         replicas, log_manager = components.replica_manager, components.storage.log_manager
         logger = shared.logs.logger("kafka.server.KafkaApis")
         offload = partial(offload_with_retry, host, shared.timers, OffloadKind.CPU)
-        appends = RecordAppends(
-            replicas, log_manager.write_queue, replicas.produce_purgatory, self.topic_metrics, offload, logger
-        )
+        appends = RecordAppends(replicas, self.topic_metrics, offload, logger)
         reader = FetchReader(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger)
         return [
             ProduceHandler(
@@ -165,7 +163,6 @@ class Handlers:
                 replicas,
                 components.metadata_cache,
                 log_manager.write_queue,
-                self.topic_metrics,
                 host.loop.time,
             ),
             FetchHandler(

@@ -91,6 +91,46 @@ class Creation:
         return dict.fromkeys(self.asked, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
+class Access:
+    """What tests say of who may produce what, and how fast."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.denied: set[tuple[str, str]] = set()
+        self.delay_ms: dict[str | None, int] = {}
+        self.counted_bytes = 0
+
+    def deny(self, principal: str, topic: str) -> None:
+        self.denied.add((principal, topic))
+        self.epoch += 1
+
+    def allow(self, principal: str, topic: str) -> None:
+        self.denied.remove((principal, topic))
+        self.epoch += 1
+
+    def limit(self, client_id: str, delay_ms: int) -> None:
+        self.delay_ms[client_id] = delay_ms
+        self.epoch += 1
+
+    def may_write(self, principal: str, topic: str) -> bool:
+        return (principal, topic) not in self.denied
+
+    def quota(self, principal: str, client_id: str | None) -> Quota | None:
+        return Quota(self, self.delay_ms[client_id]) if client_id in self.delay_ms else None
+
+
+class Quota:
+    """Always exceeded."""
+
+    def __init__(self, access: Access, delay_ms: int) -> None:
+        self._access = access
+        self._delay_ms = delay_ms
+
+    def throttle_ms(self, size_bytes: int) -> int:
+        self._access.counted_bytes += size_bytes
+        return self._delay_ms
+
+
 class DataBroker:
     """Broker 1 of a cluster of three."""
 
@@ -133,6 +173,7 @@ class DataBroker:
         self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
+        self.access = Access()
         self._add_handlers(host, fetch_bytes_max)
 
     def _add_handlers(self, host: Host, fetch_bytes_max: int) -> None:
@@ -143,12 +184,12 @@ class DataBroker:
         reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
         self.fetches = DelayedFetches(reader, fetches, calls.tick, calls.metrics, host.loop)
         offload = partial(offload_with_retry, host, calls.timers, OffloadKind.CPU)
-        appends = RecordAppends(replicas, write_queue, produces, metrics, offload, calls.logger)
+        appends = RecordAppends(replicas, metrics, offload, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
         acknowledgements = Acknowledgements(write_queue, produces, now)
         for handler in (
             ApiVersionsHandler(calls.registry),
-            ProduceHandler(appends, acknowledgements, replicas, metadata, write_queue, metrics, now),
+            ProduceHandler(appends, acknowledgements, replicas, metadata, write_queue, now, self.access),
             FetchHandler(
                 host,
                 self.fetches,

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.api.produce_fast_path import AppendTarget
-from barnabas.api.produce_frames import FLEXIBLE_SINCE, find_compact_records, find_records, read_frame
+from barnabas.api.produce_fast_path import ProduceFastPaths
+from barnabas.api.produce_pipeline import ProduceKind, ProducePipeline
+from barnabas.api.produce_responses import ProduceResponses
+from barnabas.api.request_metrics import RequestMetrics
+from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.real_host import real_host
 from barnabas.log.partition.log_config import LogConfig
-from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire import codec
 from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
@@ -26,6 +28,7 @@ from barnabas.wire.headers import read_request_header
 from barnabas.wire.messages import FetchRequest, ProduceRequest, ProduceResponse
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.record_conversion import down_convert
+from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
 
@@ -370,14 +373,14 @@ def test_what_fails_unexpectedly_ends_its_connections_and_leaves_others_alone(
         topics = ("flights", "flights", "airports")
         for caller, topic in zip(callers, topics, strict=True):
             assert produced(await caller.call(produce_request(topic, batch(b"one")), 9)).error_code == 0
-        complete = AppendTarget.complete
+        acknowledge = ProducePipeline._acknowledge
 
-        def fail_for_flights(target: AppendTarget, log: PartitionLog, responses: list[Any]) -> None:
-            if target.partition.topic == "flights":
+        def fail_for_flights(pipeline: ProducePipeline, kind: ProduceKind, *rest: Any) -> None:
+            if kind.topic_partition.topic == "flights":
                 raise RuntimeError("unforeseen")
-            complete(target, log, responses)
+            acknowledge(pipeline, kind, *rest)
 
-        monkeypatch.setattr(AppendTarget, "complete", fail_for_flights)
+        monkeypatch.setattr(ProducePipeline, "_acknowledge", fail_for_flights)
         for caller, topic in zip(callers, topics, strict=True):
             caller.send(produce_request(topic, batch(b"two")), 9)
         (response,) = await callers[2].responses(1)
@@ -410,37 +413,69 @@ FRAMES = st.tuples(
 )
 
 
-@given(FRAMES, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2), st.integers(-2, 2))
-def test_the_short_way_reads_what_the_codec_reads(
-    frame: tuple[int, str, int, bytes, str | None], changes: list[tuple[int, int]], cut: int
+class OnePartition:
+    """Replicas of which every partition is one, for a fast path that appends nothing."""
+
+    def find_partition(self, topic_partition: TopicPartition) -> Any:
+        return topic_partition
+
+    principal = "User:ANONYMOUS"
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2)
+
+
+@given(FRAMES, CHANGES, CHANGES, st.integers(-2, 2))
+def test_the_fast_path_reads_what_the_codec_reads(
+    frame: tuple[int, str, int, bytes, str | None],
+    changes: list[tuple[int, int]],
+    later_changes: list[tuple[int, int]],
+    cut: int,
 ) -> None:
+    """Of a frame from which it is learnt, and of one that is compared with it."""
     version, topic, acks, records, client_id = frame
     request = produce_request(topic, records, number=3, acks=acks)
-    data = bytearray(b"".join(codec.request_encoder(0, version, client_id)(7, request))[4:])
-    for place, value in changes:
-        if place < len(data):
-            data[place] = value
-    if cut:
-        data = data[:cut] if cut < 0 else data + bytes(cut)
-    try:
-        _, found_version, _, _, position = read_request_header(data, 0, len(data))
-    except ProtocolError:
-        return
-    if found_version != version or struct.unpack_from(">h", data)[0] != 0:
-        return
-    read = read_frame(data, position, version)
-    find = find_records if version < FLEXIBLE_SINCE else find_compact_records
-    start = find(data, read.size_at, len(data)) if read is not None and read.size_at + 4 < len(data) else None
-    if not changes and not cut:
-        assert (start is not None) == (len(topic) <= 126 or version < FLEXIBLE_SINCE)
-    if read is None or start is None:
-        return
-    decoded, end = codec.request_decoder(0, version)(data, position, len(data))
-    assert end == len(data)
-    assert decoded.transactional_id is None
-    assert (decoded.acks, decoded.timeout_ms) == (read.acks, read.timeout_ms)
-    ((topic_data,),) = (decoded.topic_data,)
-    ((partition_data,),) = (topic_data.partition_data,)
-    assert (topic_data.name, partition_data.index) == read.topic_partition
-    stop = len(data) if version < FLEXIBLE_SINCE else len(data) - 3
-    assert bytes(partition_data.records) == bytes(data[start:stop])
+    sent = bytearray(b"".join(codec.request_encoder(0, version, client_id)(7, request))[4:])
+    nothing: Any = OnePartition()
+    paths = ProduceFastPaths(nothing, ProduceResponses(nothing, nothing), nothing, nothing, float)
+    paths.count_by(RequestMetrics(MetricsRegistry(float), "Produce"))
+
+    def changed(data: bytearray, places: list[tuple[int, int]]) -> bytearray:
+        data = bytearray(data)
+        for place, value in places:
+            if place < len(data):
+                data[place] = value
+        return data
+
+    first = changed(sent, changes)
+    path = None
+    for number, data in enumerate((first, first, changed(first, later_changes))):
+        if number == 2 and cut:
+            data = data[:cut] if cut < 0 else data + bytes(cut)
+        try:
+            _, found_version, correlation_id, found_client_id, position = read_request_header(data, 0, len(data))
+        except ProtocolError:
+            return
+        if path is None:
+            if found_version != version or struct.unpack_from(">h", data)[0] != 0:
+                return
+            path = paths.find(nothing, data, 0, position, len(data), version)
+            if not changes:
+                assert (path is not None) == (len(topic) <= 126 or version < 9)
+            if path is None:
+                return
+        found = path._request(nothing, data, 0, len(data), 4096)
+        if found is None:
+            assert number or changes
+            continue
+        assert struct.unpack_from(">hh", data) == (0, version)
+        decoded, end = codec.request_decoder(0, version)(data, position, len(data))
+        assert end == len(data)
+        assert found[1] == correlation_id
+        kind = path.kind
+        assert (kind.client_id, kind.api_version) == (found_client_id, found_version)
+        topic_name, index = kind.topic_partition
+        read = produce_request(topic_name, bytes(found[2]), index, kind.acks, kind.timeout_ms)
+        assert decoded == read
+        assert found[2][16] == 2
+        assert not found[2][22] & 0x30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.producers.producer_state import ProducerStateError
@@ -17,6 +17,8 @@ from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, 
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
 from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
+
+_new_tuple: Final = tuple.__new__
 
 
 class AppendResult(NamedTuple):
@@ -59,8 +61,9 @@ class UniformResult(NamedTuple):
         """What `append_as_leader` gives for each batch."""
         batch_bytes, log_start_offset = self.batch_bytes, self.log_start_offset
         return [
-            AppendResult(
-                offset, offset, timestamp_ms, NO_TIMESTAMP, log_start_offset, 1, batch_bytes, False, 0, batch_bytes
+            _new_tuple(
+                AppendResult,
+                (offset, offset, timestamp_ms, NO_TIMESTAMP, log_start_offset, 1, batch_bytes, False, 0, batch_bytes),
             )
             for offset, timestamp_ms in enumerate(self.timestamps_ms, self.first_offset)
         ]
