@@ -274,28 +274,31 @@ class Run:
 async def follow(taken: list[tuple[object, ...]], path: str, happened: Counter[str]) -> None:
     run = Run(happened)
     waiting = list(taken)
-    async with real_host("broker-1", asyncio.get_running_loop()) as host:
-        is_over = False
-        while not is_over:
-            broker_steps: list[tuple[object, ...]] = []
-            while waiting and waiting[0][0] not in ("stop", "crash"):
-                broker_steps.append(waiting.pop(0))
-            is_over = not waiting
-            is_clean = is_over or waiting.pop(0)[0] == "stop"
-            end = "stop" if is_clean else "crash"
-            async with log_broker(host, path, config=CONFIG, is_clean=is_clean) as broker:
-                log = broker.log()
-                assert log is broker.manager.logs[FLIGHTS]
+    is_over = False
+    while not is_over:
+        broker_steps: list[tuple[object, ...]] = []
+        while waiting and waiting[0][0] not in ("stop", "crash"):
+            broker_steps.append(waiting.pop(0))
+        is_over = not waiting
+        is_clean = is_over or waiting.pop(0)[0] == "stop"
+        end = "stop" if is_clean else "crash"
+        async with (
+            # Each has its own, which ends when its work off the loop has: that of a crashed process does not go on.
+            real_host("broker-1", asyncio.get_running_loop()) as host,
+            log_broker(host, path, config=CONFIG, is_clean=is_clean) as broker,
+        ):
+            log = broker.log()
+            assert log is broker.manager.logs[FLIGHTS]
+            await run.check(broker, log)
+            for step in broker_steps:
+                await run.take(broker, log, step)
                 await run.check(broker, log)
-                for step in broker_steps:
-                    await run.take(broker, log, step)
-                    await run.check(broker, log)
-                    run.check_state(log)
-                await broker.written(log)
-                happened[end] += bool(run.model.batches) and not is_over
-                if not is_clean:
-                    # A crash keeps what is written; the start of the log is as old as its checkpoint.
-                    await broker.manager.checkpoint_log_start_offsets()
+                run.check_state(log)
+            await broker.written(log)
+            happened[end] += bool(run.model.batches) and not is_over
+            if not is_clean:
+                # A crash keeps what is written; the start of the log is as old as its checkpoint.
+                await broker.manager.checkpoint_log_start_offsets()
 
 
 def test_holds_what_a_list_holds() -> None:
