@@ -51,7 +51,7 @@ class BrokerConfigs:
         self._config = config
         self._layers = BrokerLayers(config.given, known=self._known)
         self._wanted: dict[bool, Texts] = {False: {}, True: {}}
-        """What all brokers, and this one, were set to last, whether or not it could hold."""
+        """The last dynamic configs of all brokers and of this one, valid or not."""
         self._listeners: list[_Listener] = []
         self._said_without_effect: set[str] = set()
         self._rooms_are_made = False
@@ -63,12 +63,12 @@ class BrokerConfigs:
 
     @property
     def values(self) -> Values:
-        """The value of every key, as it holds now."""
+        """The present value of every key."""
         return self._config.values
 
     @property
     def layers(self) -> BrokerLayers:
-        """Where what holds now comes from."""
+        """The source of each present value."""
         return self._layers
 
     def add_listener(self, names: Iterable[str], listener: Callable[[Values], None]) -> None:
@@ -108,11 +108,11 @@ class BrokerConfigs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
 
     def set_cluster_default(self, texts: Texts) -> None:
-        """Takes what `/config/brokers/<default>` says."""
+        """Applies the data of `/config/brokers/<default>`."""
         self._set(texts, of_one_broker=False)
 
     def set_broker(self, texts: Texts) -> None:
-        """Takes what the broker's own znode under `/config/brokers` says."""
+        """Applies the data of the broker's own znode under `/config/brokers`."""
         self._set(texts, of_one_broker=True)
 
     def _set(self, texts: Texts, *, of_one_broker: bool) -> None:
@@ -142,7 +142,7 @@ class BrokerConfigs:
             self._tell(changed)
 
     def _problems_of(self, name: str, text: str, *, of_one_broker: bool) -> list[str]:
-        """What forbids one dynamic config by itself."""
+        """The reason why a dynamic config is not allowed by itself."""
         problems = check_dynamic_configs({name: text}, of_one_broker=of_one_broker)
         key = dynamic_keys().get(name) or self._known.get(base_name(name, self._known))
         if self._is_secret(name):
@@ -158,7 +158,7 @@ class BrokerConfigs:
                 listener.call(self.values)
 
     def _say_without_effect(self, changed: set[str]) -> None:
-        """Says once of every key what the broker does not do with it."""
+        """Logs once for every key that it has no effect, or not yet."""
         heard = frozenset().union(*(listener.names for listener in self._listeners))
         silent = sorted(changed - heard - self._said_without_effect)
         self._said_without_effect.update(silent)
@@ -192,7 +192,7 @@ class BrokerConfigs:
 
 
 def unreadable(key: ConfigKey[Any], text: str) -> list[str]:
-    """What is wrong with a value as text; empty when nothing is."""
+    """Why a value is invalid; empty when it is valid."""
     try:
         key.parse(text)
     except ConfigError as error:

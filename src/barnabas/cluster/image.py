@@ -18,7 +18,7 @@ from barnabas.wire.topics import TopicPartition
 
 
 class Node(NamedTuple):
-    """Where a broker is reached by one of its listeners."""
+    """The address of one of a broker's listeners."""
 
     broker_id: int
     host: str
@@ -35,13 +35,13 @@ class Broker:
     rack: str | None = None
 
     def node(self, listener_name: str) -> Node | None:
-        """Where the listener is; None if the broker has none of that name."""
+        """The listener's endpoint; None if the broker has none of that name."""
         endpoint = self.endpoints.get(listener_name)
         return None if endpoint is None else Node(self.broker_id, endpoint.host, endpoint.port, self.rack)
 
 
 class PartitionMetadata(NamedTuple):
-    """Who leads and who holds a partition. A tuple, because there are very many."""
+    """The leader, ISR and replicas of a partition. A tuple, because there are very many."""
 
     leader: int
     leader_epoch: int
@@ -83,7 +83,7 @@ class MetadataImage:
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def partition_count(self, name: str) -> int | None:
-        """How many partitions are known of a topic; None for an unknown topic."""
+        """The number of a topic's known partitions; None for an unknown topic."""
         topic = self.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
@@ -99,20 +99,20 @@ class MetadataImage:
         return broker_id in self.brokers
 
     def node(self, broker_id: int, listener_name: str) -> Node | None:
-        """Where a listener of a broker is; None if the broker is not alive or has no listener of that name."""
+        """The endpoint of a broker's listener; None if the broker is not alive or has no listener of that name."""
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.node(listener_name)
 
     def nodes(self, listener_name: str) -> list[Node]:
-        """Where the listener is of each broker that has it, by broker id."""
+        """The endpoints of the listener, by broker id, of the brokers that have it."""
         nodes = (self.brokers[broker_id].node(listener_name) for broker_id in sorted(self.brokers))
         return [node for node in nodes if node is not None]
 
     def leader_node(self, topic_partition: TopicPartition, listener_name: str) -> Node | None:
-        """Where the leader of a partition is; None if there is none that is alive and has the listener."""
+        """The endpoint of a partition's leader; None if there is none that is alive and has the listener."""
         partition = self.partition(topic_partition)
         return None if partition is None else self.node(partition.leader, listener_name)
 
     def controller_node(self, listener_name: str) -> Node | None:
-        """Where the controller is; None if it is not known or has no listener of that name."""
+        """The endpoint of the controller; None if it is not known or has no listener of that name."""
         return None if self.controller_id is None else self.node(self.controller_id, listener_name)

@@ -1,4 +1,4 @@
-"""The metadata cache: takes over what the controller says in UpdateMetadata, and swaps the image."""
+"""The metadata cache: applies the controller's UpdateMetadata requests, and swaps the image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
 FULL: Final = 2
-"""The type of a request that names all there is (KIP-866)."""
+"""The type of a request that names every topic and partition (KIP-866)."""
 PARTITIONS_PER_STEP: Final = 1_000
 _SHARED_LISTS_MAX: Final = 10_000
 """How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
@@ -35,9 +35,7 @@ class MetadataChange:
     deleted: tuple[TopicPartition, ...]
     """Partitions whose topic is being deleted, known before or not, and those of a topic whose name another has now."""
     forgotten: tuple[TopicPartition, ...] = ()
-    """Partitions that a full request does not name. That is no word of their deletion: what they had may not be deleted
-    for it.
-    """
+    """Partitions that a full request does not name. That does not mean that they were deleted: their data must stay."""
 
     @property
     def brokers_changed(self) -> bool:
@@ -49,7 +47,7 @@ class MetadataChange:
 
 
 class MetadataCache:
-    """The present image of one broker, and who is told when it changes.
+    """The present image of one broker, and the listeners to its changes.
 
     A request costs in proportion to what it names, but for one copy of the table of topics when it names any.
     """
@@ -68,7 +66,7 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def apply(self, request: UpdateMetadataRequest) -> MetadataChange:
-        """Takes over a request of any version. Whether its controller may still speak is the caller's to check.
+        """Takes over a request of any version. The caller checks that its controller is not deposed.
 
         All brokers that are not named are gone. Topics that are not named stay as they are, unless the request is a
         full one: this broker was away, and has not heard of their deletion. A partition with the leader -2 is
@@ -98,7 +96,7 @@ class MetadataCache:
         return change
 
     def _change(self, previous: MetadataImage, request: UpdateMetadataRequest) -> Steps[MetadataChange]:
-        """What the request makes of the image."""
+        """The image after the request."""
         topics: Mapping[str, TopicMetadata] = previous.topics
         names_by_id: Mapping[bytes, str] = previous.names_by_id
         changed: list[TopicPartition] = []
@@ -227,7 +225,7 @@ def _not_named(
     topics: Mapping[str, TopicMetadata],
     named: Iterable[tuple[str, Uuid, Iterable[UpdateMetadataRequest.UpdateMetadataPartitionState]]],
 ) -> Steps[list[TopicPartition]]:
-    """The partitions that are known and that a request does not name."""
+    """The known partitions that a request does not name."""
     numbers: dict[str, set[int]] = {}
     left = PARTITIONS_PER_STEP
     for name, _, states in named:

@@ -1,4 +1,4 @@
-"""What clients are told of the cluster, by the rules of Apache Kafka 3.9 in ZooKeeper mode."""
+"""The metadata for clients, by the rules of Apache Kafka 3.9 in ZooKeeper mode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TopicResponses:
 
 
 def _leader_errors(image: MetadataImage, listener_name: str, *, names_missing_listener: bool) -> dict[int, ErrorCode]:
-    """For each broker that is alive, what to say of the partitions that it leads."""
+    """For each live broker, the metadata of the partitions that it leads."""
     unreachable = ErrorCode.LISTENER_NOT_FOUND if names_missing_listener else ErrorCode.LEADER_NOT_AVAILABLE
     return {
         broker_id: ErrorCode.NONE if listener_name in broker.endpoints else unreachable

@@ -89,7 +89,7 @@ class TopicConfigs:
         return True
 
     def set_missing(self, topic: str) -> None:
-        """Takes that the topic has no znode for configs, so that it has none of its own."""
+        """Notes that the topic has no znode for configs, so that it has none of its own."""
         before = self.overrides(topic)
         self._topics[topic] = _Known(_NOTHING, _NEVER)
         if before:
@@ -101,11 +101,11 @@ class TopicConfigs:
             self._topics.pop(topic, None)
 
     def add_listener(self, listener: Listener) -> None:
-        """Calls `listener` with a topic and its new values whenever they changed, by whatever."""
+        """Calls `listener` with a topic and its new values whenever they change."""
         self._listeners.append(listener)
 
     def _readable(self, topic: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
-        """Without what no key can have, which is logged: another client may have written anything."""
+        """Leaves out and logs invalid values: another client may have written anything."""
         keys = topic_keys()
         readable: dict[str, str] = {}
         for name, text in overrides.items():
@@ -118,7 +118,7 @@ class TopicConfigs:
         return MappingProxyType(readable)
 
     def _say_without_effect(self, overrides: Mapping[str, str]) -> None:
-        """Says once of every config of topics what is not supported yet."""
+        """Logs once for every config of topics that is not supported yet."""
         keys = topic_keys()
         silent = sorted(
             name
@@ -138,7 +138,7 @@ class TopicConfigs:
             pass
 
     def tell_some(self) -> bool:
-        """Tells of some of the topics that other defaults have changed; False when there are no more of them."""
+        """Reports some of the topics that changed defaults affect; False when there are no more of them."""
         for topic in list(islice(self._untold, TOPICS_TOLD_AT_ONCE)):
             del self._untold[topic]
             self._tell(topic)

@@ -17,7 +17,7 @@ _POISON: Final = b"\xdb"
 
 
 class BufferPool:
-    """Small buffers of `SMALL_BYTES`, and large ones of any size. It keeps at most some 36 MiB that nobody uses.
+    """Small buffers of `SMALL_BYTES`, and large ones of any size. It keeps at most some 36 MiB of unused buffers.
 
     A pool that poisons overwrites what is given back, so that a test sees who kept a view of it.
     """
@@ -32,11 +32,11 @@ class BufferPool:
         self._large_kept_bytes = 0
         self.spare, self.spare_view = _small()
         self.lent = 0
-        """How many buffers, small and large, connections own now."""
+        """The number of buffers, small and large, that connections own now."""
 
     @property
     def is_scarce(self) -> bool:
-        """More than `lent_max` buffers are lent: who waits for its turn should keep a copy of its bytes instead."""
+        """More than `lent_max` buffers are lent: a waiting connection should keep a copy of its bytes instead."""
         return self.lent > self._lent_max
 
     def take(self) -> tuple[bytearray, memoryview]:
@@ -55,7 +55,7 @@ class BufferPool:
             self._free.append((buffer, view))
 
     def poison(self, view: memoryview) -> None:
-        """Overwrites bytes that nobody may look at any more."""
+        """Overwrites bytes that must not be used any more."""
         view[:] = _POISON * len(view)
 
     def take_large(self, size_bytes: int) -> memoryview:

@@ -84,13 +84,13 @@ class ClientConnection(Connection):
         self._timer = LazyTimer(context.timers, self._expire)
         self._expires_at = 0.0
         self.api_versions: dict[int, tuple[int, int]] = {}
-        """Lowest and highest version by API key, as the broker says; empty if it was not asked."""
+        """The broker's lowest and highest version by API key; empty if it was not asked."""
         self.closed: asyncio.Future[None] = context.loop.create_future()
         """Done when the connection is over."""
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their responses."""
+        """The number of requests that wait for their responses."""
         return len(self._in_flight)
 
     def request(self, message: Any, version: int, timeout_ms: float) -> asyncio.Future[Any]:
@@ -198,7 +198,7 @@ class ClientConnection(Connection):
         return bool(self._in_flight)
 
     def _expire(self) -> None:
-        """A request has expired, if it was not answered meanwhile."""
+        """Expires a request that was not answered in time."""
         first = min(self._in_flight, key=_expiry, default=None)
         if first is None:
             return
@@ -235,7 +235,7 @@ async def connect(
     timeout_ms: float = 30_000,
     is_control: bool = False,
 ) -> ClientConnection:
-    """Connects to a broker, without asking anything of it. Raises OSError, and TimeoutError after `timeout_ms`."""
+    """Connects to a broker, and sends nothing. Raises OSError, and TimeoutError after `timeout_ms`."""
     connection = ClientConnection(context, client_id, in_flight_max)
     making = asyncio.ensure_future(context.loop.create_connection(lambda: connection, address, port))
     timer = context.timers.call_after(timeout_ms, making.cancel)

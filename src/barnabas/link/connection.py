@@ -1,4 +1,4 @@
-"""What both sides of a connection share: receiving in turns, sending once per tick, and bounds."""
+"""The common part of both sides of a connection: receiving in turns, sending once per tick, and bounds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LinkContext:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. A subclass handles frames in `_take`, and what happens in `_opened` and `_lost`."""
+    """One connection. A subclass implements `_take` for frames, `_opened` and `_lost`."""
 
     __slots__ = (
         "_closes_when_sent",
@@ -134,13 +134,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        """A request is on its way: not idle."""
+        """A request is under way: the connection is not idle."""
         return False
 
     # What others ask for.
 
     def send(self, buffers: list[Buffer]) -> None:
-        """Sends the buffers at the end of the tick, behind whatever was given before.
+        """Sends the buffers at the end of the tick, behind the buffers given before.
 
         The list is the connection's from now on, and the buffers must not change any more; those above
         `JOINED_BYTES_MAX` bytes are not copied. Nothing happens unless the connection is open.
@@ -157,11 +157,11 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(Pause.MUTED)
 
     def unmute(self) -> None:
-        """Ends what `mute` began; frames that have come are handled in the next tick."""
+        """Ends `mute`; frames that have arrived are handled in the next tick."""
         self._go_on(Pause.MUTED)
 
     def close(self) -> None:
-        """Takes no more frames, and closes when what was given to `send` has left."""
+        """Takes no more frames, and closes when everything given to `send` has left."""
         if self.phase is _OPEN:
             self.phase = Phase.CLOSING
             self._receiver.release()
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._tick.will_send(self)
 
     def abort(self) -> None:
-        """Closes at once; what has not left is lost."""
+        """Closes at once; unsent bytes are lost."""
         if self.phase is not Phase.CLOSED and self._transport is not None:
             self.phase = Phase.CLOSING
             self._output = None
@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             self._receive(count, is_sole_ready=not self.is_control and self._tick.is_sole_ready(self))
 
     def _receive(self, count: int, *, is_sole_ready: bool) -> None:
-        """So many bytes have come, when nobody else is busy or among those of others."""
+        """Handles `count` received bytes, alone in the tick or among those of other connections."""
         self.active_step = self._idle.step
         receiver = self._receiver
         if receiver.received(count):
@@ -262,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
     # The tick's calls.
 
     def deliver(self) -> int:
-        """Handles the frames that have come, unless there is a reason not to; returns the bytes handled."""
+        """Handles the received frames, unless something holds them; returns the bytes handled."""
         self._turn_is_due = False
         if not self._may_handle():
             return 0
@@ -288,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         return before
 
     def flush(self) -> None:
-        """Writes what `send` was given since the last tick."""
+        """Writes the buffers given to `send` since the last tick."""
         output = self._output
         self._output = None
         self._output_bytes = 0
@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(buffer)
 
     def _check_unread(self, held_back_bytes: int) -> None:
-        """Drops a peer for which too much waits: in the transport, and held back by the subclass."""
+        """Drops a peer for which too many bytes wait, in the transport or held back by the subclass."""
         if self._transport is not None:
             unread = self._transport.get_write_buffer_size() + held_back_bytes
             if unread > self._context.limits.output_bytes_max:

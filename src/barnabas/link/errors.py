@@ -1,10 +1,10 @@
-"""What can go wrong on a connection."""
+"""The errors of a connection."""
 
 from __future__ import annotations
 
 
 class FrameSizeError(ValueError):
-    """The peer announced a frame of a size that is not allowed; its bytes cannot be told apart any more."""
+    """The peer announced a frame of a size that is not allowed; the stream cannot be cut into frames any more."""
 
 
 class ConnectionLostError(ConnectionError):
@@ -12,7 +12,7 @@ class ConnectionLostError(ConnectionError):
 
 
 class RequestTimeoutError(TimeoutError):
-    """The response did not come in time. The connection is closed, because the response may still be on its way."""
+    """The response did not come in time. The connection is closed, because the response may still arrive."""
 
 
 class InFlightLimitError(RuntimeError):

@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes, sans I/O: where to receive to, and what has come complete."""
+"""Cuts a stream of bytes into frames, sans I/O: where to receive to, and which frames are complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.wire.primitives import Buffer
 
 SIZE_BYTES: Final = 4
 COPIED_BYTES_MAX: Final = 4096
-"""So few bytes are cheaper copied than kept where they were received."""
+"""Up to this size, bytes are cheaper to copy than to keep where they were received."""
 _size_at = struct.Struct(">i").unpack_from
 
 TakeFrame = Callable[[bytearray | memoryview, int, int], bool]
@@ -31,7 +31,7 @@ class KeptFrame:
     __slots__ = ("_pool", "buffer", "end", "start", "when_released")
 
     def __init__(self, buffer: bytearray | memoryview, start: int, end: int, pool: BufferPool | None) -> None:
-        """`pool` is whose large buffer it is."""
+        """`pool` owns the large buffer."""
         self.when_released: Callable[[], object] | None = None
         """Called once, when it is released."""
         self.buffer = buffer
@@ -94,12 +94,12 @@ class FrameReceiver:
 
     @property
     def has_frame(self) -> bool:
-        """What has come is enough for `deliver` to get on."""
+        """Enough bytes have arrived for `deliver`."""
         return (self._filled - self._start if self._view is not None else len(self._carry)) >= self._wanted
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that have come and were not delivered."""
+        """The bytes that were received and not delivered."""
         return self._filled - self._start if self._view is not None else len(self._carry)
 
     def peek(self, count: int) -> bytes:

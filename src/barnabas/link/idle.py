@@ -1,4 +1,4 @@
-"""Connections on which nothing happens, found without a timer or a clock reading per connection."""
+"""Finds idle connections without a timer or a clock reading per connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class IdleWatch:
             self._timer = self._timers.call_after(self._step_ms, self._next_step)
 
     def remove(self, connection: Idler) -> None:
-        """Nothing happens when it is not watched."""
+        """Does nothing when it is not watched."""
         self._connections.pop(connection, None)
         if not self._connections and self._timer is not None:
             self._timer.cancel()

@@ -8,20 +8,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """What one connection may take. Values are bytes, milliseconds or counts, as the names say; ValueError if one is
+    """The bounds of one connection. Values are bytes, milliseconds or counts, as the names say; ValueError if one is
     not positive.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024
     """A larger frame ends its connection (`socket.request.max.bytes`)."""
     unanswered_requests_max: int = 1024
-    """So many requests of one connection may wait for their responses; beyond it the connection is not read."""
+    """The requests of one connection that may wait for their responses; beyond it the connection is not read."""
     output_bytes_high: int = 1024 * 1024
     """A peer that leaves more than this unread is not read itself, until it has read three quarters of it."""
     output_bytes_max: int = 256 * 1024 * 1024
     """A peer that leaves more than this unread, or unread and held back for the order of responses, is dropped."""
     idle_ms_max: int = 600_000
-    """A connection that is idle for so long (an eighth more at most) is closed (`connections.max.idle.ms`)."""
+    """A connection that is idle for this long (at most an eighth more) is closed (`connections.max.idle.ms`)."""
 
     def __post_init__(self) -> None:
         check_positive(self)

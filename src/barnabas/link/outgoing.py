@@ -60,11 +60,11 @@ class OutgoingSettings:
     reconnect_backoff_ms: float = 50
     """From a failure to the next attempt; doubled by each failure in a row (`reconnect.backoff.ms`)."""
     reconnect_backoff_ms_max: float = 1_000
-    """Where that stops (`reconnect.backoff.max.ms`)."""
+    """The limit of that (`reconnect.backoff.max.ms`)."""
     connect_timeout_ms: float = 10_000
     """How long one attempt may take; doubled likewise (`socket.connection.setup.timeout.ms`)."""
     connect_timeout_ms_max: float = 30_000
-    """Where that stops (`socket.connection.setup.timeout.max.ms`)."""
+    """The limit of that (`socket.connection.setup.timeout.max.ms`)."""
 
     def __post_init__(self) -> None:
         check_positive(self)
@@ -138,7 +138,7 @@ class Outgoing:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their responses."""
+        """The number of requests that wait for their responses."""
         return 0 if self._connection is None else self._connection.in_flight
 
     @property
@@ -148,7 +148,7 @@ class Outgoing:
 
     @property
     def backs_off_ms(self) -> float:
-        """So long from now nothing is attempted, because the last attempt failed or the connection was lost."""
+        """How long no attempt is made, because the last one failed or the connection was lost."""
         return max(0.0, self._next_attempt_at - self._context.loop.time()) * 1_000
 
     @property
@@ -229,7 +229,9 @@ class Outgoing:
         return True
 
     def close(self) -> None:
-        """Ends the connection at once: what waits or is in flight fails with ConnectionLostError. Twice is no error."""
+        """Ends the connection at once: what waits or is in flight fails with ConnectionLostError. A second call is no
+        error.
+        """
         if self._closed:
             return
         self._closed = True
@@ -240,7 +242,7 @@ class Outgoing:
         self._fail_waiting(ConnectionLostError(f"the connection to {self.peer} was closed"))
 
     async def wait_closed(self) -> None:
-        """Returns once nothing is left of the connection; call `close` before."""
+        """Returns once the connection is completely closed; call `close` before."""
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         if self._connection is not None:
@@ -319,7 +321,7 @@ class Outgoing:
             self._report(request, error)
 
     def _pump(self) -> None:
-        """Sends what waits, as far as there are places."""
+        """Sends waiting requests, as far as there are places in flight."""
         connection = self._connection
         now = self._context.loop.time()
         while self._waiting and self._has_place(connection):
@@ -353,7 +355,7 @@ class Outgoing:
     # The connection.
 
     def _need_connection(self) -> None:
-        """Somebody waits, and there is no open connection: makes sure that one is on its way."""
+        """Requests wait without an open connection: makes sure that one is being opened."""
         if self._connecting is None and not self._closed:
             self._connecting = self._context.loop.create_task(self._connect(), name=f"connecting to {self.peer}")
 
@@ -403,7 +405,7 @@ class Outgoing:
         self._pump()
 
     def _failed(self, error: Exception) -> None:
-        """An attempt has failed: those who wait hear of it."""
+        """An attempt has failed: fails the waiting requests."""
         if not isinstance(error, OSError | ProtocolError):
             self._context.logger.error("Connecting to %s failed", self.peer, exc_info=error)
         elif not self._failures:

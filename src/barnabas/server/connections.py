@@ -14,7 +14,7 @@ from barnabas.wire.classes import Message
 
 
 class BrokerLinks:
-    """Makes connections to brokers. It is `replication.ports.LeaderConnections`."""
+    """Makes connections to brokers. It is `follower.ports.LeaderConnections`."""
 
     def __init__(self, context: LinkContext, random: random.Random, settings: OutgoingSettings) -> None:
         self._context = context
