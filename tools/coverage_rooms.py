@@ -70,6 +70,9 @@ def main(arguments: Sequence[str]) -> int:
         print("give the path of coverage's JSON report; `make coverage` makes it", file=sys.stderr)
         return 2
     report = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    if not report["meta"]["branch_coverage"]:
+        print(f"{arguments[0]} has lines only: run the tests with --cov-branch", file=sys.stderr)
+        return 2
     rooms = rooms_of(report["files"])
     if not rooms:
         print(f"{arguments[0]} has no files below {'/'.join(PACKAGE)}", file=sys.stderr)

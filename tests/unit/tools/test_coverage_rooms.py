@@ -49,7 +49,10 @@ def test_the_table_names_the_files_with_most_branches_that_were_not_run() -> Non
 
 def test_a_report_without_the_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "coverage.json"
-    report.write_text(json.dumps({"files": {"x.py": counted(1, 1, 0, 0)}}))
+    report.write_text(json.dumps({"meta": {"branch_coverage": True}, "files": {"x.py": counted(1, 1, 0, 0)}}))
     assert main([str(report)]) == 2
     assert "has no files below src/barnabas" in capsys.readouterr().err
+    report.write_text(json.dumps({"meta": {"branch_coverage": False}, "files": {}}))
+    assert main([str(report)]) == 2
+    assert "has lines only" in capsys.readouterr().err
     assert main([]) == 2
