@@ -109,7 +109,7 @@ class ControllerTerm:
         if returned:
             yield from self._brokers.start_up(returned)
         self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
-        yield from self._say_what_is_not_carried_out()
+        yield from self._warn_of_unsupported_requests()
         yield from self._deletion.resume()
 
     def _set_up_features(self) -> Steps[bool]:
@@ -196,7 +196,7 @@ class ControllerTerm:
                     self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
         return refreshed
 
-    def _say_what_is_not_carried_out(self) -> Steps[None]:
+    def _warn_of_unsupported_requests(self) -> Steps[None]:
         reassigned = self.context.reassigned_partitions
         if reassigned:
             self._logger.warning(
@@ -223,15 +223,15 @@ class ControllerTerm:
         was_complete = self.context.is_complete
         yield from self._topics.process(self._topic_reader)
         if not was_complete:
-            yield from self._go_on_with_what_waited()
+            yield from self._resume_what_waited()
 
     def topic_modified(self, topic: str) -> Steps[None]:
         was_complete = self.context.is_complete
         yield from self._topics.modify(topic, self._topic_reader)
         if not was_complete:
-            yield from self._go_on_with_what_waited()
+            yield from self._resume_what_waited()
 
-    def _go_on_with_what_waited(self) -> Steps[None]:
+    def _resume_what_waited(self) -> Steps[None]:
         """Tries what waited for something that could not be read."""
         yield from self.deletions_changed()
         yield from self._brokers.settle_full_metadata()
