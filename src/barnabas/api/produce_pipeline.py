@@ -226,7 +226,8 @@ class ProducePipeline:
         code_of_all: ErrorCode | None = _NONE
         if acks == ACKS_ALL:
             end_offset = max((result.last_offset for result in results if isinstance(result, AppendResult)), default=-1)
-            code_of_all = partition.is_replicated(end_offset + 1)
+            # After a sync it is asked then: this broker may not lead any more.
+            code_of_all = None if awaits_sync else partition.is_replicated(end_offset + 1)
         elif not (has_refused or (awaits_sync and acks)):
             group.give(0, results, _NONE, is_final)
             if not is_final:
@@ -245,7 +246,9 @@ class ProducePipeline:
                 has_given = True
                 continue
             for number, result in enumerate(run, first):
-                code = partition.is_replicated(result.last_offset + 1) if code_of_all is None else code_of_all
+                code = code_of_all
+                if code is None and not awaits_sync:
+                    code = partition.is_replicated(result.last_offset + 1)
                 if code is None:
                     waiting.append((result.last_offset + 1, group.park(number, result, _NONE, is_queued=False)))
                 elif awaits_sync:

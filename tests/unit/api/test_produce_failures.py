@@ -184,6 +184,43 @@ def test_what_no_request_may_carry_is_told_before_what_is_wrong_with_the_partiti
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_leader_that_is_deposed_while_it_syncs_does_not_acknowledge(run: Run, tmp_path: Path, shape: str) -> None:
+    """It was alone in the ISR, so that the records counted as replicated before they were synced."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1,), replicas=(1, 2), config=LogConfig(flush_messages=1))
+        broker.lead("flights", 1)
+        caller = await warmed(broker, 9)
+        count = send(caller, shape, 9, -1)
+        partition = broker.replicas.get_partition(TopicPartition("flights", 0))
+        while partition.log is None or not partition.log.written.is_syncing:
+            await asyncio.sleep(0)
+        broker.lead("flights", leader=2, leader_epoch=1, isr=(2,), replicas=(1, 2))
+        for number, response in enumerate(await caller.responses(count)):
+            assert first_of(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert offsets(first_of(response)) == (1 + number, -1, 0)
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_client_id_that_is_no_text_ends_the_connection(run: Run, tmp_path: Path, version: int, count: int) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller = broker.connect()
+        with caller.kept_back() as kept:
+            for _ in range(count):
+                caller.send(produce_request("flights", batch(b"x")), version)
+        caller.send_bytes(bytes(kept).replace(b"tests", b"\xf0ests"))
+        await turns()
+        assert caller.transport.closed
+        assert partition.log_end_offset == 0
+
+    scenario(run, tmp_path, body)
+
+
 def tell_gone(broker: DataBroker) -> None:
     """The controller's word that it deletes the topic."""
     during_delete = -2
