@@ -74,9 +74,9 @@ class Acknowledgements:
         self._look_at(log)
 
     def _appended_to(self, partition: Partition, log: PartitionLog) -> _Appended:
-        found = self._appended.get(log)
-        if found is None:
-            found = self._appended[log] = _Appended(partition)
+        found, syncs_begun = self._appended.get(log), log.written.syncs_begun
+        if found is None or found.syncs_begun != syncs_begun:
+            found = self._appended[log] = _Appended(partition, syncs_begun)
         return found
 
     def _look_at(self, log: PartitionLog) -> None:
@@ -111,13 +111,17 @@ class Acknowledgements:
 
 
 class _Appended:
-    """Who appended to a log since its last write."""
+    """Who appended to a log since its last write.
 
-    __slots__ = ("is_registered", "partition", "unreplicated", "unwritten")
+    Invariant: all of them did between the same two syncs. Who appends while a sync goes on waits for the next one.
+    """
 
-    def __init__(self, partition: Partition) -> None:
+    __slots__ = ("is_registered", "partition", "syncs_begun", "unreplicated", "unwritten")
+
+    def __init__(self, partition: Partition, syncs_begun: int) -> None:
         self.partition = partition
         self.is_registered = False
+        self.syncs_begun = syncs_begun
         self.unwritten: list[Answer] = []
         self.unreplicated: dict[int, deque[tuple[int, Answer]]] = {}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.purgatory import Purgatory
+from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
+from barnabas.log.partition.write_queue import WriteQueue, Written
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import HandDrivenLoop
+from tests.unit.log.partition.test_write_queue import FakeLog, turns
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
@@ -29,6 +35,7 @@ class PlayedPartition:
         self.topic_partition = TopicPartition("flights", number)
         self.high_watermark = self.end = 0
         self.is_leader = True
+        self.written = Written()  # it is its log too
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:
         if not self.is_leader:
@@ -177,3 +184,41 @@ def test_a_failed_write_is_told_at_once(code: ErrorCode) -> None:
     setting.acknowledgements.when_replicated(partition, partition, 1, 1_000, answer)
     assert told == [(code, False)]
     assert setting.purgatory.delayed == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_is_appended_while_a_sync_goes_on_waits_for_the_next(run: Run, acks: int) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        timers = Timers(loop)
+        queue = WriteQueue(Tick(loop))
+        purgatory: Purgatory[Any] = Purgatory("Produce", timers, logging.getLogger("barnabas.tests"))
+        acknowledgements = Acknowledgements(queue, purgatory, loop.time)
+        log: Any = FakeLog()
+        log.must_sync = True
+        partition: Any = PlayedPartition(0)
+        partition.high_watermark = 100
+        told: list[int] = []
+
+        async def append(number: int) -> None:
+            queue.add(log)
+            answer: Any = SimpleNamespace(complete=lambda code, *, is_written: told.append(number))
+            if acks == 1:
+                acknowledgements.when_written(partition, log, answer)
+            else:
+                acknowledgements.when_replicated(partition, log, number, 1_000, answer)
+            await turns()
+
+        for number in (1, 2, 3):
+            await append(number)
+        assert (len(log.syncs), told) == (1, [])
+        log.syncs[0].set_result(None)
+        await turns()
+        assert (len(log.syncs), told) == (2, [1]), "the second sync is that of the others"
+        log.must_sync = False
+        log.syncs[1].set_result(None)
+        await turns()
+        assert told == [1, 2, 3]
+        timers.close()
+
+    run(main())

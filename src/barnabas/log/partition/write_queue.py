@@ -47,7 +47,7 @@ class QueuedLog(WrittenLog, Protocol):
 class Written:
     """Who waits for a log's appends to count as written; each log has one."""
 
-    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing")
+    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing", "syncs_begun")
 
     def __init__(self) -> None:
         self.callbacks: list[WrittenCallback] = []
@@ -55,6 +55,8 @@ class Written:
         """Those whose appends the sync covers that goes on."""
         self.is_queued = False
         self.is_syncing = False
+        self.syncs_begun = 0
+        """What was appended at different counts does not become durable by the same sync."""
 
     def finish(self, error: KafkaError | None) -> None:
         """Calls everybody who waits, in order."""
@@ -133,6 +135,7 @@ class WriteQueue:
         written = log.written
         written.covered, written.callbacks = written.callbacks, []
         written.is_syncing = True
+        written.syncs_begun += 1
 
         def finished(sync: asyncio.Future[KafkaError | None]) -> None:
             written.is_syncing = False
