@@ -165,7 +165,7 @@ class ProduceHandler:
                 pipeline.append(kind, batch, only_at_once=True)
             except TakesLongError:
                 take_long.append((batch, bytearray(records)))
-            batch.batches = ()
+            batch.forget_records()
         return take_long
 
     def error_response(
@@ -227,6 +227,9 @@ class _Batch:
 
     def refuse(self, number: int, outcome: ProduceOutcome) -> None:  # noqa: ARG002 - there is only one
         self._answer.done(self.kind.topic_partition, outcome)
+
+    def forget_records(self) -> None:
+        self.batches = ()
 
     def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:  # noqa: ARG002 - as above
         self._outcome = ProduceOutcome.of(results[0], code)

@@ -70,6 +70,7 @@ _COLLECTED_LZ4_BYTES_MAX: Final = 512
 _PATHS_MAX: Final = 20_000
 _PREFIX_BYTES_MAX: Final = 1024
 _NO_RESPONSE: Final = bytearray()
+_NO_RECORDS: Final = bytearray()
 _FAILED: Final = "handling a produce request failed"
 
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
@@ -360,6 +361,10 @@ class _Group:
             return
         connection.answer_collected(None)
         connection.fail(f"a produce request with acks 0 failed ({outcome.code.name})")
+
+    def forget_records(self) -> None:
+        self.batches = ()
+        self._requests = [(connection, correlation_id, _NO_RECORDS) for connection, correlation_id, _ in self._requests]
 
     def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
         path, count, requests = self._path, len(results), self._requests

@@ -113,6 +113,10 @@ class ProduceGroup(Protocol):
         """The batch of that number is not in the log."""
         ...
 
+    def forget_records(self) -> None:
+        """They are in the log, and the group waits for longer than this tick."""
+        ...
+
     def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
         """The batches from `first` on are in the log, and count if `code` is NONE; where that is not final, once
         `complete` says so. That comes in this tick, but for those who want no answer (acks 0).
@@ -231,6 +235,8 @@ class ProducePipeline:
         elif not (has_refused or (awaits_sync and acks)):
             group.give(0, results, _NONE, is_final)
             if not is_final:
+                if awaits_sync:
+                    group.forget_records()
                 acknowledgements.when_written(partition, log, group)
             return
         has_given = False
@@ -257,6 +263,8 @@ class ProducePipeline:
                     group.give(number, (result,), code, is_final)
                     has_given = True
         if has_given and not is_final:
+            if awaits_sync:
+                group.forget_records()
             acknowledgements.when_written(partition, log, group)
         if waiting:
             acknowledgements.when_all_replicated(partition, log, waiting, kind.timeout_ms)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from barnabas.kernel.real_host import real_host
 from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceResponse
 from barnabas.wire.topics import TopicPartition
@@ -202,6 +205,56 @@ def test_a_leader_that_is_deposed_while_it_syncs_does_not_acknowledge(run: Run, 
             assert offsets(first_of(response)) == (1 + number, -1, 0)
 
     scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("size_bytes", [4_000, 100_000])
+def test_records_of_acks_0_are_not_kept_until_the_sync_ends(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int, count: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights", config=LogConfig(flush_messages=1))
+        caller = await warmed(broker, 9)
+        syncs: list[asyncio.Future[None]] = []
+
+        def start_sync(_: LogFlusher) -> asyncio.Future[None]:
+            syncs.append(asyncio.get_running_loop().create_future())
+            return syncs[-1]
+
+        monkeypatch.setattr(LogFlusher, "start_sync", start_sync)
+        request = produce_request("flights", batch(b"x" * size_bytes), acks=0)
+
+        async def send_many() -> None:
+            for _ in range(50):
+                with caller.kept_back() as kept:
+                    for _ in range(count):
+                        caller.send(request, 9, answered=False)
+                caller.send_bytes(bytes(kept))
+                await turns()
+
+        await send_many()
+        kept_views = -_count_views()
+        tracemalloc.start()
+        try:
+            await send_many()
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        kept_views += _count_views()
+        monkeypatch.undo()
+        for sync in syncs:
+            sync.set_result(None)
+        await turns()
+        assert partition.log_end_offset == 1 + 100 * count
+        assert kept_bytes < 50 * count * size_bytes // 2
+        assert kept_views < 50 * count // 2
+
+    scenario(run, tmp_path, body)
+
+
+def _count_views() -> int:
+    """Of buffers, whose memory is not traced."""
+    return sum(type(each) is memoryview for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("version", [8, 9])
