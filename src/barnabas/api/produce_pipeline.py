@@ -66,11 +66,10 @@ class ProduceKind:
     """What the requests of a group have in common, whichever way they were decoded."""
 
     __slots__ = (
-        "access_epoch",
         "acks",
         "api_version",
         "client_id",
-        "image",
+        "let_in_at",
         "principal",
         "quota",
         "target",
@@ -93,10 +92,9 @@ class ProduceKind:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topic_partition = topic_partition
-        # Written by the pipeline, when it lets such a request in: the metadata and the epoch of the access by which it
-        # did. It need not look again until one of both changes.
-        self.image: MetadataImage | None = None
-        self.access_epoch = 0
+        # Written by the pipeline, when it lets such a request in. It need not look again as long as its own number is
+        # that one. Not by which metadata it did: that would keep them, for as long as nobody sends such a request.
+        self.let_in_at = 0
         self.quota: ProduceQuota | None = None
         self.target: AppendTarget
 
@@ -148,6 +146,10 @@ class ProducePipeline:
         self._appends = appends
         self._acknowledgements = acknowledgements
         self._metadata = metadata
+        # By these it lets requests in; the number is another one whenever they are.
+        self._image: MetadataImage | None = None
+        self._access_epoch = 0
+        self._number = 0
 
     def refusal(self, kind: ProduceKind) -> ProduceOutcome | None:
         """Why nothing of the kind may be written; None where it may. The controller tells of a topic's deletion before
@@ -166,10 +168,10 @@ class ProducePipeline:
         """Appends a group; its batches are not needed any more when this returns. `writes_at_once` and `only_at_once`
         as in `RecordAppends.append`, which raises TakesLongError, and nobody was told anything then.
         """
-        if kind.image is not self._metadata.image or kind.access_epoch != self.access.epoch:
-            outcome = self._let_in(kind)
-        else:
-            outcome = None
+        if self._image is not self._metadata.image or self._access_epoch != self.access.epoch:
+            self._image, self._access_epoch = self._metadata.image, self.access.epoch
+            self._number += 1
+        outcome = self._let_in(kind) if kind.let_in_at != self._number else None
         if outcome is None:
             appended = self._appends.append(
                 kind.target, group.batches, kind.acks, kind.api_version, writes_at_once, only_at_once
@@ -212,7 +214,7 @@ class ProducePipeline:
             kind.target = self._appends.target(topic_partition)
         except KafkaError as error:
             return self._appends.refused(topic_partition, error)
-        kind.image, kind.access_epoch = self._metadata.image, self.access.epoch
+        kind.let_in_at = self._number
         return None
 
     def _acknowledge(self, kind: ProduceKind, group: ProduceGroup, appended: Appended) -> None:

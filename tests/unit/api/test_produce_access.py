@@ -4,10 +4,12 @@ what was said of it holds until it changes.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
+from barnabas.cluster.image import MetadataImage
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceResponse
 from tests.unit.api.calling import Caller
@@ -173,5 +175,20 @@ def test_answers_with_an_error_tell_the_delay_too(run: Run, tmp_path: Path, shap
         responses = await caller.responses(count)
         assert codes(responses) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert {response.throttle_time_ms for response in responses} == {70}
+
+    scenario(run, tmp_path, body)
+
+
+def test_producers_that_are_silent_keep_no_metadata(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        for number in range(20):
+            caller = broker.connect(client_id=f"client {number}")
+            await caller.call(produce_request("flights", batch(b"x")), 9)
+            assert caller.connection.fast_path is not None
+            broker.lead("trains", number)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if type(each) is MetadataImage and each.partition_count("trains")]
+        assert len(kept) <= 2
 
     scenario(run, tmp_path, body)
