@@ -104,7 +104,9 @@ class Acknowledgements:
             answer.complete(code, is_written=error is None)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
-                self._queue_of(appended.partition).add(waiting, timeout_ms)
+                _answer_replicated(appended.partition, waiting)
+                if waiting:
+                    self._queue_of(appended.partition).add(waiting, timeout_ms)
                 continue
             for _, answer in waiting:
                 answer.complete(code, is_written=False)
@@ -149,13 +151,14 @@ class ReplicationQueue:
         now: Callable[[], float],
         when_idle: Callable[[ReplicationQueue], object],
     ) -> None:
-        """`when_idle` is called when nobody has waited for as long as the longest time-out lately."""
+        """`when_idle` is called when nobody has waited for as long as the longest time-out lately, or nobody will."""
         self.partition = partition
         self._purgatory = purgatory
         self._now = now
         self._waiting: dict[int, deque[_Waiting]] = {}
         """By time-out, of which there are few."""
-        self._timer = purgatory.lazy_timer(self._expire, functools.partial(when_idle, self))
+        self._when_idle = functools.partial(when_idle, self)
+        self._timer = purgatory.lazy_timer(self._expire, self._when_idle)
         self._deadline: float | None = None
 
     @property
@@ -169,10 +172,7 @@ class ReplicationQueue:
         return not self._waiting
 
     def add(self, answers: deque[tuple[int, Answer]], timeout_ms: int) -> None:
-        """They wait, behind all that do already, unless they need not."""
-        self._answer_replicated(answers)
-        if not answers:
-            return
+        """They wait, behind all that do already; the first of them needs to."""
         deadline = self._now() + timeout_ms / 1000
         queue = self._waiting.get(timeout_ms)
         if queue is None:
@@ -188,7 +188,7 @@ class ReplicationQueue:
         """Answers those that the high watermark has passed, or whose partition is not led here any more."""
         for timeout_ms, queue in tuple(self._waiting.items()):
             while queue:
-                self._answer_replicated(queue[0].answers)
+                _answer_replicated(self.partition, queue[0].answers)
                 if queue[0].answers:
                     break
                 queue.popleft()
@@ -208,16 +208,6 @@ class ReplicationQueue:
             for each in queue:
                 self._time_out(each)
         return bool(waiting)
-
-    def _answer_replicated(self, answers: deque[tuple[int, Answer]]) -> None:
-        is_replicated = self.partition.is_replicated
-        while answers:
-            required_offset, answer = answers[0]
-            code = is_replicated(required_offset)
-            if code is None:
-                return
-            answers.popleft()
-            answer.complete(code, is_written=True)
 
     def _expire(self) -> None:
         """The first deadline is over, if nobody was answered who had it."""
@@ -245,3 +235,18 @@ class ReplicationQueue:
         self._deadline = None
         self._timer.clear()
         self._purgatory.leave(self, self.partition.topic_partition)
+        if self.partition.log is None:  # it was deleted, and if it comes again it is another one
+            self._timer.close()
+            self._when_idle()
+
+
+def _answer_replicated(partition: Partition, answers: deque[tuple[int, Answer]]) -> None:
+    """Answers those of which the partition can tell, up to the first of which it cannot."""
+    is_replicated = partition.is_replicated
+    while answers:
+        required_offset, answer = answers[0]
+        code = is_replicated(required_offset)
+        if code is None:
+            return
+        answers.popleft()
+        answer.complete(code, is_written=True)

@@ -36,6 +36,7 @@ class PlayedPartition:
         self.high_watermark = self.end = 0
         self.is_leader = True
         self.written = Written()  # it is its log too
+        self.log: PlayedPartition | None = self
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:
         if not self.is_leader:
@@ -222,3 +223,23 @@ def test_what_is_appended_while_a_sync_goes_on_waits_for_the_next(run: Run, acks
         timers.close()
 
     run(main())
+
+
+def test_nothing_is_kept_of_partitions_whose_records_need_not_wait() -> None:
+    """As with one replica only: a topic's first records wait for its id to be synced, and then count at once."""
+    setting = Setting()
+    setting.partitions[0].high_watermark = 10
+    setting.append(0, 3, 30_000)
+    setting.partitions[1].is_leader = False
+    setting.append(1, 3, 30_000)
+    assert [code for _, code, _ in setting.told] == [ErrorCode.NONE] * 3 + [NOT_LEADER] * 3
+    assert setting.acknowledgements.partitions_waited_for == 0
+
+
+def test_nothing_is_kept_of_a_partition_that_was_deleted_however_long_its_producers_would_have_waited() -> None:
+    setting = Setting()
+    setting.append(0, 3, 2**31 - 1)
+    setting.partitions[0].log = None
+    setting.move(0, is_leader=False)
+    assert [code for _, code, _ in setting.told] == [NOT_LEADER] * 3
+    assert (setting.acknowledgements.partitions_waited_for, len(setting.timers)) == (0, 0)
