@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from barnabas.kernel.lazy_timer import ROUNDING_SECONDS
 from barnabas.kernel.purgatory import Purgatory
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.log.partition.write_queue import WriteQueue
+
+
+_required_offset: Final = itemgetter(0)
 
 
 class Answer(Protocol):
@@ -60,7 +64,7 @@ class Acknowledgements:
     ) -> None:
         """Calls `answer.complete` when all before `required_offset` is written and replicated, or after `timeout_ms`.
 
-        Calls for one partition must come with ascending offsets, as appends make them.
+        Calls for one partition should come with ascending offsets, as appends make them but for what was sent again.
         """
         self.when_all_replicated(partition, log, ((required_offset, answer),), timeout_ms)
 
@@ -104,9 +108,11 @@ class Acknowledgements:
             answer.complete(code, is_written=error is None)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
-                _answer_replicated(appended.partition, waiting)
-                if waiting:
-                    self._queue_of(appended.partition).add(waiting, timeout_ms)
+                # What was sent again, by an idempotent producer, is before what others appended meanwhile.
+                in_order = deque(sorted(waiting, key=_required_offset))
+                _answer_replicated(appended.partition, in_order)
+                if in_order:
+                    self._queue_of(appended.partition).add(in_order, timeout_ms)
                 continue
             for _, answer in waiting:
                 answer.complete(code, is_written=False)
@@ -139,9 +145,9 @@ class _Waiting(NamedTuple):
 class ReplicationQueue:
     """Who waits for the high watermark of one partition; it stands in the purgatory while anybody does.
 
-    Invariants: of those with one time-out, offsets and deadlines ascend; so whoever is to be answered next, by the high
-    watermark or by the time, is the first. Nobody is told NONE whose records the partition does not call replicated at
-    that moment. Each is told once.
+    Invariants: in each deque of those who wait, offsets and deadlines ascend; so whoever is to be answered next, by the
+    high watermark or by the time, is the first. Nobody is told NONE whose records the partition does not call
+    replicated at that moment. Each is told once.
     """
 
     def __init__(
@@ -155,8 +161,8 @@ class ReplicationQueue:
         self.partition = partition
         self._purgatory = purgatory
         self._now = now
-        self._waiting: dict[int, deque[_Waiting]] = {}
-        """By time-out, of which there are few."""
+        self._waiting: dict[object, deque[_Waiting]] = {}
+        """By time-out, of which there are few; each tick by itself that has appended nothing new, which is rare."""
         self._when_idle = functools.partial(when_idle, self)
         self._timer = purgatory.lazy_timer(self._expire, self._when_idle)
         self._deadline: float | None = None
@@ -172,13 +178,18 @@ class ReplicationQueue:
         return not self._waiting
 
     def add(self, answers: deque[tuple[int, Answer]], timeout_ms: int) -> None:
-        """They wait, behind all that do already; the first of them needs to."""
+        """They wait, behind all that do already; the first of them needs to. Their offsets ascend."""
         deadline = self._now() + timeout_ms / 1000
-        queue = self._waiting.get(timeout_ms)
+        key: object = timeout_ms
+        queue = self._waiting.get(key)
+        if queue is not None:
+            last = queue[-1].answers  # there are none left while the last of them is told, and comes again at once
+            if last and answers[0][0] <= last[-1][0]:
+                key, queue = object(), None  # sent again: it waits for less than those who came before
         if queue is None:
             if not self._waiting:
                 self._purgatory.stand(self, self.partition.topic_partition)
-            queue = self._waiting[timeout_ms] = deque()
+            queue = self._waiting[key] = deque()
         queue.append(_Waiting(deadline, answers))
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline
@@ -186,7 +197,7 @@ class ReplicationQueue:
 
     def try_complete(self) -> bool:
         """Answers those that the high watermark has passed, or whose partition is not led here any more."""
-        for timeout_ms, queue in tuple(self._waiting.items()):
+        for key, queue in tuple(self._waiting.items()):
             while queue:
                 _answer_replicated(self.partition, queue[0].answers)
                 if queue[0].answers:
@@ -194,7 +205,7 @@ class ReplicationQueue:
                 queue.popleft()
                 self._purgatory.completed_count += 1
             if not queue:
-                del self._waiting[timeout_ms]
+                del self._waiting[key]
         if self._waiting:
             return False
         self._rest()
@@ -212,11 +223,11 @@ class ReplicationQueue:
     def _expire(self) -> None:
         """The first deadline is over, if nobody was answered who had it."""
         now, due = self._now() + ROUNDING_SECONDS, list[_Waiting]()
-        for timeout_ms, queue in tuple(self._waiting.items()):
+        for key, queue in tuple(self._waiting.items()):
             while queue and queue[0].deadline <= now:
                 due.append(queue.popleft())
             if not queue:
-                del self._waiting[timeout_ms]
+                del self._waiting[key]
         if self._waiting:
             self._deadline = min(queue[0].deadline for queue in self._waiting.values())
             self._timer.set(self._deadline)

@@ -243,3 +243,49 @@ def test_nothing_is_kept_of_a_partition_that_was_deleted_however_long_its_produc
     setting.move(0, is_leader=False)
     assert [code for _, code, _ in setting.told] == [NOT_LEADER] * 3
     assert (setting.acknowledgements.partitions_waited_for, len(setting.timers)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_same_tick", [True, False])
+def test_what_was_sent_again_waits_for_its_own_records_only(*, is_same_tick: bool) -> None:
+    """An idempotent producer's batch that is in the log already has the offsets of the first time."""
+    setting = Setting()
+    partition: Any = setting.partitions[0]
+    setting.append(0, 5, 30_000)
+    again = [(each, setting._answer(100 + each)) for each in (3, 2)]
+    if is_same_tick:
+        again.insert(0, (9, setting._answer(109)))
+    setting.acknowledgements.when_all_replicated(partition, partition, again, 30_000)
+    told = []
+    for _ in range(4):
+        setting.move(0, by=1)
+        told.append(sorted(number for number, *_ in setting.told))
+        setting.told.clear()
+    assert told == [[0], [1, 102], [2, 103], [3]]
+    partition.end = 9
+    setting.move(0, by=5)
+    assert [number for number, *_ in setting.told] == [4, 109][: 1 + is_same_tick]
+    assert setting.purgatory.delayed == 0
+
+
+def test_who_is_told_may_append_at_once() -> None:
+    """As a coordinator does, whose large batches are written when they are appended."""
+    setting = Setting()
+    partition: Any = setting.partitions[0]
+    told: list[int] = []
+
+    def append(number: int) -> None:
+        def complete(code: ErrorCode, *, is_written: bool) -> None:
+            assert (code, is_written) == (ErrorCode.NONE, True)
+            told.append(number)
+            if number < 3:
+                append(number + 1)
+
+        partition.end += 1
+        answer: Any = SimpleNamespace(complete=complete)
+        setting.acknowledgements.when_replicated(partition, partition, partition.end, 30_000, answer)
+
+    append(1)
+    for expected in ([1], [1, 2], [1, 2, 3]):
+        setting.move(0, by=1)
+        assert told == expected
+    assert setting.purgatory.delayed == 0
