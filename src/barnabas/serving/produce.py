@@ -131,7 +131,7 @@ class RecordAppends:
                 )
                 metrics.produce_requests.count += 1
                 metrics.messages_in.count += result[5]
-                metrics.bytes_in.count += result[6]
+                metrics.bytes_in.count += len(batches[0])  # as they were sent, whatever is stored of them
                 metrics.produce_conversions.count += result[8]
                 return partition, log, (result,), False
             uniform = None
@@ -147,26 +147,27 @@ class RecordAppends:
             raise
         except Exception as error:  # noqa: BLE001 - sorted there
             return self.refused(topic_partition, error, len(batches))
-        return self._sorted(topic_partition, partition, log, results)
+        return self._sorted(topic_partition, partition, log, batches, results)
 
     def _sorted(
         self,
         topic_partition: TopicPartition,
         partition: Partition,
         log: PartitionLog,
+        batches: Sequence[bytearray | memoryview],
         results: Sequence[AppendResult | AppendError],
     ) -> Appended:
         """Counts what was appended, and what was not."""
         found: list[AppendResult | ProduceOutcome] = []
         appended = record_count = size_bytes = converted_count = 0
-        for result in results:
+        for records, result in zip(batches, results, strict=True):
             if isinstance(result, AppendError):
                 found.append(self.refused(topic_partition, result))
                 continue
             found.append(result)
             appended += 1
             record_count += result[5]
-            size_bytes += result[6]
+            size_bytes += len(records)
             converted_count += result[8]
         self._count(topic_partition, appended, record_count, size_bytes, converted_count)
         return partition, log, found, appended < len(found)
@@ -189,7 +190,7 @@ class RecordAppends:
                 )
         except Exception as error:  # noqa: BLE001 - sorted there
             return self.refused(topic_partition, error)
-        self._count(topic_partition, 1, result.record_count, result.size_bytes, result.converted_count)
+        self._count(topic_partition, 1, result.record_count, len(records), result.converted_count)
         return partition, log, (result,), False
 
     async def _append_in_steps(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.cluster.image import MetadataImage
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceResponse
 from tests.unit.api.calling import Caller
@@ -190,5 +191,27 @@ def test_producers_that_are_silent_keep_no_metadata(run: Run, tmp_path: Path) ->
         gc.collect()
         kept = [each for each in gc.get_objects() if type(each) is MetadataImage and each.partition_count("trains")]
         assert len(kept) <= 2
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("shape", ["one", *SHAPES, "long"])
+def test_bytes_in_are_those_that_producers_have_sent(run: Run, tmp_path: Path, shape: str) -> None:
+    """Not those that the log has of them, after it has compressed them; as in Kafka."""
+
+    async def body(broker: DataBroker) -> None:
+        config = LogConfig(compression_type="lz4")
+        broker.lead("flights", config=config)
+        broker.lead("flights", 1)
+        caller = broker.connect()
+        records = batch(b"x" * 30)
+        if shape in {"one", "long"}:
+            records = batch(*([b"x" * 100] * (8_000 if shape == "long" else 20)))
+            answered = await caller.call(produce_request("flights", records), 9)
+        else:
+            answered = (await answers(caller, shape))[0]
+        assert codes([answered]) == {ErrorCode.NONE}
+        count = {"together": 20, "of two partitions": 2}.get(shape, 1)
+        assert broker.topic_metrics.of("flights").bytes_in.count == count * len(records)
 
     scenario(run, tmp_path, body)
