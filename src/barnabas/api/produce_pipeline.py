@@ -123,7 +123,7 @@ class ProduceGroup(Protocol):
 
     def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> Answer:
         """The batch is in the log, and counts if `code` is NONE, once what this returns is told so. `is_queued`: it
-        waits for a sync, and not for replicas.
+        waits for a sync, and as far as can be told not for replicas.
         """
         ...
 
@@ -258,7 +258,9 @@ class ProducePipeline:
                 if code is None and not awaits_sync:
                     code = partition.is_replicated(result.last_offset + 1)
                 if code is None:
-                    waiting.append((result.last_offset + 1, group.park(number, result, _NONE, is_queued=False)))
+                    required_offset = result.last_offset + 1
+                    awaits_sync_only = awaits_sync and partition.is_replicated(required_offset) is not None
+                    waiting.append((required_offset, group.park(number, result, _NONE, is_queued=awaits_sync_only)))
                 elif awaits_sync:
                     acknowledgements.when_written(partition, log, group.park(number, result, code, is_queued=True))
                 else:

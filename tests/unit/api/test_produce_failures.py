@@ -207,6 +207,29 @@ def test_a_leader_that_is_deposed_while_it_syncs_does_not_acknowledge(run: Run, 
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize(("acks", "isr", "queued"), [(1, (1, 2), 3), (-1, (1,), 3), (-1, (1, 2), 0)])
+def test_requests_that_wait_for_the_disk_only_count_against_the_queue(
+    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int
+) -> None:
+    """`queued.max.requests` bounds what waits for work of this broker; nobody is held up by followers."""
+
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights", isr=isr, replicas=(1, 2), config=LogConfig(flush_messages=1))
+        caller = await warmed(broker, 9)
+        with caller.kept_back() as kept:
+            for _ in range(3):
+                caller.send(produce_request("flights", batch(b"x"), acks=acks), 9)
+        caller.send_bytes(bytes(kept))
+        while partition.log is None or not partition.log.written.is_syncing:
+            await asyncio.sleep(0)
+        assert (caller.connection.unanswered, broker.calls.queue.queued) == (3, queued)
+        if queued:
+            await caller.responses(3)
+            assert broker.calls.queue.queued == 0
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size_bytes", [4_000, 100_000])
 def test_records_of_acks_0_are_not_kept_until_the_sync_ends(
