@@ -8,6 +8,7 @@ and one timer stands for all who wait.
 from __future__ import annotations
 
 import functools
+import heapq
 from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -163,6 +164,10 @@ class ReplicationQueue:
         self._now = now
         self._waiting: dict[object, deque[_Waiting]] = {}
         """By time-out, of which there are few; each tick by itself that has appended nothing new, which is rare."""
+        # No deque's first deadline is before its entry here; so an expiry looks at those only that may be due.
+        self._deadlines: list[tuple[float, int, object]] = []
+        self._listed: set[object] = set()
+        self._listed_count = 0
         self._when_idle = functools.partial(when_idle, self)
         self._timer = purgatory.lazy_timer(self._expire, self._when_idle)
         self._deadline: float | None = None
@@ -191,6 +196,8 @@ class ReplicationQueue:
                 self._purgatory.stand(self, self.partition.topic_partition)
             queue = self._waiting[key] = deque()
         queue.append(_Waiting(deadline, answers))
+        if key not in self._listed:
+            self._list(deadline, key)
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline
             self._timer.set(deadline)
@@ -223,19 +230,32 @@ class ReplicationQueue:
     def _expire(self) -> None:
         """The first deadline is over, if nobody was answered who had it."""
         now, due = self._now() + ROUNDING_SECONDS, list[_Waiting]()
-        for key, queue in tuple(self._waiting.items()):
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, _, key = heapq.heappop(deadlines)
+            self._listed.remove(key)
+            queue = self._waiting.get(key)
+            if queue is None:
+                continue
             while queue and queue[0].deadline <= now:
                 due.append(queue.popleft())
-            if not queue:
+            if queue:
+                self._list(queue[0].deadline, key)
+            else:
                 del self._waiting[key]
         if self._waiting:
-            self._deadline = min(queue[0].deadline for queue in self._waiting.values())
+            self._deadline = deadlines[0][0]
             self._timer.set(self._deadline)
         else:
             self._rest()
         for each in due:
             self._purgatory.expired_count += 1
             self._time_out(each)
+
+    def _list(self, deadline: float, key: object) -> None:
+        self._listed.add(key)
+        self._listed_count += 1
+        heapq.heappush(self._deadlines, (deadline, self._listed_count, key))
 
     def _time_out(self, waiting: _Waiting) -> None:
         self._purgatory.completed_count += 1
@@ -244,6 +264,8 @@ class ReplicationQueue:
 
     def _rest(self) -> None:
         self._deadline = None
+        self._deadlines.clear()
+        self._listed.clear()
         self._timer.clear()
         self._purgatory.leave(self, self.partition.topic_partition)
         if self.partition.log is None:  # it was deleted, and if it comes again it is another one

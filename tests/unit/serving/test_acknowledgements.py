@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -288,4 +289,32 @@ def test_who_is_told_may_append_at_once() -> None:
     for expected in ([1], [1, 2], [1, 2, 3]):
         setting.move(0, by=1)
         assert told == expected
+    assert setting.purgatory.delayed == 0
+
+
+def test_a_time_out_costs_the_same_however_many_others_there_are() -> None:
+    """Each producer has its own: a client can make as many as it has requests in flight."""
+    setting = Setting()
+    count = 2_000
+    for number in range(count):
+        setting.append(0, 1, 10 + 2 * number)
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.endswith("acknowledgements.py"):
+            return None
+        lines += event == "line"
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        for _ in range(20):
+            setting.pass_ms()
+    finally:
+        sys.settrace(former)
+    assert [number for number, *_ in setting.told] == [0, 1, 2, 3, 4, 5]
+    assert 6 < lines < count // 4
+    setting.move(0, by=count)
     assert setting.purgatory.delayed == 0
