@@ -202,7 +202,7 @@ class DataCommandSuite:
 
     def test_a_record_for_a_partition_that_is_not_there(self, bootstrap: str, topic: str) -> None:
         _, errors = run(bootstrap, "produce", topic, "--partition", "3", data=b"a\n", status=4)
-        assert f"line 1: {topic} has partitions 0 to 2, and no 3" in errors
+        assert f"line 1: {topic} has partitions 0 to 2, not 3" in errors
 
     def test_topics_and_partitions_that_are_not_there(self, bootstrap: str, topic: str) -> None:
         for command in ("produce", "consume"):

@@ -51,7 +51,8 @@ class NoOffsetError(ClientError):
 
     def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
         places = ", ".join(f"{partition} ({reason})" for partition, reason in reasons.items())
-        super().__init__(f"{places} has no position; seek to one, or set an offset reset policy")
+        verb = "has" if len(reasons) == 1 else "have"
+        super().__init__(f"{places} {verb} no position; seek to one, or set an offset reset policy")
         self.reasons = reasons
 
 
