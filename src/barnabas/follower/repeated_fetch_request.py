@@ -50,7 +50,7 @@ class FetchedAgain(NamedTuple):
 
 
 class RepeatedFetchRequest:
-    """The requests of one session that name one partition, in one leader epoch, and wait equally long."""
+    """The requests of one session that name one partition, by one topic id and leader epoch, and wait equally long."""
 
     __slots__ = (
         "_decode",
@@ -58,11 +58,11 @@ class RepeatedFetchRequest:
         "_frame",
         "_number",
         "_position_at",
-        "_topic_id",
         "broker_epoch",
         "leader_epoch",
         "max_wait_ms",
         "session_id",
+        "topic_id",
         "topic_partition",
     )
 
@@ -78,9 +78,10 @@ class RepeatedFetchRequest:
         self._epoch_at = len(headers.request_header(ApiKey.FETCH, version, client_id)) + _AHEAD_OF_EPOCH_BYTES
         self._position_at = self._epoch_at + _FROM_EPOCH_TO_POSITION_BYTES
         self._decode = codec.response_decoder(ApiKey.FETCH, version)
-        self._topic_id = bytes(topic.topic_id)
         self._number = partition.partition
         self.topic_partition = topic_partition
+        self.topic_id = bytes(topic.topic_id)
+        """A topic of the same name that is made anew has another one, and the same leader epochs again."""
         self.leader_epoch = partition.current_leader_epoch
         self.max_wait_ms = request.max_wait_ms
         self.session_id = request.session_id
@@ -135,7 +136,7 @@ class RepeatedFetchRequest:
             or partitions != 2
             or session_id != self.session_id
             or number != self._number
-            or topic_id != self._topic_id
+            or topic_id != self.topic_id
         ):
             return None
         length = shift = 0

@@ -198,6 +198,7 @@ class ReplicaFetcher:
         position = None if fetched is None else fetched.position()
         if (
             position is None
+            or position.topic_id != repeated.topic_id
             or position.leader_epoch != repeated.leader_epoch
             or not self._session.name_again(repeated.topic_partition, position)
         ):

@@ -16,7 +16,9 @@ from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.follower.repeated_fetch_request import FetchedAgain
 from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.follower.settings import ReplicaSettings
+from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
+from barnabas.leader.partition import Partition
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -32,12 +34,13 @@ from barnabas.wire.primitives import Buffer
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.kernel.virtual_loop import run_virtually
-from tests.unit.leader.memory_log import TOPIC_ID, Entry
-from tests.unit.leader.partition_setting import BrokerSetting
+from tests.unit.leader.memory_log import TOPIC_ID, Entry, MemoryLog
+from tests.unit.leader.partition_setting import PARTITION, BrokerSetting, leader_and_isr
 
 LEADER = Node(2, "leader", 9092)
 SESSION = 77
 BACKOFF_SECONDS = 1.0
+OTHER_ID = Uuid(bytes(16 * [7]))
 
 
 class Sent(NamedTuple):
@@ -243,6 +246,32 @@ def test_drops_the_answer_to_such_a_request_for_a_partition_that_was_taken_out_m
         sent, asked = await setting.fetch_request()
         assert (asked, sent.is_encoded) == ([], False)
         assert sent.message.forgotten_topics_data[0].partitions == [0]
+
+    in_setting(test)
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_not_asked_for_by_its_former_id() -> None:
+    async def test(setting: Setting) -> None:
+        fetched = setting.follow()
+        for offset in range(4):
+            sent, _ = await setting.fetch_request()
+            sent.on_response(fetched_response(Entry(offset, 5, "a"), high_watermark=offset))
+        # All of it comes while a request is on its way, of a session that has other partitions or not.
+        partition, log = Partition(fetched.topic_partition, setting.broker.context), MemoryLog(PARTITION)
+        partition.become_follower(leader_and_isr(LEADER.broker_id, 5, (2,)), lambda: log.as_log)
+        setting.fetcher.remove([fetched.topic_partition])
+        setting.fetcher.add([FetchedPartition(partition, OTHER_ID, 5, 0, -1, FetchPhase.FETCHING)])
+        sent, _ = await setting.fetch_request()
+        sent.on_response(empty_response())
+        for offset in range(3):
+            sent, _ = await setting.fetch_request()
+            assert [(topic.topic_id, topic.partitions[0].fetch_offset) for topic in sent.message.topics] == [
+                (OTHER_ID, offset)
+            ]
+            response = fetched_response(Entry(offset, 5, "b"), high_watermark=offset)
+            response.responses[0].topic_id = OTHER_ID
+            sent.on_response(response)
+            assert log.log_end_offset == offset + 1
 
     in_setting(test)
 
