@@ -326,6 +326,7 @@ class ReplicaFetcher:
             and fetched.delayed_until is None
             and position.fetch_offset == fetched.fetch_offset
             and position.leader_epoch == fetched.leader_epoch
+            and position.topic_id == fetched.topic_id
         ):
             return fetched
         return None  # taken out, put in anew or delayed while the request was on its way

@@ -555,16 +555,17 @@ def test_a_leader_that_forgot_the_session_gets_a_full_request_at_once() -> None:
     in_setting(test)
 
 
-def test_an_answer_for_an_epoch_that_is_over_is_dropped() -> None:
+@pytest.mark.parametrize(("epoch", "topic_id"), [(6, TOPIC_ID), (5, OTHER_ID)])
+def test_an_answer_for_an_epoch_or_a_topic_that_is_over_is_dropped(epoch: int, topic_id: Uuid) -> None:
     async def test(setting: Setting) -> None:
         setting.follow(epoch=5)
         sent, _ = await setting.fetch_request()
         setting.fetcher.remove([setting.broker.partition.topic_partition])
-        setting.follow(epoch=6)
+        setting.follow(epoch=epoch).topic_id = topic_id
         sent.on_response(fetched_response(Entry(0, 5, "a"), high_watermark=1))
         assert setting.broker.log.log_end_offset == 0
-        _, asked = await setting.fetch_request()
-        assert asked[0].current_leader_epoch == 6
+        sent, asked = await setting.fetch_request()
+        assert (sent.message.topics[0].topic_id, asked[0].current_leader_epoch) == (topic_id, epoch)
 
     in_setting(test)
 
