@@ -311,5 +311,6 @@ class FollowerFetch:
             found.log_start_offset,
             data,
         )
-        read = fetches.shared_read = SharedRead(state, len(data), parts, sum(map(len, parts)))
+        read = SharedRead(state, len(data), parts, sum(map(len, parts)))
+        fetches.share(read)
         return read

@@ -65,7 +65,7 @@ class DelayedFetches:
         self.reader = reader
         self.purgatory = purgatory
         self.shared_read: SharedRead | None = None
-        """What the last of the fetches that are completed together has read, for the others."""
+        """What was read last in this tick, for the other fetches of it."""
         self._tick = tick
         self._loop = loop
         self._ready: dict[ReadyFetch, None] = {}
@@ -135,6 +135,14 @@ class DelayedFetches:
             self._tick.before_send(self._complete_ready)
         self._ready[fetch] = None
 
+    def share(self, read: SharedRead) -> None:
+        """Keeps what was read for other fetches of this tick, and no longer: a log that is truncated may end at the
+        same offset again, with other records.
+        """
+        if self.shared_read is None:
+            self._tick.before_send(self._forget_shared_read)
+        self.shared_read = read
+
     def expired(self, parameters: FetchParameters) -> None:
         """For parked fetches: counts one whose time was over."""
         self._expires["follower" if parameters.is_from_follower else "consumer"].count += 1
@@ -143,6 +151,8 @@ class DelayedFetches:
         ready, self._ready = self._ready, {}
         for fetch in ready:
             fetch.force_complete()
+
+    def _forget_shared_read(self) -> None:
         self.shared_read = None
 
 

@@ -332,6 +332,24 @@ def test_followers_at_one_offset_share_one_read(
     scenario(run, tmp_path, body)
 
 
+def test_what_is_read_for_a_request_that_need_not_wait_is_kept_for_its_tick_only(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        await produced(broker, followers)
+        await broker.produce("flights", b"one")
+        request = followers[0].request(
+            asked(0, 4, log_start_offset=0, last_fetched_epoch=0, current_leader_epoch=0), max_wait_ms=600_000
+        )
+        followers[0].caller.send(request, 17)
+        (response,) = await followers[0].caller.responses(1)
+        assert values(followers[0].take(response)[0]) == [b"one"]
+        assert broker.fetches.shared_read is None, "the log may have other records at these offsets one day"
+
+    scenario(run, tmp_path, body)
+
+
 def test_a_request_that_is_like_the_last_one_is_answered_when_its_time_is_over(
     run: Run, tmp_path: Path, taken: Taken
 ) -> None:
