@@ -5,9 +5,9 @@ at all times:
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <= log_end_offset
 
-*Committed* is what lies below the high watermark. It is moved by the replica's owner only (`replication`), never by an
-append. A record counts as *written*, and may be acknowledged, when the write queue says so; it is *synced* below the
-recovery point.
+*Committed* is what lies below the high watermark. It is moved by the replica's owner only (`leader` or `follower`), and
+never by an append. A record counts as *written*, and may be acknowledged, when the write queue says so; it is *synced*
+below the recovery point.
 """
 
 from __future__ import annotations
