@@ -149,6 +149,10 @@ class Purgatory(Generic[Operation]):
             if watching is not None and watching.pop(operation, self) is None and not watching:
                 del self._watchers[key]
 
+    def report_failed(self, waiting: object, error: Exception) -> None:
+        """Logs why one of those that wait in an operation could not be told of its end."""
+        self._logger.error("Uncaught error completing %r in purgatory %s", waiting, self.name, exc_info=error)
+
     # What is parked.
 
     def watchers(self, key: Hashable) -> list[Operation]:

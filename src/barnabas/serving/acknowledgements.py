@@ -111,7 +111,7 @@ class Acknowledgements:
             if error is None:
                 # What was sent again, by an idempotent producer, is before what others appended meanwhile.
                 in_order = deque(sorted(waiting, key=_required_offset))
-                _answer_replicated(appended.partition, in_order)
+                _answer_replicated(appended.partition, in_order, self._purgatory)
                 if in_order:
                     self._queue_of(appended.partition).add(in_order, timeout_ms)
                 continue
@@ -206,7 +206,7 @@ class ReplicationQueue:
         """Answers those that the high watermark has passed, or whose partition is not led here any more."""
         for key, queue in tuple(self._waiting.items()):
             while queue:
-                _answer_replicated(self.partition, queue[0].answers)
+                _answer_replicated(self.partition, queue[0].answers, self._purgatory)
                 if queue[0].answers:
                     break
                 queue.popleft()
@@ -260,7 +260,7 @@ class ReplicationQueue:
     def _time_out(self, waiting: _Waiting) -> None:
         self._purgatory.completed_count += 1
         while waiting.answers:
-            waiting.answers.popleft()[1].complete(ErrorCode.REQUEST_TIMED_OUT, is_written=True)
+            _tell(waiting.answers.popleft()[1], ErrorCode.REQUEST_TIMED_OUT, self._purgatory)
 
     def _rest(self) -> None:
         self._deadline = None
@@ -273,7 +273,7 @@ class ReplicationQueue:
             self._when_idle()
 
 
-def _answer_replicated(partition: Partition, answers: deque[tuple[int, Answer]]) -> None:
+def _answer_replicated(partition: Partition, answers: deque[tuple[int, Answer]], purgatory: Purgatory[Any]) -> None:
     """Answers those of which the partition can tell, up to the first of which it cannot."""
     is_replicated = partition.is_replicated
     while answers:
@@ -282,4 +282,12 @@ def _answer_replicated(partition: Partition, answers: deque[tuple[int, Answer]])
         if code is None:
             return
         answers.popleft()
+        _tell(answer, code, purgatory)
+
+
+def _tell(answer: Answer, code: ErrorCode, purgatory: Purgatory[Any]) -> None:
+    """One that cannot be told must not keep the others waiting."""
+    try:
         answer.complete(code, is_written=True)
+    except Exception as error:  # noqa: BLE001 - logged there
+        purgatory.report_failed(answer, error)

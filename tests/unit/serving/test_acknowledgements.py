@@ -318,3 +318,27 @@ def test_a_time_out_costs_the_same_however_many_others_there_are() -> None:
     assert 6 < lines < count // 4
     setting.move(0, by=count)
     assert setting.purgatory.delayed == 0
+
+
+@pytest.mark.parametrize("how", ["replicated", "over", "stopped"])
+def test_a_producer_that_cannot_be_told_keeps_nobody_else_waiting(how: str) -> None:
+    setting = Setting()
+    partition: Any = setting.partitions[0]
+
+    def fail(code: ErrorCode, *, is_written: bool) -> None:
+        raise RuntimeError(f"{code} {is_written}")
+
+    setting.acknowledgements.when_replicated(partition, partition, 1, 5, SimpleNamespace(complete=fail))
+    partition.end = 1
+    setting.append(0, 2, 5)
+    setting.append(0, 1, 5)
+    if how == "replicated":
+        setting.move(0, by=4)
+    elif how == "over":
+        for _ in range(5):
+            setting.pass_ms()
+    else:
+        for operation in setting.purgatory.close():
+            operation.force_complete()
+    assert [number for number, _, _ in setting.told] == [0, 1, 2]
+    assert setting.purgatory.delayed == 0
