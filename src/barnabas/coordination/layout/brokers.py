@@ -75,7 +75,9 @@ class BrokerRegistration:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> BrokerRegistration:
-        fields = Fields.decode(data, path)
+        # As in Kafka what is there counts, whatever the version. `encode` writes only what the version has; so the rest
+        # is read from `kept`, and stays in `fields` among what is unknown.
+        fields, kept = Fields.decode(data, path), Fields.decode(data, path)
         version = fields.integer("version")
         if version < 1:
             raise fields.wrong("version", "1 or more", version)
@@ -86,15 +88,13 @@ class BrokerRegistration:
                 raise LayoutError(path, "host is missing")
             endpoints = [BrokerEndpoint("PLAINTEXT", host, port, "PLAINTEXT")]
         else:
-            # What a version does not have is kept as it is, among what is unknown.
-            listeners = fields.mapping("listener_security_protocol_map") if version >= 4 else {}
-            protocols = listeners or _BARE_PROTOCOLS
+            protocols = (fields if version >= 4 else kept).mapping("listener_security_protocol_map") or _BARE_PROTOCOLS
             endpoints = [_decode_endpoint(text, protocols, path) for text in fields.texts("endpoints")]
-        features = fields.mapping("features") if version >= 5 else {}
+        features = (fields if version >= 5 else kept).mapping("features")
         return cls(
             endpoints=tuple(endpoints),
             timestamp_ms=fields.decimal("timestamp", -1),
-            rack=fields.optional_text("rack") if version >= 3 else None,
+            rack=(fields if version >= 3 else kept).optional_text("rack"),
             jmx_port=fields.integer("jmx_port", -1),
             features={name: _decode_range(name, versions, path) for name, versions in features.items()},
             version=version,

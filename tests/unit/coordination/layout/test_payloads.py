@@ -252,3 +252,22 @@ def test_acls_of_a_resource_keep_their_order() -> None:
 def test_names_are_made_safe_as_kafka_does() -> None:
     assert sanitize("ali ce*~/ü-._") == "ali%20ce%2A%7E%2F%C3%BC-._"
     assert desanitize(sanitize("ali ce*~/ü-._+")) == "ali ce*~/ü-._+"
+
+
+def test_a_registration_of_an_old_version_counts_for_what_is_in_it() -> None:
+    """Kafka's decode goes by what is there, and so does ours; written again, nothing of it is lost."""
+    fields = {
+        "version": 2,
+        "host": None,
+        "port": -1,
+        "jmx_port": -1,
+        "timestamp": "5",
+        "endpoints": ["CLIENT://h:9092"],
+        "listener_security_protocol_map": {"CLIENT": "SSL"},
+        "rack": "r1",
+        "features": {"f": {"min_version": 1, "max_version": 2}},
+    }
+    registration = BrokerRegistration.decode(json.dumps(fields).encode(), "/brokers/ids/1")
+    assert [endpoint.security_protocol for endpoint in registration.endpoints] == ["SSL"]
+    assert (registration.rack, list(registration.features)) == ("r1", ["f"])
+    assert json.loads(registration.encode()) == fields
