@@ -142,7 +142,7 @@ class RequestContext:
         long work."""
         return self._answers.in_steps(self, a_turn())
 
-    # For short ways.
+    # For fast paths.
 
     @property
     def metrics(self) -> tuple[RequestMetrics, ...]:

@@ -64,7 +64,7 @@ class ControllerShell:
         self._features = features
         self._timers = timers
         self._state_change_logger = state_change_logger
-        self._recent_moves = recent_transitions
+        self._recent_transitions = recent_transitions
         self._unclean_elections = unclean_elections
         self.channels: BrokerChannels | None = None
         """The channels of the present term; without a term requests are dropped."""
@@ -110,7 +110,7 @@ class ControllerShell:
             case StateChange():
                 self._state_change_logger.log(effect.level, "%s", effect.message)
                 if effect.move is not None:
-                    self._recent_moves.add(effect.move)
+                    self._recent_transitions.add(effect.move)
             case ChangeChannels():
                 if self.channels is not None:
                     await self.channels.close(effect.closed)

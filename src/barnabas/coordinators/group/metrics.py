@@ -31,7 +31,7 @@ class GroupMetrics:
         self,
         metrics: MetricsRegistry,
         groups: Callable[[], Iterable[Group]],
-        hosting: GroupEffectRunner,
+        effects: GroupEffectRunner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._groups = groups
@@ -53,8 +53,8 @@ class GroupMetrics:
         for state in GroupState:
             gauge(f"NumGroups{state.value}", functools.partial(self._count_in, state))
         for operation, read in (
-            ("Heartbeat", lambda: hosting.heartbeats_awaited),
-            ("Rebalance", lambda: hosting.rebalances_awaited),
+            ("Heartbeat", lambda: effects.heartbeats_awaited),
+            ("Rebalance", lambda: effects.rebalances_awaited),
         ):
             for size in ("PurgatorySize", "NumDelayedOperations"):
                 name = MetricName(_PURGATORY_GROUP, _PURGATORY, size, (("delayedOperation", operation),))
