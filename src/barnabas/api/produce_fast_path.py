@@ -70,7 +70,6 @@ _COLLECTED_LZ4_BYTES_MAX: Final = 512
 _PATHS_MAX: Final = 20_000
 _PREFIX_BYTES_MAX: Final = 1024
 _NO_RESPONSE: Final = bytearray()
-_NO_RECORDS: Final = bytearray()
 _FAILED: Final = "handling a produce request failed"
 
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
@@ -360,11 +359,7 @@ class _Group:
             connection.answer_collected(response)
             return
         connection.answer_collected(None)
-        connection.fail(f"a produce request with acks 0 failed ({outcome.code.name})")
-
-    def forget_records(self) -> None:
-        self.batches = ()
-        self._requests = [(connection, correlation_id, _NO_RECORDS) for connection, correlation_id, _ in self._requests]
+        connection.fail(_refused(outcome.code))
 
     def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
         path, count, requests = self._path, len(results), self._requests
@@ -420,7 +415,7 @@ class _Group:
                     # The connection has this very bytearray among what it is to send.
                     response[:] = b"".join(frame)
                 else:
-                    connection.fail(f"a produce request with acks 0 failed ({code.name})")
+                    connection.fail(_refused(code))
 
     def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> Answer:
         connection, correlation_id, _ = self._requests[number]
@@ -487,8 +482,13 @@ class _Parked:
         path, outcome = self._path, self._outcome
         if code:
             outcome = outcome._replace(code=code) if is_written else ProduceOutcome(code)
-        response: list[Buffer]
-        if outcome.code:
+        response: list[Buffer] | None
+        if not path.kind.acks:
+            response = None
+            if code:
+                path.metrics.count_error(code)
+                self._connection.fail(_refused(code))
+        elif outcome.code:
             response = path.failure(self._connection, self._correlation_id, outcome, self._throttle_time_ms)
         else:
             _, first_offset, log_append_time_ms, log_start_offset, _, _ = outcome
@@ -500,6 +500,10 @@ class _Parked:
         slot = self._slot
         path.metrics.answered_later(int((path.now() - self._received) * 1000), is_queued=slot.is_queued)
         slot.complete(response)
+
+
+def _refused(code: ErrorCode) -> str:
+    return f"a produce request with acks 0 failed ({code.name})"
 
 
 def _is_soon_checked(buffer: bytearray | memoryview, records_start: int) -> bool:

@@ -101,7 +101,8 @@ class ProduceKind:
 
 class ProduceGroup(Protocol):
     """Batches for one partition, and the requests that brought them. Of each batch it is told once: by `refuse`, by
-    `give`, or by completing what `park` has given; of those in `give` for which it is not final, by `complete` too.
+    `give`, or by completing what `park` has given; of those in `give` for which it is not final, by `complete` too, and
+    that before this tick sends.
     """
 
     @property
@@ -111,13 +112,9 @@ class ProduceGroup(Protocol):
         """The batch of that number is not in the log."""
         ...
 
-    def forget_records(self) -> None:
-        """They are in the log, and the group waits for longer than this tick."""
-        ...
-
     def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
         """The batches from `first` on are in the log, and count if `code` is NONE; where that is not final, once
-        `complete` says so. That comes in this tick, but for those who want no answer (acks 0).
+        `complete` says so.
         """
         ...
 
@@ -222,7 +219,7 @@ class ProducePipeline:
 
         Invariant: none is told to count before its log is written, and synced where `flush.messages` asks for that; and
         with acks -1 none before the high watermark has passed it. What is given before has its place only, and is taken
-        back if the write of the tick fails.
+        back if the write of the tick fails; a sync that later appends of the tick ask for changes nothing about it.
         """
         partition, log, results, has_refused = appended
         acks, acknowledgements = kind.acks, self._acknowledgements
@@ -234,12 +231,10 @@ class ProducePipeline:
             end_offset = max((result.last_offset for result in results if isinstance(result, AppendResult)), default=-1)
             # After a sync it is asked then: this broker may not lead any more.
             code_of_all = None if awaits_sync else partition.is_replicated(end_offset + 1)
-        elif not (has_refused or (awaits_sync and acks)):
+        elif not (has_refused or awaits_sync):
             group.give(0, results, _NONE, is_final)
             if not is_final:
-                if awaits_sync:
-                    group.forget_records()
-                acknowledgements.when_written(partition, log, group)
+                acknowledgements.when_in_file(log, group)
             return
         has_given = False
         waiting: list[tuple[int, Answer]] = []
@@ -249,7 +244,7 @@ class ProducePipeline:
             if isinstance(run, ProduceOutcome):
                 group.refuse(first, run)
                 continue
-            if code_of_all is not None and not (awaits_sync and acks):
+            if code_of_all is not None and not awaits_sync:
                 group.give(first, run, code_of_all, is_final)
                 has_given = True
                 continue
@@ -267,9 +262,7 @@ class ProducePipeline:
                     group.give(number, (result,), code, is_final)
                     has_given = True
         if has_given and not is_final:
-            if awaits_sync:
-                group.forget_records()
-            acknowledgements.when_written(partition, log, group)
+            acknowledgements.when_in_file(log, group)
         if waiting:
             acknowledgements.when_all_replicated(partition, log, waiting, kind.timeout_ms)
 

@@ -60,6 +60,13 @@ class Acknowledgements:
         self._appended_to(partition, log).unwritten.append(answer)
         self._look_at(log)
 
+    def when_in_file(self, log: PartitionLog, answer: Answer) -> None:
+        """Calls `answer.complete` in this tick, before it sends, for what needs no sync; at once where it is written.
+
+        Invariant: an answer that has taken its place is told here whether it is true, and by nothing that comes later.
+        """
+        self._write_queue.when_in_file(log, functools.partial(_tell_written, answer))
+
     def when_replicated(
         self, partition: Partition, log: PartitionLog, required_offset: int, timeout_ms: int, answer: Answer
     ) -> None:
@@ -106,7 +113,7 @@ class Acknowledgements:
             del self._appended[log]
         code = ErrorCode.NONE if error is None else error.code
         for answer in appended.unwritten:
-            answer.complete(code, is_written=error is None)
+            _tell_written(answer, error)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
                 # What was sent again, by an idempotent producer, is before what others appended meanwhile.
@@ -283,6 +290,10 @@ def _answer_replicated(partition: Partition, answers: deque[tuple[int, Answer]],
             return
         answers.popleft()
         _tell(answer, code, purgatory)
+
+
+def _tell_written(answer: Answer, error: KafkaError | None) -> None:
+    answer.complete(ErrorCode.NONE if error is None else error.code, is_written=error is None)
 
 
 def _tell(answer: Answer, code: ErrorCode, purgatory: Purgatory[Any]) -> None:

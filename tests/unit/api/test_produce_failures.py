@@ -16,11 +16,13 @@ import pytest
 from barnabas.kernel.real_host import real_host
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_flusher import LogFlusher
-from barnabas.wire.errors import ErrorCode
+from barnabas.network.connection import ServerConnection
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceResponse
 from barnabas.wire.topics import TopicPartition
-from tests.unit.api.calling import Caller
+from tests.unit.api.calling import Caller, KeepingTransport
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
+from tests.unit.api.test_dispatch import metric
 from tests.unit.api.test_produce import FailingFiles, Run, scenario, turns, two_partitions
 
 SHAPES = ("alone", "two", "uniform", "of two partitions")
@@ -278,6 +280,97 @@ def test_records_of_acks_0_are_not_kept_until_the_sync_ends(
 def _count_views() -> int:
     """Of buffers, whose memory is not traced."""
     return sum(type(each) is memoryview for each in gc.get_objects())
+
+
+class RememberingTransport(KeepingTransport):
+    """Remembers the buffers that it was given beside what was in them then."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        super().__init__(connection)
+        self.given: list[tuple[bytes | bytearray | memoryview, bytes]] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.given.append((data, bytes(data)))
+        super().write(data)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_sync_that_fails_changes_no_answer_that_did_not_wait_for_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    """What comes later in the same tick reaches `flush.messages`; what came before it needs the tick's write only."""
+    disk_full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", config=LogConfig(flush_messages=6))
+        early, late = broker.connect("early"), broker.connect("late")
+        for caller, its_acks in ((early, 1), (early, acks), (late, 1)):
+            caller.send(produce_request("flights", batch(b"x"), acks=its_acks), 9, answered=its_acks != 0)
+            await caller.responses(its_acks != 0)
+            await turns()
+        transport = early.transport = RememberingTransport(early.connection)
+        early.connection.connection_made(transport)
+        syncs: list[asyncio.Future[KafkaError | None]] = []
+
+        def start_sync(_: LogFlusher) -> asyncio.Future[KafkaError | None]:
+            syncs.append(asyncio.get_running_loop().create_future())
+            return syncs[-1]
+
+        monkeypatch.setattr(LogFlusher, "start_sync", start_sync)
+        for caller, its_acks in ((early, acks), (late, 1)):
+            with caller.kept_back() as kept:
+                for _ in range(2):
+                    request = produce_request("flights", batch(b"x"), acks=its_acks)
+                    caller.send(request, 9, answered=its_acks != 0)
+            caller.send_bytes(bytes(kept))
+        await turns()
+        told = [first_of(response).error_code for response in early.received()]
+        assert (len(syncs), told) == (1, [0, 0] if acks else [])
+        syncs[0].set_result(disk_full)
+        for response in await late.responses(2):
+            assert first_of(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [bytes(buffer) for buffer, _ in transport.given] == [sent for _, sent in transport.given]
+        assert not transport.closed
+        assert not early.received()
+        errors = metric(broker.calls, "ErrorsPerSec", request="Produce", error="KAFKA_STORAGE_ERROR")
+        assert errors.count == 2
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_requests_of_acks_0_that_wait_for_a_sync_have_their_places(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, *, is_broken: bool
+) -> None:
+    """They count against the queue meanwhile, and the connection reads on only so far: the disk bounds the producer."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", config=LogConfig(flush_messages=1))
+        caller = await warmed(broker, 9)
+        syncs: list[asyncio.Future[KafkaError | None]] = []
+
+        def start_sync(_: LogFlusher) -> asyncio.Future[KafkaError | None]:
+            syncs.append(asyncio.get_running_loop().create_future())
+            return syncs[-1]
+
+        monkeypatch.setattr(LogFlusher, "start_sync", start_sync)
+        for _ in range(3):
+            with caller.kept_back() as kept:
+                for _ in range(count):
+                    caller.send(produce_request("flights", batch(b"x"), acks=0), 9, answered=False)
+            caller.send_bytes(bytes(kept))
+            await turns()
+        assert (caller.connection.unanswered, broker.calls.queue.queued) == (3 * count, 3 * count)
+        monkeypatch.undo()
+        syncs[0].set_result(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) if is_broken else None)
+        while broker.calls.queue.queued:
+            await asyncio.sleep(0)
+        assert caller.transport.closed == is_broken
+        if not is_broken:
+            assert produced(await caller.call(produce_request("flights", batch(b"y")), 9)).base_offset == 1 + 3 * count
+
+    scenario(run, tmp_path, body)
 
 
 @pytest.mark.parametrize("version", [8, 9])

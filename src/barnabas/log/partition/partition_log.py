@@ -395,5 +395,5 @@ class PartitionLog:
         state = self._state
         state.is_closed = True
         state.refusal = refusal
-        if self.written.callbacks or self.written.covered:
+        if self.written.is_waited_for:
             self.written.finish(state.refused())

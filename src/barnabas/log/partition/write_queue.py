@@ -3,7 +3,8 @@
 A log enters the queue with an append that is not in its file yet, or that has to be synced before it counts. The queue
 runs once per tick, after the requests and before the sends: it writes each log's buffer with one write, and then calls
 whoever waits. Thus an acknowledgement never leaves before the bytes are in the page cache, which a crash of this
-process does not touch, and not before the sync where `flush.messages` asks for one.
+process does not touch, and not before the sync where `flush.messages` asks for one. What was appended before a later
+append of the same tick reached `flush.messages` needs the write only: its answer leaves with the tick.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class QueuedLog(WrittenLog, Protocol):
 class Written:
     """Who waits for a log's appends to count as written; each log has one."""
 
-    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing", "syncs_begun")
+    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing", "syncs_begun", "unsynced")
 
     def __init__(self) -> None:
+        self.unsynced: list[WrittenCallback] = []
+        """Those who wait for the write of this tick, and for no sync."""
         self.callbacks: list[WrittenCallback] = []
         self.covered: list[WrittenCallback] = []
         """Those whose appends the sync covers that goes on."""
@@ -58,11 +61,22 @@ class Written:
         self.syncs_begun = 0
         """What was appended at different counts does not become durable by the same sync."""
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self.unsynced or self.callbacks or self.covered)
+
     def finish(self, error: KafkaError | None) -> None:
         """Calls everybody who waits, in order."""
+        self.finish_unsynced(error)
         self.finish_covered(error)
         callbacks, self.callbacks = self.callbacks, []
         _call_all(callbacks, error)
+
+    def finish_unsynced(self, error: KafkaError | None) -> None:
+        """Calls those who wait for the write of this tick only, in order."""
+        unsynced, self.unsynced = self.unsynced, []
+        _call_all(unsynced, error)
 
     def finish_covered(self, error: KafkaError | None) -> None:
         """Calls those who wait for the sync that goes on, in order."""
@@ -106,6 +120,14 @@ class WriteQueue:
         else:
             callback(None)
 
+    def when_in_file(self, log: WrittenLog, callback: WrittenCallback) -> None:
+        """`when_written` for who needs no sync: calls before this tick sends, whatever is to be synced after it."""
+        written = log.written
+        if written.is_queued:
+            written.unsynced.append(callback)
+        else:
+            callback(None)
+
     def _run(self) -> None:
         logs, self._logs = self._logs, []
         for log in logs:
@@ -121,7 +143,10 @@ class WriteQueue:
         error = log.write_pending()
         if error is not None:
             written.finish(error)
-        elif written.is_syncing:
+            return
+        if written.unsynced:
+            written.finish_unsynced(None)
+        if written.is_syncing:
             pass  # goes on when the sync is done: callbacks are called in order
         elif log.must_sync:
             self._sync(log)

@@ -44,6 +44,9 @@ class Fixture:
     def wait(self, name: str) -> None:
         self.queue.when_written(self.log, lambda error: self.called.append((name, error)))
 
+    def wait_for_file(self, name: str) -> None:
+        self.queue.when_in_file(self.log, lambda error: self.called.append((name, error)))
+
     async def append(self, name: str) -> None:
         """The log has something to be written, and somebody waits for it."""
         self.queue.add(self.log)
@@ -101,6 +104,30 @@ def test_a_sync_covers_what_was_there_when_it_began_and_nothing_else(run: Run) -
         fixture.log.syncs[1].set_result(None)
         await turns()
         assert fixture.names == "ab"
+
+    run(main())
+
+
+def test_who_needs_the_write_only_is_told_before_a_sync_begins_and_not_by_it(run: Run) -> None:
+    async def main() -> None:
+        fixture = Fixture()
+        fixture.wait_for_file("a")
+        assert fixture.names == "a", "nothing was pending"
+        fixture.queue.add(fixture.log)
+        fixture.wait_for_file("b")
+        fixture.log.must_sync = True
+        fixture.wait("c")
+        await turns()
+        assert (fixture.called, len(fixture.log.syncs)) == ([("a", None), ("b", None)], 1)
+        fixture.log.syncs[0].set_result(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+        await turns()
+        assert [name for name, error in fixture.called if error] == ["c"]
+        fixture.log.error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        fixture.queue.add(fixture.log)
+        fixture.wait_for_file("d")
+        await turns()
+        assert fixture.called[-1] == ("d", fixture.log.error)
+        assert not fixture.log.written.is_waited_for
 
     run(main())
 
