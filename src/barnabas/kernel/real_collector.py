@@ -7,8 +7,10 @@ milliseconds. What has survived, or has come in too large a number (a request of
 collector was off), is set aside (`gc.freeze`) and not looked at again.
 
 Bounded: cycles among what was set aside are lost only until everything is looked at again, which is whenever what the
-process holds has doubled. That takes long where the state is large, and is as rare as a doubling of it. What it holds
-is told in blocks of the allocator: to count what is set aside (`gc.get_freeze_count`) is to walk through all of it.
+process holds has doubled, and stays so for `GROWN_CHECKS` checks: what large requests hold while they are under way is
+not worth a look. The look takes long where the state is large, and is as rare as a doubling of it. What the process
+holds is told in blocks of the allocator: to count what is set aside (`gc.get_freeze_count`) is to walk through all of
+it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ THRESHOLDS: Final = (20_000, 4, 1_000)
 YOUNG_OBJECTS_MAX: Final = 5 * THRESHOLDS[0]
 """More young objects than this are set aside without a look."""
 CHECK_SECONDS: Final = 30.0
+GROWN_CHECKS: Final = 4
+"""So many checks in a row have to find it doubled. A burst of large requests has been seen by one, and everything that
+they held was looked at: 352 ms of processor time in one turn of the loop.
+"""
 GROWTH_BLOCKS_MIN: Final = 2_000_000
 """What may be held beyond twice what was there after the last look at all. A list or a mapping is two blocks and more,
 with what it holds.
@@ -44,6 +50,8 @@ class CollectorPolicy:
         self._loop = loop
         self._kept = 0
         """Blocks of memory that were held after the last look at all."""
+        self._grown_checks = 0
+        """So many checks in a row have found it doubled."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -60,8 +68,13 @@ class CollectorPolicy:
         gc.unfreeze()
 
     def check(self) -> None:
-        """Runs a full collection if one is due."""
-        if sys.getallocatedblocks() > 2 * self._kept + GROWTH_BLOCKS_MIN:
+        """Runs a full collection if one is due. Called every `CHECK_SECONDS`."""
+        if sys.getallocatedblocks() <= 2 * self._kept + GROWTH_BLOCKS_MIN:
+            self._grown_checks = 0
+            return
+        self._grown_checks += 1
+        if self._grown_checks >= GROWN_CHECKS:
+            self._grown_checks = 0
             self.full_times += 1
             gc.callbacks.remove(self._called)
             try:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel import real_collector
-from barnabas.kernel.real_collector import THRESHOLDS, YOUNG_OBJECTS_MAX, CollectorPolicy
+from barnabas.kernel.real_collector import GROWN_CHECKS, THRESHOLDS, YOUNG_OBJECTS_MAX, CollectorPolicy
 
 Run = Callable[[Any], Any]
 
@@ -122,13 +122,38 @@ def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monk
             assert gone() is not None
             state = make(sys.getallocatedblocks())
             gc.freeze()
-            policy.check()
+            for _ in range(GROWN_CHECKS):
+                assert gone() is not None
+                policy.check()
             assert gone() is None
             assert policy.full_times == 1
             # Not again before it has doubled from there.
-            policy.check()
+            for _ in range(GROWN_CHECKS):
+                policy.check()
             assert policy.full_times == 1
             assert state
+        finally:
+            policy.stop()
+
+    run(scenario())
+
+
+def test_what_large_requests_hold_for_a_time_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_collector, "GROWTH_BLOCKS_MIN", 0)
+
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        gc.disable()
+        policy.start()
+        try:
+            for _ in range(3):
+                request = make(2 * sys.getallocatedblocks())
+                for _ in range(GROWN_CHECKS - 1):
+                    policy.check()
+                del request
+                # One check that finds it as it was begins the count anew.
+                policy.check()
+            assert policy.full_times == 0
         finally:
             policy.stop()
 
