@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.member import Client
 
@@ -15,6 +13,8 @@ def client_of(context: RequestContext) -> Client:
 
 def java_address(host: str) -> str:
     """An IP address as Java's `InetAddress.toString` gives it: a slash ahead, every group of IPv6 written out."""
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.logs import LineFormatter, Logs
@@ -33,7 +33,7 @@ def broker_logs(config: BrokerConfig, clock: Clock) -> Logs:
     if directory is None:
         levels = {STATE_CHANGE_LOGGER: "WARN", **levels}
         return Logs(name, clock, logging.StreamHandler(sys.stderr), levels=levels)
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     logs = Logs(name, clock, _rolled(directory, SERVER_LOG), levels=levels)
     changes = _rolled(directory, STATE_CHANGE_LOG)
     changes.setFormatter(LineFormatter(name, clock))

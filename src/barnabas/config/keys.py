@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 Value = TypeVar("Value")
@@ -246,6 +245,8 @@ def _write_double(value: float) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return text
+    from decimal import Decimal  # few brokers have such a value, and it is 0.3 MiB
+
     # The shortest digits that read back as the value, with the point behind the first.
     digits = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
     exponent = Decimal(text).adjusted()

@@ -1,6 +1,6 @@
 """Makes the classes of messages from their schemas:
 
-one slotted dataclass per message or structure, for all its versions.
+one slotted class per message or structure, for all its versions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,25 @@ _PYTHON_TYPES: Final[Mapping[str, Any]] = {
 }
 
 
+class _DataclassFields:
+    """What `dataclasses` knows of a class, found out when it first asks; brokers never do."""
+
+    def __get__(self, instance: object, owner: type[Structure]) -> dict[str, dataclasses.Field[Any]]:
+        space = {} if owner.__module__ != MODULE else vars(message_class(owner.__qualname__.partition(".")[0]))
+        annotations = {field.name: _python_type(field, space) for field in owner.FIELDS}
+        twin = type(owner.__name__, (), {"__annotations__": annotations, **_dataclass_defaults(owner.FIELDS, space)})
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)(twin)
+        owner.__annotations__ = annotations
+        known: dict[str, dataclasses.Field[Any]] = vars(twin)["__dataclass_fields__"]
+        owner.__dataclass_fields__ = known  # type: ignore[assignment]
+        return known
+
+
 class Structure:
-    """What all messages and their structures share: compared and shown by their fields."""
+    """What all messages and their structures share: compared and shown by their fields, dataclasses to who asks."""
 
     __slots__ = ()
+    __dataclass_fields__ = _DataclassFields()
     __hash__ = None  # type: ignore[assignment]
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     """The fields as the schema declares them, in the order of the wire."""
@@ -99,10 +114,10 @@ def message_class(name: str) -> type[Message]:
     structs: dict[str, type[Structure]] = {}
     for struct in message.structs.values():
         members: dict[str, Any] = {"__doc__": struct.meaning, "__qualname__": f"{name}.{struct.name}"}
-        made = _dataclass(struct.name, Structure, struct.fields, members, space)
+        made = _slotted(struct.name, Structure, struct.fields, members, space)
         structs[struct.name] = space[struct.name] = made
     members = {"__doc__": message.meaning, "__qualname__": name, "SCHEMA": message, **structs}
-    return _dataclass(name, Message, message.fields, members, space)
+    return _slotted(name, Message, message.fields, members, space)
 
 
 _FRESH: Final = object()
@@ -137,22 +152,24 @@ def _python_type(field: Field, structs: Mapping[str, Any]) -> Any:
     return annotation | None if may_be_none(field) else annotation
 
 
-def _dataclass(
+def _slotted(
     name: str, base: type, fields: tuple[Field, ...], members: dict[str, Any], space: Mapping[str, Any]
 ) -> type[Any]:
-    """A slotted dataclass with `base`'s `__eq__` and `__repr__`, and `init_NAME` of `space` as its `__init__`."""
-    members |= {
-        "__module__": MODULE,
-        "__init__": space[f"init_{name}"],
-        "__annotations__": {field.name: _python_type(field, space) for field in fields},
-        "FIELDS": fields,
-    }
+    """A class with slots for `fields`, and `init_NAME` of `space` as its `__init__`.
+
+    `dataclasses.dataclass` would make every class twice, and more objects than the class has itself.
+    """
+    own = {"__module__": MODULE, "__init__": space[f"init_{name}"], "FIELDS": fields}
+    return type(name, (base,), {**members, **own, "__slots__": tuple(field.name for field in fields)})
+
+
+def _dataclass_defaults(fields: tuple[Field, ...], space: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for field in fields:
         if field.default is Fresh.LIST:
-            members[field.name] = dataclasses.field(default_factory=list)
+            found[field.name] = dataclasses.field(default_factory=list)
         elif field.default is Fresh.STRUCT:
-            members[field.name] = dataclasses.field(default_factory=space[field.type.name])
+            found[field.name] = dataclasses.field(default_factory=space[field.type.name])
         else:
-            members[field.name] = dataclasses.field(default=field.default)
-    made = type(name, (base,), members)
-    return dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True, slots=True)(made)
+            found[field.name] = dataclasses.field(default=field.default)
+    return found

@@ -5,7 +5,6 @@ changes.
 from __future__ import annotations
 
 import enum
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +32,15 @@ class ConfigEntityType(enum.Enum):
 
 def sanitize(name: str) -> str:
     """The name of a user or a client id as part of a path, as Kafka's Sanitizer writes it: percent-encoded UTF-8."""
-    return urllib.parse.quote(name, safe="").replace("~", "%7E")
+    from urllib.parse import quote  # 0.5 MiB, for brokers whose users or clients have configs
+
+    return quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    return urllib.parse.unquote_plus(name, errors="replace")
+    from urllib.parse import unquote_plus
+
+    return unquote_plus(name, errors="replace")
 
 
 def config_type_path(entity_type: ConfigEntityType) -> str:
