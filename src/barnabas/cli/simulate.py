@@ -45,7 +45,7 @@ _PLANS = (
     type=click.Choice([*_PLANS, "all"]),
     default="all",
     show_default=True,
-    help="Which faults to inject, and what they may lose: docs/decisions/0017 describes each plan.",
+    help="Which faults to inject, and what they may lose: docs/simulation.md describes each plan.",
 )
 @click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
 def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The table of differences from Kafka in decision record 0017: complete, and naming what there is."""
+"""The table of differences from Kafka in docs/simulation.md: complete, and naming what there is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_NO_CLUSTER = {
 
 
 def _rows() -> list[list[str]]:
-    text = (RECORDS / "0017-cluster-simulation.md").read_text("utf-8")
+    text = (ROOT / "docs" / "simulation.md").read_text("utf-8")
     lines = text[text.index("| record | difference |") :].splitlines()[2:]
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
