@@ -7,6 +7,7 @@ import json
 import confluent_kafka
 import pytest
 
+from tests.support.admin_command_suite import AdminCommandSuite
 from tests.support.apache_kafka import ApacheKafkaBroker
 from tests.support.command_suite import CommandSuite, new_topic
 from tests.support.data_command_suite import COMMAND_SECONDS, DataCommandSuite, consumed, produce, run, values
@@ -15,6 +16,12 @@ from tests.support.data_command_suite import COMMAND_SECONDS, DataCommandSuite, 
 class TestOnApacheKafka(CommandSuite):
     software = "other"
 
+    @pytest.fixture
+    def bootstrap(self, kafka_broker: ApacheKafkaBroker) -> str:
+        return kafka_broker.address
+
+
+class TestAdminOnApacheKafka(AdminCommandSuite):
     @pytest.fixture
     def bootstrap(self, kafka_broker: ApacheKafkaBroker) -> str:
         return kafka_broker.address

@@ -56,7 +56,7 @@ class ExitStatus(enum.IntEnum):
     UNREACHABLE = 3
     """No broker can be reached, or no answer came in time."""
     MISSING = 4
-    """What was named does not exist: a topic, a partition, a group, a file."""
+    """What was named does not exist: a topic, a partition, a group, a broker, a config, a file."""
     INTERRUPTED = 130
     """Ctrl-C before it was done."""
 

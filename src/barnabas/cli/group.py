@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.connection import (
-    CommandError,
-    ExitStatus,
     bootstrap_option,
     complete_groups,
     json_option,
     run_with_client,
 )
+from barnabas.cli.missing import missing_groups
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 from barnabas.wire.sentinels import LATEST_TIMESTAMP
 
@@ -221,12 +220,6 @@ def progress_of(
         )
         for partition in sorted({*readers, *committed})
     )
-
-
-def missing_groups(names: Sequence[str]) -> CommandError:
-    """There are no such groups."""
-    what = "there is no group" if len(names) == 1 else "there are no groups"
-    return CommandError(f"{what} {', '.join(names)}; `barnabas group list` shows which there are", ExitStatus.MISSING)
 
 
 # Inside.

@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.completion",
         "Print a shell script that completes commands, topics and groups.",
     ),
+    "config": (
+        "barnabas.cli.config",
+        "Show and change configs of topics, brokers and loggers.",
+    ),
     "consume": (
         "barnabas.cli.consume",
         "Read records from topics.",

@@ -12,13 +12,13 @@ import click
 
 from barnabas.cli.connection import (
     CommandError,
-    ExitStatus,
     bootstrap_option,
     complete_topics,
     json_option,
     report,
     run_with_client,
 )
+from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -323,12 +323,6 @@ def leader_of(info: PartitionInfo) -> int | None:
 def epoch_of(info: PartitionInfo) -> int | None:
     """The leader epoch; None where the broker is too old to tell."""
     return info.leader_epoch if info.leader_epoch >= 0 else None
-
-
-def missing_topics(names: Sequence[str]) -> CommandError:
-    """There are no such topics."""
-    what = "there is no topic" if len(names) == 1 else "there are no topics"
-    return CommandError(f"{what} {', '.join(names)}; `barnabas topic list` shows which there are", ExitStatus.MISSING)
 
 
 def raise_failures(failures: Sequence[Exception]) -> None:

@@ -77,6 +77,15 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A place and a name that could set a configuration; `value` is None where it is secret or unset."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One configuration of a resource; `source` is the protocol's number, `value` None where it is secret or unset."""
 
@@ -85,6 +94,8 @@ class ConfigEntry:
     source: int
     is_read_only: bool
     is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    """All places that could set it, the strongest first; only where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,21 +236,31 @@ class Admin:
     # Configurations.
 
     async def describe_configs(
-        self, resource_type: ResourceType, name: str, timeout_ms: float | None = None
+        self,
+        resource_type: ResourceType,
+        name: str,
+        timeout_ms: float | None = None,
+        *,
+        with_synonyms: bool = False,
     ) -> dict[str, ConfigEntry]:
-        """All configurations of a topic or a broker, by name."""
+        """All configurations of a topic or a broker, by name; "" as broker is what is set for all of them."""
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=int(resource_type), resource_name=name, configuration_keys=None
         )
-        request = DescribeConfigsRequest(resources=[resource])
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms)
 
         async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, ConfigEntry]:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             result = response.results[0]
-            raise_for_code(result.error_code, f"{name}: {result.error_message}")
+            raise_for_code(result.error_code, _told(name, result))
             return {
                 entry.name: ConfigEntry(
-                    entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+                    entry.name,
+                    entry.value,
+                    entry.config_source,
+                    entry.read_only,
+                    entry.is_sensitive,
+                    tuple(ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms),
                 )
                 for entry in result.configs
             }
@@ -481,7 +502,7 @@ class Admin:
         async def ask(node: BrokerNode, attempt_ms: float) -> None:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             for result in response.responses:
-                raise_for_code(result.error_code, f"{name}: {result.error_message}")
+                raise_for_code(result.error_code, _told(name, result))
 
         return ask
 
@@ -496,6 +517,11 @@ class Admin:
         answer = response.topics[0].partitions[0]
         raise_for_code(answer.error_code, f"deleting records of {partition}")
         return int(answer.low_watermark)
+
+
+def _told(name: str, result: Any) -> str:
+    """What a broker says of a resource in words, or only which it is."""
+    return f"{name}: {result.error_message}" if result.error_message else name
 
 
 def _broker_ms(attempt_ms: float) -> int:

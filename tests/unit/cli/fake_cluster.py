@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.cli import connection
 from barnabas.client import admin, broker_views
-from barnabas.client.admin import ConfigEntry, GroupDescription, GroupListing, NewTopic
+from barnabas.client.admin import ConfigEntry, ConfigOperation, GroupDescription, GroupListing, NewTopic, ResourceType
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
 from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -54,6 +54,11 @@ class FakeCluster:
     created: list[NewTopic] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     waited_for: list[tuple[str, ...]] = field(default_factory=list)
+    altered: list[Any] = field(default_factory=list)
+    is_slow: bool = False
+    """Brokers do not show what was changed."""
+    seconds: float = 0.0
+    """What the loop's clock says; only sleeping moves it."""
 
     def add(self, *topics: TopicInfo) -> None:
         self.topics |= {each.name: each for each in topics}
@@ -104,8 +109,45 @@ class FakeAdmin(_Context):
     async def list_topics(self, _timeout_ms: float) -> tuple[str, ...]:
         return tuple(self.fake.topics)
 
-    async def describe_configs(self, _resource: object, name: str) -> dict[str, ConfigEntry]:
-        return {entry.name: entry for entry in self.fake.configs.get(name, ())}
+    async def describe_configs(
+        self, resource_type: ResourceType, name: str, *, with_synonyms: bool = False
+    ) -> dict[str, ConfigEntry]:
+        if resource_type is ResourceType.TOPIC and name not in self.fake.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        key = f"logger:{name}" if resource_type is ResourceType.BROKER_LOGGER else name
+        return {
+            entry.name: entry if with_synonyms else replace(entry, synonyms=())
+            for entry in self.fake.configs.get(key, ())
+        }
+
+    async def alter_configs(
+        self,
+        resource_type: ResourceType,
+        name: str,
+        changes: Iterable[tuple[str, ConfigOperation, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets and unsets what `fake.configs` has; it does not add names."""
+        wanted = list(changes)
+        if any(value == "refused" for _, _, value in wanted):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: it is refused.")
+        self.fake.altered.append((resource_type, name, wanted, validate_only))
+        if validate_only or self.fake.is_slow:
+            return
+        own = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2 if name else 3, ResourceType.BROKER_LOGGER: 6}
+        by_name = {key: value for key, operation, value in wanted if operation is ConfigOperation.SET}
+        gone = {key for key, operation, _ in wanted if operation is ConfigOperation.DELETE}
+        entries = []
+        for entry in self.fake.configs[name]:
+            if entry.name in by_name:
+                entries.append(replace(entry, value=by_name[entry.name], source=own[resource_type]))
+            elif entry.name in gone and entry.synonyms:
+                weaker = entry.synonyms[-1]
+                entries.append(replace(entry, value=weaker.value, source=weaker.source))
+            else:
+                entries.append(entry)
+        self.fake.configs[name] = entries
 
     async def list_groups(
         self, states: Iterable[str] = (), timeout_ms: float | None = None
@@ -163,8 +205,17 @@ def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     @contextlib.asynccontextmanager
     async def client(*_arguments: object) -> AsyncIterator[Any]:
+        async def sleep(delay_ms: float) -> None:
+            fake.seconds += delay_ms / 1_000
+
         clock = SimpleNamespace(time_ms=lambda: NOW_MS)
-        yield SimpleNamespace(fake=fake, cluster=fake.cluster, metadata=_Metadata(), host=SimpleNamespace(clock=clock))
+        yield SimpleNamespace(
+            fake=fake,
+            cluster=fake.cluster,
+            metadata=_Metadata(),
+            host=SimpleNamespace(clock=clock, loop=SimpleNamespace(time=lambda: fake.seconds)),
+            timers=SimpleNamespace(sleep=sleep),
+        )
 
     monkeypatch.setattr(connection, "_client", client)
     monkeypatch.setattr(admin, "Admin", FakeAdmin)

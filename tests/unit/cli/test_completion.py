@@ -59,7 +59,7 @@ def test_bash_completes_commands(tmp_path: Path, environment: dict[str, str]) ->
         "_barnabas_completion barnabas; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False, env=environment)
-    assert done.stdout.split() == ["consume", "controller"], done.stderr
+    assert done.stdout.split() == ["config", "consume", "controller"], done.stderr
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")

@@ -1,0 +1,176 @@
+"""Changing configs: what a user wrote, what comes of it, and waiting until a broker shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, read_configs, settable_configs
+from barnabas.cli.connection import CommandError
+from barnabas.cli.output import Column, print_table, say
+from barnabas.client.admin import ConfigEntry, ConfigOperation
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+    from barnabas.client.client import Client
+
+SEEN_WITHIN_SECONDS: Final = 5.0
+"""How long a broker may take to show what was changed: news of configs reach all brokers within that."""
+_PAUSE_MS: Final = 100.0
+_CHANGE_COLUMNS: Final = (Column("Config", "name"), Column("Before", "before"), Column("After", "after"))
+_OPERATIONS: Final = {"+": ConfigOperation.APPEND, "-": ConfigOperation.SUBTRACT}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One config, what is done to it, and with which value."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A value before and after; None where there is none, or where it is secret."""
+
+    name: str
+    before: str | None
+    after: str | None
+    is_sensitive: bool
+
+
+def parse_changes(pairs: Iterable[str], unset: Iterable[str] = ()) -> list[Change]:
+    """`KEY=VALUE`, and `KEY+=ITEM`, `KEY-=ITEM` for lists. Raises ValueError, which says what is wrong."""
+    changes: dict[str, Change] = {}
+    for change in [*map(_parse_pair, pairs), *(Change(name.strip(), ConfigOperation.DELETE) for name in unset)]:
+        if change.name in changes:
+            raise ValueError(f"{change.name} is there twice: change it once")
+        changes[change.name] = change
+    return list(changes.values())
+
+
+async def apply_changes(
+    client: Client, admin: Admin, resource: Resource, changes: Sequence[Change], *, is_dry_run: bool
+) -> list[Effect]:
+    """Changes configs, or only has the brokers check that they could be, and returns what comes of it.
+
+    Raises CommandError for a name that the resource does not have, and for a config that only a restart changes.
+    """
+    before = await read_configs(client, admin, resource)
+    known = await settable_configs(client, admin, resource, before)
+    check_names(resource, [change.name for change in changes], known)
+    for change in changes:
+        entry = known.get(change.name)
+        if entry is not None and entry.is_read_only:
+            raise CommandError(
+                f"{change.name} of {resource} cannot be changed while a broker runs: change it in server.properties, "
+                "and start the broker anew"
+            )
+    wanted = {
+        change.name: without_own(resource, known.get(change.name))
+        if change.operation is ConfigOperation.DELETE
+        else _expected(change, before.get(change.name))
+        for change in changes
+    }
+    triples = [(change.name, change.operation, change.value) for change in changes]
+    await admin.alter_configs(resource.type, resource.name, triples, validate_only=is_dry_run)
+    after = wanted
+    if not is_dry_run:
+        deleted = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
+        after = await _wait_until_shown(client, admin, resource, wanted, deleted)
+    return [_effect(name, before.get(name), known.get(name), after[name]) for name in wanted]
+
+
+def print_effects(effects: Sequence[Effect]) -> None:
+    """What was changed, for people."""
+    print_table(
+        _CHANGE_COLUMNS,
+        [
+            (effect.name, HIDDEN, HIDDEN) if effect.is_sensitive else (effect.name, effect.before, effect.after)
+            for effect in effects
+        ],
+    )
+
+
+def effect_documents(effects: Sequence[Effect]) -> list[dict[str, Any]]:
+    """What was changed, for programs."""
+    return [
+        {
+            "name": effect.name,
+            "before": effect.before,
+            "after": effect.after,
+            "is_sensitive": effect.is_sensitive,
+        }
+        for effect in effects
+    ]
+
+
+# Inside.
+
+
+def _parse_pair(pair: str) -> Change:
+    name, equals, value = pair.partition("=")
+    operation = _OPERATIONS.get(name[-1:], ConfigOperation.SET)
+    if operation is not ConfigOperation.SET:
+        name = name[:-1]
+    if not equals or not name.strip():
+        raise ValueError(f"{pair!r} must have the form KEY=VALUE, or KEY+=ITEM and KEY-=ITEM for lists")
+    return Change(name.strip(), operation, value)
+
+
+def _expected(change: Change, entry: ConfigEntry | None) -> str | None:
+    """The value that a change leads to which takes nothing back."""
+    value = change.value or ""
+    items = [item.strip() for item in ((entry.value if entry else None) or "").split(",") if item.strip()]
+    match change.operation:
+        case ConfigOperation.APPEND:
+            return ",".join([*items, *(item for item in value.split(",") if item not in items)])
+        case ConfigOperation.SUBTRACT:
+            return ",".join(item for item in items if item not in value.split(","))
+    return change.value
+
+
+def without_own(resource: Resource, entry: ConfigEntry | None) -> str | None:
+    """The value that a config has where nothing is set for this very resource; None where nobody tells."""
+    weaker = (synonym.value for synonym in entry.synonyms if synonym.source > resource.own_source) if entry else ()
+    return next(iter(weaker), None)
+
+
+def _effect(name: str, before: ConfigEntry | None, known: ConfigEntry | None, after: str | None) -> Effect:
+    if known is not None and known.is_sensitive:
+        return Effect(name, None, None, is_sensitive=True)
+    return Effect(name, None if before is None else before.value, after, is_sensitive=False)
+
+
+async def _wait_until_shown(
+    client: Client, admin: Admin, resource: Resource, wanted: Mapping[str, str | None], deleted: Collection[str]
+) -> dict[str, str | None]:
+    """What a broker tells of these configs, as soon as it is what was wanted; brokers learn of changes by and by."""
+    loop = client.host.loop
+    deadline = loop.time() + SEEN_WITHIN_SECONDS
+    while True:
+        found = await read_configs(client, admin, resource)
+        late = [
+            name
+            for name, value in wanted.items()
+            if not _is_shown(resource, found.get(name), value, is_deleted=name in deleted)
+        ]
+        if not late:
+            return {name: found[name].value if name in found else wanted[name] for name in wanted}
+        if loop.time() > deadline:
+            say(f"Changed, but the broker does not show it yet: {', '.join(late)}.")
+            return dict(wanted)
+        await client.timers.sleep(_PAUSE_MS)
+
+
+def _is_shown(resource: Resource, entry: ConfigEntry | None, value: str | None, *, is_deleted: bool) -> bool:
+    if resource.kind is Kind.LOGGER:
+        # A broker's levels change at once; which one a logger without its own has, only the broker knows.
+        return True
+    if entry is None or is_deleted:
+        return is_deleted and (entry is None or entry.source != resource.own_source)
+    if entry.is_sensitive:
+        return entry.source == resource.own_source
+    return (entry.value or "") == (value or "").strip()

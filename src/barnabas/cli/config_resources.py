@@ -1,0 +1,195 @@
+"""What has configs, as users write it (`topic:flights`, `broker:1`), and reading the configs of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli.connection import CommandError, ExitStatus, complete_topics
+from barnabas.cli.missing import missing_broker, missing_topics, nearest_hint
+from barnabas.cli.output import printable
+from barnabas.config.describing import ConfigSource
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from barnabas.client.admin import Admin, ConfigEntry, ResourceType
+    from barnabas.client.client import Client
+
+    _ResourceType = click.ParamType["Resource"]
+else:
+    # Older releases of click have a type without parameter.
+    _ResourceType = click.ParamType
+
+FORMS = "topic:NAME, broker:ID, broker:default (all brokers) or logger:ID (the log levels of a broker)"
+HIDDEN = "(secret)"
+_PLUG_IN_PREFIXES = ("listener.name.",)
+"""Names that begin so are settable although no broker lists them."""
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+_COARSER_NAMES = {
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+}
+"""What brokers call a topic's times, the strongest first, and the unit of each in ms."""
+
+
+class Kind(enum.Enum):
+    """What has configs; the value is how users write it."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "broker:default"
+    LOGGER = "logger"
+
+
+_OWN_SOURCES = {
+    Kind.TOPIC: ConfigSource.DYNAMIC_TOPIC,
+    Kind.BROKER: ConfigSource.DYNAMIC_BROKER,
+    Kind.ALL_BROKERS: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    Kind.LOGGER: ConfigSource.DYNAMIC_BROKER_LOGGER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing with configs; `name` is a topic or the id of a broker, and empty for all brokers."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return self.kind.value if self.kind is Kind.ALL_BROKERS else f"{self.kind.value}:{self.name}"
+
+    @property
+    def own_source(self) -> ConfigSource:
+        """Where what is set for this very resource comes from."""
+        return _OWN_SOURCES[self.kind]
+
+    @property
+    def type(self) -> ResourceType:
+        """What the protocol calls it."""
+        from barnabas.client.admin import ResourceType
+
+        match self.kind:
+            case Kind.TOPIC:
+                return ResourceType.TOPIC
+            case Kind.LOGGER:
+                return ResourceType.BROKER_LOGGER
+            case Kind.BROKER | Kind.ALL_BROKERS:
+                return ResourceType.BROKER
+
+
+def parse_resource(text: str) -> Resource:
+    """What `topic:NAME` and the like mean. Raises ValueError, which says how it is written."""
+    kind, colon, name = text.partition(":")
+    if colon and kind == Kind.TOPIC.value and name:
+        return Resource(Kind.TOPIC, name)
+    if text == Kind.ALL_BROKERS.value:
+        return Resource(Kind.ALL_BROKERS, "")
+    if kind in (Kind.BROKER.value, Kind.LOGGER.value) and name.isascii() and name.isdigit():
+        return Resource(Kind(kind), str(int(name)))
+    raise ValueError(f"{text!r} has no configs: write {FORMS}")
+
+
+class ResourceArgument(_ResourceType):
+    """An argument that is a resource."""
+
+    name = "resource"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Resource:
+        if isinstance(value, Resource):
+            return value
+        try:
+            return parse_resource(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The kinds, and behind `topic:` the names of topics."""
+        from click.shell_completion import CompletionItem
+
+        prefix = f"{Kind.TOPIC.value}:"
+        if incomplete.startswith(prefix):
+            topics = complete_topics(ctx, param, incomplete.removeprefix(prefix))
+            return [CompletionItem(prefix + topic.value) for topic in topics]
+        forms = (prefix, "broker:", Kind.ALL_BROKERS.value, "logger:")
+        return [CompletionItem(form) for form in forms if form.startswith(incomplete)]
+
+
+async def read_configs(client: Client, admin: Admin, resource: Resource) -> dict[str, ConfigEntry]:
+    """All configs of a resource, by name, with whatever else could set them. Raises CommandError where there is no
+    such topic or broker.
+    """
+    from barnabas.wire.errors import ErrorCode, KafkaError
+
+    if resource.kind in (Kind.BROKER, Kind.LOGGER) and int(resource.name) not in client.cluster.brokers:
+        raise missing_broker(int(resource.name), client.cluster.brokers)
+    try:
+        found = await admin.describe_configs(resource.type, resource.name, with_synonyms=True)
+    except KafkaError as error:
+        if error.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}:
+            raise missing_topics([resource.name]) from None
+        raise
+    if resource.kind is Kind.TOPIC:
+        found = await _with_coarser_defaults(client, admin, found)
+    return {name: found[name] for name in sorted(found)}
+
+
+async def _with_coarser_defaults(
+    client: Client, admin: Admin, entries: Mapping[str, ConfigEntry]
+) -> dict[str, ConfigEntry]:
+    """The entries; of times that brokers may have in hours or minutes too, which they do not tell of a topic that has a
+    time of its own, with what a broker has.
+    """
+    from barnabas.client.admin import ConfigSynonym
+
+    changed = dict(entries)
+    for name, places in _COARSER_NAMES.items():
+        entry = entries.get(name)
+        if entry is None or len(entry.synonyms) != 1 or entry.source != ConfigSource.DYNAMIC_TOPIC:
+            continue
+        some_broker = Resource(Kind.BROKER, str(min(client.cluster.brokers)))
+        brokers = await read_configs(client, admin, some_broker)
+        for broker_name, unit_ms in places:
+            weaker = brokers.get(broker_name)
+            if weaker is not None and weaker.value is not None:
+                value = str(int(weaker.value) * unit_ms)
+                synonym = ConfigSynonym(broker_name, value, weaker.source)
+                changed[name] = replace(entry, synonyms=(*entry.synonyms, synonym))
+                break
+    return changed
+
+
+async def settable_configs(
+    client: Client, admin: Admin, resource: Resource, entries: Mapping[str, ConfigEntry]
+) -> dict[str, ConfigEntry]:
+    """What could be set there: the entries, and of all brokers, which list what is set only, those of one of them."""
+    if resource.kind is not Kind.ALL_BROKERS or not client.cluster.brokers:
+        return dict(entries)
+    some_broker = Resource(Kind.BROKER, str(min(client.cluster.brokers)))
+    return await read_configs(client, admin, some_broker)
+
+
+def check_names(resource: Resource, names: list[str], known: Mapping[str, ConfigEntry]) -> None:
+    """Raises CommandError for a name that the resource does not have."""
+    for name in names:
+        if name in known or (resource.kind is not Kind.TOPIC and name.startswith(_PLUG_IN_PREFIXES)):
+            continue
+        what = "logger" if resource.kind is Kind.LOGGER else "config"
+        hint = nearest_hint(name, known) or f"; `barnabas config get {resource} --all` shows which there are"
+        raise CommandError(f"{resource} has no {what} {printable(name)}{hint}", ExitStatus.MISSING)
+
+
+def shown_value(entry: ConfigEntry | None, value: str | None) -> str | None:
+    """A value for people, who are not shown secrets."""
+    return HIDDEN if entry is not None and entry.is_sensitive and value is None else value

@@ -1,0 +1,33 @@
+"""What a user named and the cluster does not have: an error that says where to look, and which name was near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from barnabas.cli.connection import CommandError, ExitStatus
+
+
+def missing_topics(names: Sequence[str]) -> CommandError:
+    """There are no such topics."""
+    what = "there is no topic" if len(names) == 1 else "there are no topics"
+    return CommandError(f"{what} {', '.join(names)}; `barnabas topic list` shows which there are", ExitStatus.MISSING)
+
+
+def missing_groups(names: Sequence[str]) -> CommandError:
+    """There are no such groups."""
+    what = "there is no group" if len(names) == 1 else "there are no groups"
+    return CommandError(f"{what} {', '.join(names)}; `barnabas group list` shows which there are", ExitStatus.MISSING)
+
+
+def missing_broker(node_id: int, known: Iterable[int]) -> CommandError:
+    """No broker with this id is alive."""
+    alive = ", ".join(map(str, sorted(known)))
+    return CommandError(f"there is no broker {node_id}; alive are {alive}", ExitStatus.MISSING)
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """`; did you mean that?`, or nothing where no known name is near."""
+    from barnabas.config.key_table import nearest_name
+
+    nearest = nearest_name(name, known)
+    return "" if nearest is None else f"; did you mean {nearest}?"

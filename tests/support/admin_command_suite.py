@@ -1,0 +1,95 @@
+"""What the commands that change a cluster do on any cluster of the Kafka protocol.
+
+Run on Barnabas in tests/cluster and on Apache Kafka in tests/interop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.command_suite import barnabas, new_topic
+
+
+def broker_of(bootstrap: str) -> int:
+    """The id of the broker at this address."""
+    brokers = barnabas(bootstrap, "cluster", "describe", "--json").document["brokers"]
+    (node_id,) = [broker["id"] for broker in brokers if f"{broker['host']}:{broker['port']}" == bootstrap]
+    return int(node_id)
+
+
+def configs(bootstrap: str, resource: str, *keys: str) -> dict[str, tuple[Any, Any]]:
+    """Value and source of each config that `config get` shows."""
+    found = barnabas(bootstrap, "config", "get", resource, *keys, "--json").document["configs"]
+    return {each["name"]: (each["value"], each["source"]) for each in found}
+
+
+class AdminCommandSuite:
+    """Subclasses give the fixture `bootstrap`, the address of one broker."""
+
+    def test_configs_of_a_topic(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, "--config", "retention.ms=123456") as topic, new_topic(bootstrap) as other:
+            resource = f"topic:{topic}"
+            assert configs(bootstrap, resource)["retention.ms"] == ("123456", "topic")
+            done = barnabas(
+                bootstrap, "config", "set", resource, "retention.ms=5000", "cleanup.policy+=compact", "--dry-run"
+            )
+            assert done.rows[1:] == ["retention.ms 123456 5000", "cleanup.policy delete delete,compact"], done.errors
+            assert configs(bootstrap, resource)["retention.ms"] == ("123456", "topic")
+            done = barnabas(bootstrap, "config", "set", resource, "retention.ms=5000", "cleanup.policy+=compact")
+            assert done.rows[1:] == ["retention.ms 123456 5000", "cleanup.policy delete delete,compact"], done.errors
+            found = configs(bootstrap, resource, "retention.*", "cleanup.policy")
+            assert found["retention.ms"] == ("5000", "topic")
+            assert found["cleanup.policy"] == ("delete,compact", "topic")
+            assert found["retention.bytes"] == ("-1", "default")
+            assert barnabas(bootstrap, "config", "diff", resource).rows[1:] == [
+                "cleanup.policy delete,compact delete",
+                "retention.ms 5000 604800000",
+            ]
+            assert barnabas(bootstrap, "config", "diff", resource, f"topic:{other}").rows[1:] == [
+                "cleanup.policy delete,compact delete",
+                "retention.ms 5000 604800000",
+            ]
+            done = barnabas(bootstrap, "config", "unset", resource, "retention.ms", "cleanup.policy")
+            assert done.rows[1:] == ["retention.ms 5000 604800000", "cleanup.policy delete,compact delete"]
+            assert barnabas(bootstrap, "config", "diff", resource).output == ""
+
+    def test_what_a_topic_cannot_be_set_to(self, bootstrap: str) -> None:
+        with new_topic(bootstrap) as topic:
+            done = barnabas(bootstrap, "config", "set", f"topic:{topic}", "retention.ms=soon")
+            assert (done.status, done.output) == (1, "")
+            assert done.errors.endswith("(INVALID_CONFIG)\n")
+            done = barnabas(bootstrap, "config", "set", f"topic:{topic}", "retention.mss=1")
+            assert (done.status, done.output) == (4, "")
+            assert done.errors.endswith("has no config retention.mss; did you mean retention.ms?\n")
+            gone = barnabas(bootstrap, "config", "set", f"topic:{topic}-gone", "retention.ms=1")
+            assert gone.status == 4, gone.errors
+
+    def test_configs_of_one_broker_and_of_all(self, bootstrap: str) -> None:
+        one = f"broker:{broker_of(bootstrap)}"
+        key = "log.cleaner.io.buffer.load.factor"
+        assert configs(bootstrap, one)["broker.id"] == (one.partition(":")[2], "server_properties")
+        assert barnabas(bootstrap, "config", "set", "broker:default", f"{key}=0.7").status == 0
+        try:
+            assert barnabas(bootstrap, "config", "set", one, f"{key}=0.6").rows[1:] == [f"{key} 0.7 0.6"]
+            assert configs(bootstrap, one)[key] == ("0.6", "broker")
+            assert configs(bootstrap, "broker:default") == {key: ("0.7", "all_brokers")}
+            assert f"{key} 0.6 0.9" in barnabas(bootstrap, "config", "diff", one).rows
+            assert barnabas(bootstrap, "config", "unset", one, key).rows[1:] == [f"{key} 0.6 0.7"]
+        finally:
+            done = barnabas(bootstrap, "config", "unset", "broker:default", key)
+        assert done.rows[1:] == [f"{key} 0.7 0.9"]
+        assert configs(bootstrap, one, key) == {key: ("0.9", "default")}
+        done = barnabas(bootstrap, "config", "set", one, "broker.id=77")
+        assert (done.status, done.output) == (1, "")
+        assert "cannot be changed while a broker runs" in done.errors
+
+    def test_levels_of_loggers(self, bootstrap: str) -> None:
+        loggers = f"logger:{broker_of(bootstrap)}"
+        before = configs(bootstrap, loggers)
+        name = min(name for name in before if name != "root")
+        done = barnabas(bootstrap, "config", "set", loggers, f"{name}=ERROR")
+        assert done.rows[1:] == [f"{name} {before[name][0]} ERROR"], done.errors
+        assert configs(bootstrap, loggers, name) == {name: ("ERROR", "logger")}
+        done = barnabas(bootstrap, "config", "unset", loggers, name)
+        assert (done.status, done.errors) == (0, "")
+        assert barnabas(bootstrap, "config", "set", loggers, f"{name}=LOUD").status == 1
