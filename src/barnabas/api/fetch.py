@@ -93,7 +93,10 @@ class FetchHandler:
             return self._answers.respond(context, parameters, scope, collected)
         responder = context.park()
         parked = self._fetches.park(
-            parameters, scope, lambda found: self._answers.respond_later(responder, parameters, scope, found)
+            parameters,
+            scope,
+            lambda found: self._answers.respond_later(responder, parameters, scope, found),
+            lambda error: self._answers.fail_later(responder, error),
         )
         responder.when_lost(parked.give_up)
         return None

@@ -224,7 +224,7 @@ class FetchWay:
             return self._answer_now(correlation_id, parameters, scope, reads)
         slot = connection.park()
         waiting = _Waiting(self, correlation_id, parameters, scope, now(), slot)
-        slot.when_lost = fetches.park(parameters, scope, waiting.answer).give_up
+        slot.when_lost = fetches.park(parameters, scope, waiting.answer, waiting.fail).give_up
         return None
 
     def _parameters_of(self, request: ShortRequest) -> FetchParameters:
@@ -268,8 +268,13 @@ class FetchWay:
         self, correlation_id: int, parameters: FetchParameters, scope: FetchScope, received: float, slot: Slot
     ) -> None:
         """Answers a request that has waited, with what there is."""
-        reads = self._shared.fetches.reader.read(parameters, scope, updates_followers=False)
-        _Waiting(self, correlation_id, parameters, scope, received, slot).answer(reads)
+        waiting = _Waiting(self, correlation_id, parameters, scope, received, slot)
+        try:
+            reads = self._shared.fetches.reader.read(parameters, scope, updates_followers=False)
+        except Exception as error:  # noqa: BLE001 - logged there
+            waiting.fail(error)
+            return
+        waiting.answer(reads)
 
     def fail_waiting(self, correlation_id: int, received: float, slot: Slot, error: Exception) -> None:
         """Answers a request that has waited with what went wrong."""
@@ -344,13 +349,17 @@ class _Waiting:
             collected = way.collect(self._parameters, scope, reads)
             frame = way.frame(self._correlation_id, scope, collected)
         except Exception as error:  # noqa: BLE001 - logged there
-            way.answers.fail_later(self._responder(), error)
+            self.fail(error)
             return
         if frame is None:
             way.answers.answer_later(self._responder(), self._parameters, scope, collected)
             return
         way.count_waited(self._received)
         self._slot.complete(frame)
+
+    def fail(self, error: Exception) -> None:
+        """Answers with what went wrong."""
+        self._way.answers.fail_later(self._responder(), error)
 
     def _responder(self) -> Responder:
         return self._way.context(self._correlation_id, self._received).parked_in(self._slot)

@@ -187,11 +187,11 @@ class FollowerFetch:
         try:
             log = self._log_with_news()
             frame = None if log is None else self._frame(log)
+            scope = None if frame is not None else self._sessions.scope_in(self._session, self._epoch)
         except Exception as error:  # noqa: BLE001 - logged there
             way.fail_waiting(self._correlation_id, self._received, slot, error)
             return True
-        if frame is None:
-            scope = self._sessions.scope_in(self._session, self._epoch)
+        if scope is not None:
             way.answer_waiting(self._correlation_id, self._parameters, scope, self._received, slot)
         else:
             way.count_waited(self._received)

@@ -150,7 +150,7 @@ class Purgatory(Generic[Operation]):
                 del self._watchers[key]
 
     def report_failed(self, waiting: object, error: Exception) -> None:
-        """Logs why one of those that wait in an operation could not be told of its end."""
+        """Logs why an operation, or one of those that wait in it, could not be told of its end."""
         self._logger.error("Uncaught error completing %r in purgatory %s", waiting, self.name, exc_info=error)
 
     # What is parked.
@@ -230,6 +230,14 @@ class Purgatory(Generic[Operation]):
         for operation in operations:
             self._take_out(operation)
         return [*operations, *self._standing]
+
+    def complete_all(self) -> None:
+        """Takes every operation out, and completes each; one that raises is logged and harms no other."""
+        for operation in self.close():
+            try:
+                operation.force_complete()
+            except Exception as error:  # noqa: BLE001 - logged there
+                self.report_failed(operation, error)
 
     def _check(self, key: Hashable) -> int:
         completed = 0

@@ -239,8 +239,7 @@ class ReplicaManager:
         await self._alter_partition.close()
         self._expansion_retries.close()
         for purgatory in self._purgatories:
-            for operation in purgatory.close():
-                operation.force_complete()
+            purgatory.complete_all()
         await self._write_checkpoints()
         self._metrics.close()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.wire.primitives import Buffer
 
 OnDone = Callable[[Reads], object]
+OnFailure = Callable[[Exception], object]
 
 
 class ReadyFetch(Protocol):
@@ -122,9 +123,12 @@ class DelayedFetches:
             timer.cancel()
             waiting.close()
 
-    def park(self, parameters: FetchParameters, scope: FetchScope, on_done: OnDone) -> DelayedFetch:
-        """Calls `on_done` with what there is once it is enough, after `max_wait_ms` at the latest."""
-        fetch = DelayedFetch(self, parameters, scope, on_done)
+    def park(
+        self, parameters: FetchParameters, scope: FetchScope, on_done: OnDone, on_failure: OnFailure
+    ) -> DelayedFetch:
+        """Calls `on_done` with what there is once it is enough, after `max_wait_ms` at the latest; `on_failure` where
+        that cannot be found out."""
+        fetch = DelayedFetch(self, parameters, scope, on_done, on_failure)
         fetch.watch()
         self.purgatory.try_complete_else_watch(fetch, (fetch,))
         return fetch
@@ -150,7 +154,10 @@ class DelayedFetches:
     def _complete_ready(self) -> None:
         ready, self._ready = self._ready, {}
         for fetch in ready:
-            fetch.force_complete()
+            try:
+                fetch.force_complete()
+            except Exception as error:  # noqa: BLE001 - logged there, and must not keep the others waiting
+                self.purgatory.report_failed(fetch, error)
 
     def _forget_shared_read(self) -> None:
         self.shared_read = None
@@ -174,13 +181,19 @@ class DelayedFetch(DelayedOperation):
     """A fetch that waits. It is watched by itself: by its session, or by the partitions that it names."""
 
     def __init__(
-        self, fetches: DelayedFetches, parameters: FetchParameters, scope: FetchScope, on_done: OnDone
+        self,
+        fetches: DelayedFetches,
+        parameters: FetchParameters,
+        scope: FetchScope,
+        on_done: OnDone,
+        on_failure: OnFailure,
     ) -> None:
         super().__init__(parameters.max_wait_ms)
         self._fetches = fetches
         self._parameters = parameters
         self._scope = scope
         self._on_done = on_done
+        self._on_failure = on_failure
         self._available: dict[FetchPartition, int] = {}
         self._available_total = 0
         self._watcher: _ScopeWatcher | None = None
@@ -227,7 +240,12 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         self._watch_no_more()
-        self._on_done(self._fetches.reader.read(self._parameters, self._scope, updates_followers=False))
+        try:
+            reads = self._fetches.reader.read(self._parameters, self._scope, updates_followers=False)
+        except Exception as error:  # noqa: BLE001 - told to who waits, and logged there
+            self._on_failure(error)
+            return
+        self._on_done(reads)
 
     def _watch_no_more(self) -> None:
         self._scope.unpark(self)

@@ -14,6 +14,7 @@ from barnabas.api.fetch_fast_path import FetchWay
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
+from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FetchSessionCache
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -540,5 +541,41 @@ def test_a_lost_connection_gives_up_what_waits(run: Run, tmp_path: Path, taken: 
         follower.caller.transport.abort()
         assert (taken.count - before, broker.replicas.fetch_purgatory.delayed) == (1, 0)
         assert not broker.sessions.sessions[follower.session_id].parked
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("path", ["general", "fast", "repeated"])
+def test_a_fetch_that_cannot_be_answered_is_told_so_and_keeps_no_other_waiting(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        if path == "repeated":
+            callers = [follower.caller for follower in await in_step(broker)]
+            monkeypatch.setattr(FollowerFetch, "_frame", lambda *_: None)
+        else:
+            broker.lead("flights")
+            await settled()
+            callers = [broker.connect() for _ in range(3)]
+            for caller in callers:
+                if path == "fast":
+                    await caller.call(fetch_request(17, "flights", asked()), 17)
+                caller.send(fetch_request(17, "flights", asked(), max_wait_ms=600_000), 17)
+        while broker.replicas.fetch_purgatory.delayed < len(callers):
+            await asyncio.sleep(0)
+        read, reads = FetchReader.read, list[int]()
+
+        def read_or_fail(reader: FetchReader, *arguments: Any, **options: Any) -> Any:
+            reads.append(1)
+            if len(reads) == 1:
+                raise RuntimeError("this log is not to be read")
+            return read(reader, *arguments, **options)
+
+        monkeypatch.setattr(FetchReader, "read", read_or_fail)
+        await broker.produce("flights", b"one")
+        answers = [(await caller.responses(1))[0] for caller in callers]
+        assert answers[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [values(only(answer)) for answer in answers[1:]] == [[b"one"]] * (len(callers) - 1)
+        assert broker.replicas.fetch_purgatory.delayed == 0
 
     scenario(run, tmp_path, body)

@@ -207,6 +207,22 @@ def test_cancelled_operations_complete_neither_by_event_nor_by_time_but_by_their
     assert first.completions == 1
 
 
+def test_all_are_completed_at_the_end_whatever_one_of_them_does(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+
+    class Failing(Waiting):
+        def on_complete(self) -> None:
+            raise RuntimeError("nobody can be told")
+
+    operations = [Failing(world, "a", 1), Waiting(world, "b", 1), Waiting(world, "ab", 1)]
+    for operation in operations:
+        world.purgatory.try_complete_else_watch(operation, operation.keys)
+    world.purgatory.complete_all()
+    assert [operation.completions for operation in operations] == [0, 1, 1]
+    assert world.purgatory.delayed == 0
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["nobody can be told"]
+
+
 def test_an_operation_that_is_cancelled_during_a_check_is_not_tried() -> None:
     world = World()
     second = Waiting(world, "a", 1)
