@@ -5,6 +5,5 @@ brokers and the gauges. What the events do is a core without I/O, plain generato
 elections, the state machines of partitions and replicas, and, on these, what happens when brokers, topics and ISRs
 change (`ControllerTerm`).
 
-Not here yet: reassignments (partitions that another kind of broker has begun to reassign keep the replicas they have),
-and elections of preferred leaders.
+Not here yet: elections of preferred leaders.
 """

@@ -20,6 +20,7 @@ from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.reassignment import Reassignments
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
@@ -43,6 +44,7 @@ class BrokerChanges:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         deletion: TopicDeletionManager,
+        reassignments: Reassignments,
         logger: logging.Logger,
     ) -> None:
         self._context = context
@@ -50,6 +52,7 @@ class BrokerChanges:
         self._partitions = partitions
         self._replicas = replicas
         self._deletion = deletion
+        self._reassignments = reassignments
         self._logger = logger
         # These brokers have not been told yet which topics are gone, since the context was not complete.
         self._owed_full_metadata: dict[int, None] = {}
@@ -205,6 +208,7 @@ class BrokerChanges:
                     yield from give_way()
         yield from self._replicas.move(started, ReplicaState.ONLINE)
         yield from self._partitions.try_online()
+        yield from self._reassignments.resume_for(new)
         yield from self._deletion.resume_for(topics)
 
     def _fail(self, broker_ids: list[int]) -> Steps[None]:

@@ -87,6 +87,7 @@ class ControllerContext:
         self._isr_writers: dict[int, None] = {}
         self._topics: dict[str, _Topic] = {}
         self._topic_names: dict[Uuid, str] = {}
+        self._reassigned: dict[TopicPartition, None] = {}
         self._leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self._partition_states: dict[TopicPartition, PartitionState] = {}
         self._partitions_in_state: dict[PartitionState, dict[TopicPartition, None]] = {
@@ -248,7 +249,7 @@ class ControllerContext:
         replicas = self.assignment(partition).replicas
         self._count_replicas(partition, replicas, -1)
         del self._topics[partition.topic].partitions[partition.partition]
-        for dropped in (self.unreadable_partitions, self.lost_members, self.put_back_partitions):
+        for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.put_back_partitions):
             dropped.pop(partition, None)
         for replica in replicas:
             self._replica_states.pop(PartitionReplica(partition, replica), None)
@@ -274,12 +275,10 @@ class ControllerContext:
     @property
     def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that gain or lose replicas."""
-        return tuple(
-            TopicPartition(topic, partition)
-            for topic, known in self._topics.items()
-            for partition, assignment in known.partitions.items()
-            if assignment.adding_replicas or assignment.removing_replicas
-        )
+        return tuple(self._reassigned)
+
+    def is_being_reassigned(self, partition: TopicPartition) -> bool:
+        return partition in self._reassigned
 
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         known = self._topics.get(topic)
@@ -303,6 +302,10 @@ class ControllerContext:
         imbalance = self._imbalance(partition)
         self._count_replicas(partition, self.assignment(partition).replicas, -1)
         known.partitions[partition.partition] = assignment
+        if assignment.is_being_reassigned:
+            self._reassigned[partition] = None
+        else:
+            self._reassigned.pop(partition, None)
         self._count_replicas(partition, assignment.replicas, 1)
         self._preferred_replica_imbalance_count += self._imbalance(partition) - imbalance
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from barnabas.controller.candidacy import RETRY_BACKOFF_MS, Candidacy
@@ -27,6 +27,7 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
+from barnabas.controller.reassignment import Target
 from barnabas.controller.recent_transitions import RecentTransitions
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
@@ -36,13 +37,16 @@ from barnabas.controller.term_events import (
     AllocateProducerIds,
     AlterPartitionReceived,
     AnsweredEvent,
+    ApiPartitionReassignment,
     ControlledShutdown,
+    ListPartitionReassignments,
     TermEvent,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
     not_controller,
 )
 from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.coordination.ports import Store
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.event_queue import EventQueue, EventQueueClosedError
@@ -244,6 +248,22 @@ class Controller:
         """
         return await self._ask(lambda answer: AllocateProducerIds(answer, broker_id, broker_epoch))
 
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Target]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Moves partitions to other replicas, or with None cancels that; returns the error of each partition, None
+        where the reassignment has begun. Raises `KafkaError`, NOT_CONTROLLER.
+        """
+        return await self._ask(lambda answer: ApiPartitionReassignment(answer, targets))
+
+    async def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """The assignments of those of the partitions, or of all, that are being moved. Raises `KafkaError`,
+        NOT_CONTROLLER.
+        """
+        return await self._ask(lambda answer: ListPartitionReassignments(answer, partitions))
+
     def describe(self, moves_max: int) -> ControllerDescription:
         """The controller as it is now, with at most so many of its last moves of partitions, and as many of replicas.
 
@@ -312,6 +332,9 @@ class Controller:
         elif isinstance(event, AnsweredEvent) and term is not None:
             try:
                 event.complete(await self._candidacy.run(event.steps(term)))
+                later = event.later_steps(term)
+                if later is not None:
+                    await self._candidacy.run(later)
             except KafkaError as error:
                 self._logger.info("Refused %s: %s", event.name, error)
                 event.refuse(error)

@@ -17,9 +17,13 @@ from barnabas.controller.term_events import (
     TermEvent,
     TopicChange,
     TopicDeletion,
+    ZkPartitionReassignment,
 )
 from barnabas.coordination.operations import Watcher
 from barnabas.coordination.protocol import EventType, WatcherEvent
+
+ANY_CHANGE = frozenset({EventType.NODE_CREATED, EventType.NODE_DATA_CHANGED, EventType.NODE_DELETED})
+"""Of a znode that comes and goes."""
 
 
 class EventWatches:
@@ -33,6 +37,7 @@ class EventWatches:
         self.topic_deletions = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicDeletion())
         self.isr_changes = self._watcher(EventType.NODE_CHILDREN_CHANGED, IsrChangeNotification())
         self.log_dir_events = self._watcher(EventType.NODE_CHILDREN_CHANGED, LogDirEventNotification())
+        self.reassignments = self._watcher(ANY_CHANGE, ZkPartitionReassignment())
         self._brokers: dict[int, Watcher] = {}
         self._topics: dict[str, Watcher] = {}
 
@@ -62,9 +67,11 @@ class EventWatches:
         self._brokers.clear()
         self._topics.clear()
 
-    def _watcher(self, event_type: EventType, event: TermEvent) -> Watcher:
+    def _watcher(self, types: EventType | frozenset[EventType], event: TermEvent) -> Watcher:
+        expected = types if isinstance(types, frozenset) else frozenset({types})
+
         def watcher(fired: WatcherEvent) -> None:
-            if fired.type is event_type and not self._is_over:
+            if fired.type in expected and not self._is_over:
                 self._put(event)
 
         return watcher

@@ -207,6 +207,43 @@ def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition
     return Written(leadership, tuple(conflicts), failed)
 
 
+def begin_leader_epoch(
+    context: ControllerContext, partitions: Iterable[TopicPartition]
+) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception]]:
+    """Begins a new leader epoch under the same leader, so that replicas believe what they are told of the partition
+    otherwise; what is no longer assigned leaves the ISR. Returns the leadership, which the context has then too, or why
+    there is none; a partition that never had a leader is left out.
+
+    Raises `ControllerMovedError`.
+    """
+    begun: dict[TopicPartition, LeaderAndIsr | Exception] = {}
+    remaining: Sequence[TopicPartition] = list(partitions)
+    for _ in range(ATTEMPTS_MAX):
+        if not remaining:
+            return begun
+        found = yield from read_leadership(context, remaining)
+        changes: dict[TopicPartition, LeaderAndIsr] = {}
+        for partition, known in found.items():
+            if isinstance(known, LeaderAndIsr):
+                replicas = context.assignment(partition).replicas
+                isr = tuple(member for member in known.isr if member in replicas) or known.isr
+                changes[partition] = known.elect(known.leader, isr).by_controller(context.epoch)
+            elif known is not None:
+                begun[partition] = known
+        written = yield from write_leadership(context, changes)
+        begun.update(written.failed)
+        for partition, known in written.leadership.items():
+            context.set_leadership(partition, known)
+            context.put_back_partitions.pop(partition, None)
+            begun[partition] = known
+        remaining = written.conflicts
+    for partition in remaining:
+        begun[partition] = StateChangeFailedError(
+            f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
+        )
+    return begun
+
+
 def create_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
     """Creates the state znodes of new partitions, with those above. There are no conflicts.
 

@@ -22,6 +22,7 @@ from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
+from barnabas.controller.reassignment import Reassignments
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH, ControllerSettings
@@ -29,7 +30,7 @@ from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
 from barnabas.controller.watches import ControllerWatches
-from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
+from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Exists
@@ -76,11 +77,16 @@ class ControllerTerm:
         )
         self._replicas = ReplicaStateMachine(context, settings, is_debug_logged=is_debug_logged)
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
-        self._brokers = BrokerChanges(context, settings, self._partitions, self._replicas, self._deletion, logger)
+        self._topic_reader = TopicReader(watches, new_topic_id, logger, context.unreadable_topics)
+        self.reassignments = Reassignments(
+            context, settings, self._partitions, self._replicas, self._deletion, self._topic_reader, logger
+        )
+        self._brokers = BrokerChanges(
+            context, settings, self._partitions, self._replicas, self._deletion, self.reassignments, logger
+        )
         self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
         self._isr_changes = AlterPartitionProcessor(context, logger)
         self._broker_reader = BrokerReader(watches, {}, logger)
-        self._topic_reader = TopicReader(watches, new_topic_id, logger, context.unreadable_topics)
         self._are_features_known = True
 
     def reconfigure(self, settings: ControllerSettings) -> None:
@@ -110,6 +116,7 @@ class ControllerTerm:
             yield from self._brokers.start_up(returned)
         self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
         yield from self._warn_of_unsupported_requests()
+        yield from self.reassignments.start_up()
         yield from self._deletion.resume()
 
     def _set_up_features(self) -> Steps[bool]:
@@ -197,15 +204,7 @@ class ControllerTerm:
         return refreshed
 
     def _warn_of_unsupported_requests(self) -> Steps[None]:
-        reassigned = self.context.reassigned_partitions
-        if reassigned:
-            self._logger.warning(
-                "%d partitions are being reassigned, %s-%d among them: they keep the replicas that they have, since "
-                "reassignments are not supported yet",
-                len(reassigned),
-                *reassigned[0],
-            )
-        paths = (REASSIGN_PARTITIONS_PATH, PREFERRED_REPLICA_ELECTION_PATH)
+        paths = (PREFERRED_REPLICA_ELECTION_PATH,)
         outcomes = yield from operate([Exists(path) for path in paths])
         for path, outcome in zip(paths, outcomes, strict=True):
             if outcome is not None:
@@ -249,6 +248,7 @@ class ControllerTerm:
             bool(self.context.unreadable_partitions or self.context.put_back_partitions)
             or self._brokers.is_full_metadata_due
             or self._partitions.has_unreadable_configs
+            or self.reassignments.is_any_failed
             or not self._are_features_known
         )
 
@@ -280,7 +280,14 @@ class ControllerTerm:
             yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, mended)
             # A replica does not go offline, and is not deleted, while the state cannot be read.
             yield from self._deletion.resume()
+        self.reassignments.note_changes(mended)
+        yield from self.reassignments.retry()
+        yield from self.reassignments.go_on()
         yield from self._brokers.settle_full_metadata()
+
+    def reassignment_znode_changed(self) -> Steps[None]:
+        """Somebody asks for reassignments by `/admin/reassign_partitions`."""
+        yield from self.reassignments.process_znode()
 
     def isr_changes_announced(self) -> Steps[None]:
         """Leaders have changed ISRs themselves (inter.broker.protocol.version below 2.7): all are told."""
@@ -291,6 +298,8 @@ class ControllerTerm:
         if refreshed:
             yield from self._brokers.send_update_metadata(context.live_or_shutting_down_brokers, refreshed)
         yield from delete_znodes(paths, context.epoch_version)
+        self.reassignments.note_changes(refreshed)
+        yield from self.reassignments.go_on()
 
     def log_dir_failures_announced(self) -> Steps[None]:
         """Log directories of brokers have failed: they are asked which of their replicas are offline. Their answers
@@ -304,7 +313,9 @@ class ControllerTerm:
     # Events of requests.
 
     def alter_partition(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
-        """Raises `KafkaError` when the request as a whole is refused."""
+        """Raises `KafkaError` when the request as a whole is refused. Reassignments that may end now wait for
+        `Reassignments.go_on`, until the leader has its answer.
+        """
         altered = yield from self._isr_changes.alter(request, version)
         if altered.changed:
             yield from self._brokers.send_update_metadata(self.context.live_or_shutting_down_brokers, altered.changed)
@@ -314,6 +325,7 @@ class ControllerTerm:
                 ", ".join(map(str, altered.outdated)),
             )
             yield from self._elect_anew(altered.outdated)
+        self.reassignments.note_changes(altered.changed)
         return altered.response
 
     def _elect_anew(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
@@ -402,6 +414,9 @@ class ControllerTerm:
                 # A replica that the response does not name was not deleted.
                 code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
                 replica = PartitionReplica(partition, broker_id)
+                if broker_id not in self.context.assignment(partition).replicas:
+                    # It left the partition before the topic was to be deleted.
+                    continue
                 if code:
                     yield (self._error(f"replica {replica} was not deleted: {ErrorCode.for_code(code).name}"),)
                     failed.append(replica)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.controller.effects import BrokerRequest, Steps
 from barnabas.controller.events import ControllerEvent
+from barnabas.controller.reassignment import Target
 from barnabas.controller.states import ControllerState
 from barnabas.controller.term import ControllerTerm
 from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.wire.classes import Message
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
@@ -126,6 +129,16 @@ class LogDirEventNotification(TermEvent):
 
     def steps(self, term: ControllerTerm) -> Steps[None]:
         return term.log_dir_failures_announced()
+
+
+@dataclass(frozen=True, slots=True)
+class ZkPartitionReassignment(TermEvent):
+    """`/admin/reassign_partitions` was made, written or deleted."""
+
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+    def steps(self, term: ControllerTerm) -> Steps[None]:
+        return term.reassignment_znode_changed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +262,11 @@ class AnsweredEvent(TermEvent):
         if not self.answer.done():
             self.answer.set_exception(error)
 
+    def later_steps(self, term: ControllerTerm) -> Steps[None] | None:
+        """What the term does for the event once it is answered, if anything."""
+        del term
+        return None
+
     def finish(self) -> None:
         self.refuse(not_controller())
 
@@ -268,6 +286,10 @@ class AlterPartitionReceived(AnsweredEvent):
 
     def steps(self, term: ControllerTerm) -> Steps[AlterPartitionResponse]:
         return term.alter_partition(self.request, self.version)
+
+    def later_steps(self, term: ControllerTerm) -> Steps[None]:
+        # Kafka's PartitionReassignmentIsrChange.
+        return term.reassignments.go_on()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,3 +315,27 @@ class AllocateProducerIds(AnsweredEvent):
 
     def steps(self, term: ControllerTerm) -> Steps[ProducerIdBlock]:
         return term.allocate_producer_ids(self.broker_id, self.broker_epoch)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApiPartitionReassignment(AnsweredEvent):
+    """Partitions shall be moved, or not be moved any more."""
+
+    answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
+    targets: Mapping[TopicPartition, Target]
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+    def steps(self, term: ControllerTerm) -> Steps[dict[TopicPartition, KafkaError | None]]:
+        return term.reassignments.alter(self.targets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListPartitionReassignments(AnsweredEvent):
+    """Somebody asks what is being moved; None asks for all partitions."""
+
+    answer: asyncio.Future[dict[TopicPartition, ReplicaAssignment]]
+    partitions: Sequence[TopicPartition] | None
+    state = ControllerState.LIST_PARTITION_REASSIGNMENT
+
+    def steps(self, term: ControllerTerm) -> Steps[dict[TopicPartition, ReplicaAssignment]]:
+        return term.reassignments.under_way(self.partitions)

@@ -249,9 +249,8 @@ class TopicDeletionManager:
         )
 
     def _is_reassigned(self, topic: str) -> bool:
-        """A reassignment under way, of a cluster that another kind of broker has controlled, must end first."""
-        assignments = (self._context.assignment(partition) for partition in self._context.partitions_of(topic))
-        return any(assignment.adding_replicas or assignment.removing_replicas for assignment in assignments)
+        """A reassignment under way must end first: it may still move the data to where they are to be deleted."""
+        return any(map(self._context.is_being_reassigned, self._context.partitions_of(topic)))
 
 
 def _topics_of(replicas: Iterable[PartitionReplica]) -> list[str]:

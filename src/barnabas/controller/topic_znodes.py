@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.controller.effects import Steps, in_pieces, operate, read_children, write_as_controller
@@ -13,12 +13,16 @@ from barnabas.coordination.errors import BadVersionError, NoNodeError, NotEmptyE
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH, delete_topic_path
 from barnabas.coordination.layout.configs import ConfigEntityType, config_path
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import TOPICS_PATH, TopicAssignment, topic_path
+from barnabas.coordination.layout.topics import TOPICS_PATH, ReplicaAssignment, TopicAssignment, topic_path
 from barnabas.coordination.operations import Delete, GetChildren, GetData, SetData
 from barnabas.kernel.ids import Uuid
+from barnabas.wire.topics import TopicPartition
 
 DELETE_ATTEMPTS_MAX = 10
 """How often the znodes of a topic are listed again because something was created below one that is to be deleted."""
+
+WRITE_ATTEMPTS_MAX = 100
+"""How often an assignment is written anew because somebody has changed it meanwhile."""
 
 
 class ZnodeWriteError(Exception):
@@ -110,6 +114,45 @@ def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps
     if isinstance(outcome, Exception):
         raise ZnodeWriteError(f"the assignment of topic {topic} could not be written: {outcome}") from outcome
     return True
+
+
+def replace_assignments(
+    reader: TopicReader, assignments: Mapping[TopicPartition, ReplicaAssignment], epoch_version: int
+) -> Steps[dict[TopicPartition, ZnodeWriteError | None]]:
+    """Gives partitions other replicas in the znodes of their topics, and leaves the other partitions as they are there;
+    returns why it could not be done, None where it was.
+    """
+    by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+    for partition, assignment in assignments.items():
+        by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
+    outcomes: dict[TopicPartition, ZnodeWriteError | None] = {}
+    for topic, changes in by_topic.items():
+        fault: ZnodeWriteError | None = None
+        try:
+            yield from _replace_of_topic(reader, topic, changes, epoch_version)
+        except ZnodeWriteError as error:
+            fault = error
+        outcomes |= {TopicPartition(topic, number): fault for number in changes}
+    return outcomes
+
+
+def _replace_of_topic(
+    reader: TopicReader, topic: str, changes: Mapping[int, ReplicaAssignment], epoch_version: int
+) -> Steps[None]:
+    for _ in range(WRITE_ATTEMPTS_MAX):
+        found = yield from reader.read([topic])
+        if topic not in found:
+            raise ZnodeWriteError(f"the assignment of topic {topic} is gone, or cannot be read")
+        before = found[topic].assignment
+        unknown = [number for number in changes if number not in before.partitions]
+        if unknown:
+            raise ZnodeWriteError(f"topic {topic} has no partitions {unknown}")
+        if all(before.partitions[number] == assignment for number, assignment in changes.items()):
+            return
+        after = dataclasses.replace(before, partitions={**before.partitions, **changes})
+        if (yield from write_assignment(topic, TopicZnode(after, found[topic].version), epoch_version)):
+            return
+    raise ZnodeWriteError(f"the assignment of topic {topic} changed before each of {WRITE_ATTEMPTS_MAX} writes")
 
 
 def delete_topic_znodes(topic: str, epoch_version: int) -> Steps[None]:

@@ -22,6 +22,8 @@ class ControllerWatches(Protocol):
     """For the children of `/isr_change_notification`."""
     log_dir_events: Watcher
     """For the children of `/log_dir_event_notification`."""
+    reassignments: Watcher
+    """For `/admin/reassign_partitions`, which comes and goes."""
 
     def broker(self, broker_id: int) -> Watcher:
         """For the data of `/brokers/ids/N`."""

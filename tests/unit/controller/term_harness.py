@@ -20,12 +20,12 @@ from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
-from barnabas.coordination.operations import GetChildren, GetData, Operation, SetData, Watcher
+from barnabas.coordination.operations import Exists, GetChildren, GetData, Operation, SetData, Watcher
 from barnabas.coordination.protocol import EventType, KeeperState, Stat, WatcherEvent
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.endpoints import BrokerEndpoint
-from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import AlterPartitionRequest, StopReplicaRequest, StopReplicaResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER, MemoryStore, Shell
 
@@ -56,6 +56,7 @@ class WatchedStore(MemoryStore):
         else:
             self.znodes[path] = (data, 0)
             self.czxids[path] = next(self._zxids)
+            self._fire(path, False, EventType.NODE_CREATED)
             self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
 
     def remove(self, path: str) -> None:
@@ -68,7 +69,7 @@ class WatchedStore(MemoryStore):
         before = dict(self.znodes)
         outcomes = super().submit(operations)
         for operation, outcome in zip(operations, outcomes, strict=True):
-            if isinstance(outcome, Exception) or not isinstance(operation, GetData | GetChildren):
+            if isinstance(outcome, Exception) or not isinstance(operation, Exists | GetData | GetChildren):
                 continue
             if operation.watcher is not None:
                 kind = isinstance(operation, GetChildren)
@@ -86,6 +87,7 @@ class WatchedStore(MemoryStore):
                 self._fire(path, False, EventType.NODE_DELETED)
                 self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
             elif path not in before:
+                self._fire(path, False, EventType.NODE_CREATED)
                 self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
             elif before[path] != self.znodes[path]:
                 self._fire(path, False, EventType.NODE_DATA_CHANGED)
@@ -188,6 +190,32 @@ class Terms:
     def run(self, steps: Steps[Result]) -> Result:
         return self.shell.run(steps)
 
+    def propose(self, partition: TopicPartition, *isr: int) -> ErrorCode:
+        """The leader proposes an ISR, is answered, and what may go on then does."""
+        known = self.store.leadership(partition)
+        if known is None:
+            raise KeyError(partition)
+        leader = self.term.context.live_or_shutting_down_brokers[known.leader]
+        data = AlterPartitionRequest.PartitionData(
+            partition_index=partition.partition,
+            leader_epoch=known.leader_epoch,
+            new_isr=list(isr),
+            leader_recovery_state=known.leader_recovery_state,
+            partition_epoch=known.partition_epoch,
+        )
+        request = AlterPartitionRequest(
+            broker_id=leader.broker_id,
+            broker_epoch=leader.epoch,
+            topics=[AlterPartitionRequest.TopicData(topic_name=partition.topic, partitions=[data])],
+        )
+        response = self.run(self.term.alter_partition(request, 1))
+        self.run(self.term.reassignments.go_on())
+        return ErrorCode.for_code(response.topics[0].partitions[0].error_code)
+
+    def reassign(self, partition: TopicPartition, *target: int) -> KafkaError | None:
+        """As the API asks; without a target it cancels."""
+        return self.run(self.term.reassignments.alter({partition: target or None}))[partition]
+
     def settle(self) -> None:
         """Processes events, and answers requests that delete replicas, until nothing is left."""
         while self.events or self._answered < len(self.shell.requests):
@@ -220,6 +248,10 @@ class Terms:
 
     def state(self, topic: str, partition: int = 0) -> LeaderAndIsr | None:
         return self.store.leadership(TopicPartition(topic, partition))
+
+    def assignment(self, topic: str, partition: int = 0) -> ReplicaAssignment:
+        """As in ZooKeeper."""
+        return TopicAssignment.decode(self.store.znodes[topic_path(topic)][0], topic).partitions[partition]
 
     def refusals(self) -> list[str]:
         return [line.message for line in self.shell.lines if "is not allowed in state" in line.message]

@@ -9,7 +9,6 @@ from barnabas.controller.effects import ChangeChannels, ControllerMovedError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
-from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.brokers import BrokerRegistration, VersionRange, broker_id_path
 from barnabas.coordination.layout.cluster import (
     FEATURE_PATH,
@@ -150,24 +149,23 @@ def test_a_deposed_controller_writes_nothing() -> None:
     assert terms.sent("LEADER_AND_ISR") == []
 
 
-def test_the_reassignment_of_another_controller_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    terms = Terms(1, 2, 3)
+def test_the_reassignment_of_another_controller_is_taken_up() -> None:
+    terms = Terms(1, 2)
     data = TopicAssignment({0: ReplicaAssignment((3, 1, 2), (3,), (1,))}, terms.new_topic_id()).encode()
     terms.store.put_data(topic_path("t"), data)
-    terms.store.put_data(REASSIGN_PARTITIONS_PATH, b'{"version":1,"partitions":[]}')
     terms.elect()
     terms.settle()
-    terms.stop_broker(1)
-    terms.settle()
-    terms.start_broker(1)
-    terms.settle()
     assert terms.store.znodes[topic_path("t")][0] == data
-    assert REASSIGN_PARTITIONS_PATH in terms.store.znodes
-    assert "reassignments are not supported yet" in caplog.text
+    assert known(terms).isr == (1, 2)
     sent = terms.sent("LEADER_AND_ISR")[-1].message
     assert isinstance(sent, LeaderAndIsrRequest)
     state = sent.topic_states[0].partition_states[0]
     assert (state.replicas, state.adding_replicas, state.removing_replicas) == ([3, 1, 2], [3], [1])
+    terms.start_broker(3)
+    terms.settle()
+    terms.propose(T0, 1, 2, 3)
+    assert terms.assignment("t") == ReplicaAssignment((3, 2))
+    assert terms.refusals() == []
 
 
 # Topics.

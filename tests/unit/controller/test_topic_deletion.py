@@ -144,17 +144,6 @@ def test_a_replica_that_could_not_be_deleted_holds_the_topic_until_its_broker_re
     assert terms.refusals() == []
 
 
-def test_a_topic_that_is_being_reassigned_is_kept_until_that_has_ended() -> None:
-    terms = Terms(1, 2, 3)
-    reassigned = TopicAssignment({0: ReplicaAssignment((3, 1, 2), (3,), (1,))}, terms.new_topic_id())
-    terms.store.put_data(topic_path("t"), reassigned.encode())
-    terms.elect()
-    terms.delete("t")
-    terms.settle()
-    assert terms.store.znodes[topic_path("t")][0] == reassigned.encode()
-    assert terms.sent("STOP_REPLICA") == []
-
-
 def test_a_topic_can_be_made_again_under_the_same_name() -> None:
     terms = with_topic()
     terms.delete("t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -46,6 +46,31 @@ class ReplicaAssignment:
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def origin_replicas(self) -> tuple[int, ...]:
+        """Those that a cancelled reassignment leaves."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """Those that a finished reassignment leaves."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
+
+    def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
+        """The assignment while the replicas are moved to `target`: the target first, since its first replica is the
+        preferred leader, and then those original replicas that leave. It replaces a reassignment under way.
+        """
+        origin = self.origin_replicas
+        return ReplicaAssignment(
+            tuple(dict.fromkeys((*target, *origin))),
+            tuple(replica for replica in dict.fromkeys(target) if replica not in origin),
+            tuple(replica for replica in origin if replica not in target),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,90 @@
+"""What `/admin/reassign_partitions` asks for: read, and removed as it is done.
+
+A request names the whole target of a partition. The znode goes with its last request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from barnabas.controller.effects import Steps, operate, write_as_controller
+from barnabas.controller.topic_znodes import ZnodeWriteError
+from barnabas.controller.watches import ControllerWatches
+from barnabas.coordination.errors import BadVersionError, NoNodeError
+from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH, Reassignment
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.operations import Delete, Exists, GetData, SetData
+from barnabas.wire.topics import TopicPartition
+
+WRITE_ATTEMPTS_MAX = 100
+"""How often requests are removed anew because somebody has changed the znode meanwhile."""
+
+
+def complaint_of(replicas: Collection[int]) -> str | None:
+    """Why no partition can have these replicas, whatever the cluster is; None if one can."""
+    if not replicas:
+        return "Empty replica list specified in partition reassignment."
+    if len(frozenset(replicas)) < len(replicas):
+        return f"Duplicate replica ids in partition reassignment replica list: {list(replicas)}"
+    if min(replicas) < 0:
+        return f"Invalid broker id in replica list: {list(replicas)}"
+    return None
+
+
+def read_requests(watches: ControllerWatches, logger: logging.Logger) -> Steps[dict[TopicPartition, tuple[int, ...]]]:
+    """The targets that are asked for; sets the watch of the term. What cannot be read asks for nothing until it is
+    written anew.
+    """
+    (found,) = yield from operate([Exists(REASSIGN_PARTITIONS_PATH, watches.reassignments)])
+    if isinstance(found, Exception):
+        raise found
+    if found is None:
+        return {}
+    read = yield from _read(logger)
+    return {} if read is None else dict(read[0].partitions)
+
+
+def _read(logger: logging.Logger) -> Steps[tuple[Reassignment, int] | None]:
+    """The requests, and the version of the znode; None where there are none that can be read."""
+    (outcome,) = yield from operate([GetData(REASSIGN_PARTITIONS_PATH)])
+    if isinstance(outcome, NoNodeError):
+        return None
+    if isinstance(outcome, Exception):
+        raise outcome
+    try:
+        return Reassignment.decode(outcome.data), outcome.stat.version
+    except LayoutError as error:
+        logger.warning("Ignoring reassignments that cannot be read; delete the znode, or write it anew: %s", error)
+        return None
+
+
+def forget_requests(
+    is_settled: Callable[[TopicPartition, tuple[int, ...]], bool], epoch_version: int, logger: logging.Logger
+) -> Steps[None]:
+    """Removes requests that are done or refused, by partition and target. Raises `ZnodeWriteError`."""
+    for _ in range(WRITE_ATTEMPTS_MAX):
+        (found,) = yield from operate([Exists(REASSIGN_PARTITIONS_PATH)])
+        read = None if found is None else (yield from _read(logger))
+        if read is None:
+            return
+        requests, version = read
+        left = {
+            partition: target for partition, target in requests.partitions.items() if not is_settled(partition, target)
+        }
+        if len(left) == len(requests.partitions) and left:
+            return
+        write = (
+            SetData(REASSIGN_PARTITIONS_PATH, Reassignment(left, requests.extra).encode(), version)
+            if left
+            else Delete(REASSIGN_PARTITIONS_PATH, version)
+        )
+        (outcome,) = yield from write_as_controller([write], epoch_version)
+        if isinstance(outcome, NoNodeError):
+            return
+        if isinstance(outcome, BadVersionError):
+            continue
+        if isinstance(outcome, Exception):
+            raise ZnodeWriteError(f"{REASSIGN_PARTITIONS_PATH} could not be written: {outcome}") from outcome
+        return
+    raise ZnodeWriteError(f"{REASSIGN_PARTITIONS_PATH} changed before each of {WRITE_ATTEMPTS_MAX} writes")
