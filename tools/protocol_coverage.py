@@ -31,7 +31,6 @@ _SASL: Final = "there is no SASL yet"
 _ACLS: Final = "there is no authorizer yet"
 _TOKENS: Final = "there are no delegation tokens yet"
 _QUOTAS: Final = "there are no quotas yet"
-_REASSIGNMENT: Final = "partitions are not reassigned yet"
 NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.SASL_HANDSHAKE: _SASL,
     ApiKey.SASL_AUTHENTICATE: _SASL,
@@ -55,8 +54,6 @@ NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _QUOTAS,
     ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between log directories yet",
     ApiKey.ELECT_LEADERS: "preferred leaders are not elected on request yet",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _REASSIGNMENT,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _REASSIGNMENT,
     ApiKey.UPDATE_FEATURES: "there is no feature to finalize: Kafka 3.9 in ZooKeeper mode supports none",
     ApiKey.ENVELOPE: "brokers in ZooKeeper mode forward nothing to the controller",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",

@@ -15,6 +15,7 @@ from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.allocate_producer_ids import AllocateProducerIdsHandler
 from barnabas.api.alter_configs import AlterConfigsHandler
 from barnabas.api.alter_partition import AlterPartitionHandler
+from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
@@ -39,6 +40,7 @@ from barnabas.api.leader_and_isr import LeaderAndIsrHandler
 from barnabas.api.leave_group import LeaveGroupHandler
 from barnabas.api.list_groups import ListGroupsHandler
 from barnabas.api.list_offsets import ListOffsetsHandler
+from barnabas.api.list_partition_reassignments import ListPartitionReassignmentsHandler
 from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_commit import OffsetCommitHandler
 from barnabas.api.offset_delete import OffsetDeleteHandler
@@ -258,6 +260,8 @@ class Handlers:
                 metadata,
                 is_enabled=components.config.values["delete.topic.enable"],
             ),
+            AlterPartitionReassignmentsHandler(controller),
+            ListPartitionReassignmentsHandler(controller),
             CreatePartitionsHandler(
                 controller,
                 PartitionCreator(host, session, metadata, configs, controller, logger, components.shared.steps),

@@ -1,40 +1,57 @@
-"""AlterPartition, ControlledShutdown, AllocateProducerIds and DescribeController: to the controller, and back."""
+"""What is the controller's to answer: AlterPartition, ControlledShutdown, AllocateProducerIds, DescribeController and
+reassignments, to it and back.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from barnabas.api.allocate_producer_ids import AllocateProducerIdsHandler
 from barnabas.api.alter_partition import AlterPartitionHandler
+from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
+from barnabas.api.list_partition_reassignments import ListPartitionReassignmentsHandler
 from barnabas.controller.description import ControllerDescription, EventTiming
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.recent_transitions import StateTransition, TimedTransition
 from barnabas.controller.states import ControllerState
 from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.topics import ReplicaAssignment
+from barnabas.kernel.steps import Steps, at_once
 from barnabas.wire import catalogue, codec
 from barnabas.wire.classes import Message
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     DescribeControllerRequest,
     DescribeControllerResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from barnabas.wire.topics import TopicPartition
+
+Result = TypeVar("Result")
 
 
 class Context:
     def __init__(self, api_version: int) -> None:
         self.api_version = api_version
+
+    def park(self) -> None: ...
+
+    async def in_steps(self, steps: Steps[Result]) -> Result:
+        return at_once(steps)
 
 
 class Controller:
@@ -54,6 +71,20 @@ class Controller:
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         self.asked.append((broker_id, broker_epoch))
         return ProducerIdBlock(broker_id, 5000, 5999)
+
+    async def alter_reassignments(
+        self, targets: dict[TopicPartition, tuple[int, ...] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        self.asked.append((targets,))
+        refused = KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        return {partition: refused if target is None else None for partition, target in targets.items()}
+
+    async def list_reassignments(
+        self, partitions: list[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        self.asked.append((partitions,))
+        found = [TopicPartition("t", 0), TopicPartition("u", 1), TopicPartition("t", 2)]
+        return dict.fromkeys(found, ReplicaAssignment((4, 1, 2), (4,), (1,)))
 
     def describe(self, moves_max: int) -> ControllerDescription:
         self.asked.append((moves_max,))
@@ -129,9 +160,57 @@ def test_the_controller_tells_what_it_does() -> None:
     assert replica.fault == "it is not allowed"
 
 
+def test_reassignments_begin_and_end_partition_by_partition() -> None:
+    controller = Controller()
+    request_of = AlterPartitionReassignmentsRequest
+    topics = [
+        request_of.ReassignableTopic(
+            name=name,
+            partitions=[
+                request_of.ReassignablePartition(partition_index=number, replicas=replicas)
+                for number, replicas in partitions
+            ],
+        )
+        for name, partitions in (("t", [(0, [1]), (1, None), (0, [4, 5])]), ("u", [(0, [])]))
+    ]
+    response = handle(AlterPartitionReassignmentsHandler(cast("Any", controller)), request_of(topics=topics), 0)
+    t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+    assert controller.asked == [({t0: (4, 5), t1: None, u0: ()},)]
+    assert isinstance(response, AlterPartitionReassignmentsResponse)
+    assert [
+        (topic.name, [(each.partition_index, each.error_code) for each in topic.partitions])
+        for topic in response.responses
+    ] == [("t", [(0, 0), (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)]), ("u", [(0, 0)])]
+    first, second = response.responses[0].partitions
+    assert first.error_message is None
+    assert "nothing can be cancelled" in (second.error_message or "")
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_reassignments_are_listed_by_topic(is_all: bool) -> None:
+    controller = Controller()
+    topics = [ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[2, 0, 2])]
+    request = ListPartitionReassignmentsRequest(topics=None if is_all else topics)
+    response = handle(ListPartitionReassignmentsHandler(cast("Any", controller)), request, 0)
+    assert controller.asked == [(None if is_all else [TopicPartition("t", 2), TopicPartition("t", 0)],)]
+    assert isinstance(response, ListPartitionReassignmentsResponse)
+    assert [
+        (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
+        for topic in response.topics
+        for each in topic.partitions
+    ] == [(name, number, [4, 1, 2], [4], [1]) for name, number in (("t", 0), ("t", 2), ("u", 1))]
+
+
 @pytest.mark.parametrize(
     "handler_class",
-    [AlterPartitionHandler, ControlledShutdownHandler, AllocateProducerIdsHandler, DescribeControllerHandler],
+    [
+        AllocateProducerIdsHandler,
+        AlterPartitionHandler,
+        AlterPartitionReassignmentsHandler,
+        ControlledShutdownHandler,
+        DescribeControllerHandler,
+        ListPartitionReassignmentsHandler,
+    ],
 )
 def test_refusals_are_at_the_top_of_the_response_in_every_version(handler_class: Any) -> None:
     handler = handler_class(cast("Any", Controller()))
