@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from barnabas.api.context import RequestContext, Responder
-from barnabas.api.current_leader import CurrentLeader, current_leader
+from barnabas.api.current_leader import CurrentLeaders
 from barnabas.api.fetch_fast_path import Chosen, Collected
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps, at_once, emptied
@@ -281,28 +281,15 @@ class FetchAnswers:
     def _add_leaders(self, context: RequestContext, response: FetchResponse, chosen: Sequence[Chosen]) -> Steps[None]:
         """Names the leaders to a reader that has come to the wrong broker, or in a former epoch."""
         data = (partition for topic in response.responses for partition in topic.partitions)
-        nodes: dict[int, CurrentLeader] = {}
+        leaders = CurrentLeaders(response, self._replicas, self._metadata, context.listener_name)
         left = READ_PER_STEP
         for (item, _, code), partition in zip(chosen, data, strict=True):
             left -= 1
             if not left:
                 yield
                 left = READ_PER_STEP
-            if code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-                continue
-            leader = current_leader(item.topic_partition, self._replicas, self._metadata.image, context.listener_name)
-            partition.current_leader = FetchResponse.LeaderIdAndEpoch(
-                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-            )
-            if leader.node is not None:
-                nodes[leader.leader_id] = leader
-        response.node_endpoints = [
-            FetchResponse.NodeEndpoint(
-                node_id=leader.node.broker_id, host=leader.node.host, port=leader.node.port, rack=leader.node.rack
-            )
-            for leader in nodes.values()
-            if leader.node is not None
-        ]
+            if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                leaders.name_in(partition, item.topic_partition)
 
 
 def _partition_data(

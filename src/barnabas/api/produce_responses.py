@@ -1,14 +1,14 @@
 """The responses of Produce: what became of the batches of a request, and who leads where this broker does not.
 
 Every response is made here. One of the usual shape, a batch that counts, comes from a template that its schema file
-gives; all others, whichever way their requests came, from the messages that the codec encodes.
+gives; all others, whichever path their requests took, from the messages that the codec encodes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from barnabas.api.current_leader import CurrentLeader, current_leader
+from barnabas.api.current_leader import CurrentLeaders
 from barnabas.api.named_once import named_once
 from barnabas.kernel.steps import Steps, each_within
 from barnabas.serving.produce import Outcomes, ProduceOutcome
@@ -79,26 +79,11 @@ class ProduceResponses:
 
     def _add_leaders(self, listener_name: str, response: ProduceResponse) -> None:
         """Names the leaders to a client that has come to the wrong broker (KIP-951)."""
-        nodes: dict[int, CurrentLeader] = {}
+        leaders = CurrentLeaders(response, self._replicas, self._metadata, listener_name)
         for topic in response.responses:
             for partition in topic.partition_responses:
-                if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    continue
-                leader = current_leader(
-                    TopicPartition(topic.name, partition.index), self._replicas, self._metadata.image, listener_name
-                )
-                partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                    leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-                )
-                if leader.node is not None:
-                    nodes[leader.leader_id] = leader
-        response.node_endpoints = [
-            ProduceResponse.NodeEndpoint(
-                node_id=leader.node.broker_id, host=leader.node.host, port=leader.node.port, rack=leader.node.rack
-            )
-            for leader in nodes.values()
-            if leader.node is not None
-        ]
+                if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leaders.name_in(partition, TopicPartition(topic.name, partition.index))
 
 
 def _of_one(kind: ProduceKind, outcome: ProduceOutcome) -> ProduceResponse:
