@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.fetch_answers import FetchAnswers
-from barnabas.api.fetch_fast_path import Asked, FetchWay, SharedFetches
+from barnabas.api.fetch_fast_path import Asked, FetchFastPath, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
@@ -86,7 +86,7 @@ class FetchHandler:
         scope = self._sessions.scope(self._session_request(context.api_version, request, follower_id))
         if scope.error:
             return FetchResponse(error_code=scope.error)
-        self._offer_short_way(context, request, follower_id)
+        self._offer_fast_path(context, request, follower_id)
         reads = self._fetches.fetch(parameters, scope)
         if reads is not None:
             collected = self._answers.collect(context.api_version, parameters, scope, reads)
@@ -168,17 +168,17 @@ class FetchHandler:
         await context.in_steps(emptied(reads))
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _offer_short_way(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
+    def _offer_fast_path(self, context: RequestContext, request: FetchRequest, follower_id: int) -> None:
         """Later requests of the connection need not come here, as long as they are as usual."""
         connection = context.connection
         known = connection.fast_path
         state = request.replica_state
         follower = None if follower_id < 0 or state is None else (state.replica_id, state.replica_epoch)
-        if known is not None and not (isinstance(known, FetchWay) and known.is_of_former_life(follower)):
-            return  # its requests are of other forms, or it produces, and gains more from the way for that
+        if known is not None and not (isinstance(known, FetchFastPath) and known.is_of_former_life(follower)):
+            return  # its requests are of other forms, or it produces, and gains more from the fast path of that
         form = form_of(context.api_version, context.client_id, follower)
         if form is not None:
-            connection.fast_path = FetchWay(self._shared, context, form, follower)
+            connection.fast_path = FetchFastPath(self._shared, context, form, follower)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
         response = FetchResponse(error_code=error.code)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
-from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, ShortRequest
+from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, UsualRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.serving.fetch_sessions import SessionRequest
@@ -84,7 +84,7 @@ class Answers(Protocol):
 
 
 class SharedFetches(NamedTuple):
-    """What the ways of all connections share."""
+    """What the fast paths of all connections share."""
 
     general: FetchResponder
     answers: Answers
@@ -95,7 +95,7 @@ class SharedFetches(NamedTuple):
     """As `LogReader.read_cached`."""
 
 
-class FetchWay:
+class FetchFastPath:
     """For the requests that come by one connection and are like the one from which it was learnt.
 
     Invariant: it takes a request only while no other one of the connection waits for its answer; so neither their order
@@ -121,7 +121,7 @@ class FetchWay:
     def __init__(
         self, shared: SharedFetches, context: RequestContext, form: Form, follower: tuple[int, int] | None
     ) -> None:
-        """`context` is that of the general request from which the way is learnt; `follower` the id and the epoch of a
+        """`context` is that of the general request from which the path is learnt; `follower` the id and the epoch of a
         broker, None for a client."""
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
@@ -164,7 +164,7 @@ class FetchWay:
         return True
 
     def is_of_former_life(self, follower: tuple[int, int] | None) -> bool:
-        """Whether the way was learnt in an earlier epoch of the same follower: it takes nothing more."""
+        """Whether it was learnt in an earlier epoch of the same follower: it takes nothing more."""
         return follower is not None and follower[0] == self._follower_id and follower[1] > self._follower_epoch
 
     def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
@@ -173,7 +173,7 @@ class FetchWay:
     def finish(self) -> None:
         """Nothing is collected."""
 
-    def _scope_of(self, request: ShortRequest) -> FetchScope | None:
+    def _scope_of(self, request: UsualRequest) -> FetchScope | None:
         """What the request fetches; None where only the general path can tell, and then nothing has changed."""
         shared, uses_topic_ids = self._shared, self._form.uses_topic_ids
         session_id, epoch, named = request.session_id, request.session_epoch, request.named
@@ -184,7 +184,7 @@ class FetchWay:
         return shared.sessions.scope_of_known(known, named)
 
     def _learn(
-        self, request: ShortRequest, scope: FetchScope, buffer: bytearray | memoryview, start: int, end: int
+        self, request: UsualRequest, scope: FetchScope, buffer: bytearray | memoryview, start: int, end: int
     ) -> None:
         """A follower's request was handled: those that are like it are expected where it is the second of its kind."""
         session, form, parameters = scope.session, self._form, self._parameters
@@ -203,7 +203,7 @@ class FetchWay:
             *(form.repeated(bytes(buffer[start:end])), parameters, session, item),
         )
 
-    def _handle(self, connection: ServerConnection, request: ShortRequest, scope: FetchScope) -> list[Buffer] | None:
+    def _handle(self, connection: ServerConnection, request: UsualRequest, scope: FetchScope) -> list[Buffer] | None:
         """The response, if there is one now; None where the request is parked."""
         return self.answer_or_park(connection, request.correlation_id, self._parameters_of(request), scope)
 
@@ -227,7 +227,7 @@ class FetchWay:
         slot.when_lost = fetches.park(parameters, scope, waiting.answer, waiting.fail).give_up
         return None
 
-    def _parameters_of(self, request: ShortRequest) -> FetchParameters:
+    def _parameters_of(self, request: UsualRequest) -> FetchParameters:
         _, max_wait_ms, min_bytes, max_bytes, isolation_level, _, _, _ = request
         asked = Asked(max_wait_ms, min_bytes, max_bytes, isolation_level)
         parameters = self._parameters
@@ -324,18 +324,18 @@ class FetchWay:
 class _Waiting:
     """A request that waits for bytes."""
 
-    __slots__ = ("_correlation_id", "_parameters", "_received", "_scope", "_slot", "_way")
+    __slots__ = ("_correlation_id", "_parameters", "_path", "_received", "_scope", "_slot")
 
     def __init__(
         self,
-        way: FetchWay,
+        path: FetchFastPath,
         correlation_id: int,
         parameters: FetchParameters,
         scope: FetchScope,
         received: float,
         slot: Slot,
     ) -> None:
-        self._way = way
+        self._path = path
         self._correlation_id = correlation_id
         self._parameters = parameters
         self._scope = scope
@@ -344,22 +344,22 @@ class _Waiting:
 
     def answer(self, reads: Reads) -> None:
         """Answers with what there is."""
-        way, scope = self._way, self._scope
+        path, scope = self._path, self._scope
         try:
-            collected = way.collect(self._parameters, scope, reads)
-            frame = way.frame(self._correlation_id, scope, collected)
+            collected = path.collect(self._parameters, scope, reads)
+            frame = path.frame(self._correlation_id, scope, collected)
         except Exception as error:  # noqa: BLE001 - logged there
             self.fail(error)
             return
         if frame is None:
-            way.answers.answer_later(self._responder(), self._parameters, scope, collected)
+            path.answers.answer_later(self._responder(), self._parameters, scope, collected)
             return
-        way.count_waited(self._received)
+        path.count_waited(self._received)
         self._slot.complete(frame)
 
     def fail(self, error: Exception) -> None:
         """Answers with what went wrong."""
-        self._way.answers.fail_later(self._responder(), error)
+        self._path.answers.fail_later(self._responder(), error)
 
     def _responder(self) -> Responder:
-        return self._way.context(self._correlation_id, self._received).parked_in(self._slot)
+        return self._path.context(self._correlation_id, self._received).parked_in(self._slot)

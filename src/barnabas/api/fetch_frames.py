@@ -74,7 +74,7 @@ _NAME_RESPONSE: Final = struct.Struct(">iiihii")
 _NAME_RESPONSE_PARTITION: Final = struct.Struct(">ihqqqiii")
 
 
-class ShortRequest(NamedTuple):
+class UsualRequest(NamedTuple):
     """What such a request says."""
 
     correlation_id: int
@@ -96,7 +96,7 @@ class Form(Protocol):
 
     uses_topic_ids: bool
 
-    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> UsualRequest | None:
         """Reads the frame in `buffer[start:end]`, header first; None if it is of another form, or broken."""
         ...
 
@@ -130,7 +130,7 @@ class IdForm:
         self._unpack_from = start.unpack_from
         self._end = _CLIENT_END if follower is None else _FOLLOWER_END.pack(1, 1, 1, 1, _FOLLOWER_BYTES, *follower, 0)
 
-    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> UsualRequest | None:
         position = start + self._size_bytes
         if position >= end:
             return None
@@ -159,7 +159,7 @@ class IdForm:
         # What was read beyond the end of the frame does not matter: it does not end with this then.
         if bytes(buffer[position:end]) != self._end:
             return None
-        return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
+        return UsualRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
 
     def repeated(self, frame: bytes) -> RepeatedForm:
         """The form of requests that are like this one, which names one partition."""
@@ -235,7 +235,7 @@ class NameForm:
         self._size_bytes = start.size
         self._unpack_from = start.unpack_from
 
-    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> ShortRequest | None:
+    def read(self, buffer: bytearray | memoryview, start: int, end: int) -> UsualRequest | None:
         position = start + self._size_bytes
         if position >= end:
             return None
@@ -255,7 +255,7 @@ class NameForm:
             return None
         if bytes(buffer[position:end]) != _NAME_END:
             return None
-        return ShortRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
+        return UsualRequest(correlation_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, named)
 
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
         return _name_response(correlation_id, session_id, given, records)

@@ -84,6 +84,7 @@ class FollowerFetch:
         "_max_bytes",
         "_now",
         "_parameters",
+        "_path",
         "_read_cached",
         "_received",
         "_session",
@@ -91,13 +92,12 @@ class FollowerFetch:
         "_slot",
         "_timer",
         "_wait_seconds",
-        "_way",
         "size_bytes",
     )
 
     def __init__(
         self,
-        way: RequestAnswers,
+        path: RequestAnswers,
         fetches: DelayedFetches,
         sessions: FetchSessionCache,
         now: Callable[[], float],
@@ -111,7 +111,7 @@ class FollowerFetch:
         `read_cached` is as of `LogReader`."""
         self.size_bytes = form.size_bytes
         """Of the frames that it takes."""
-        self._way = way
+        self._path = path
         self._fetches = fetches
         self._sessions = sessions
         self._now = now
@@ -157,7 +157,7 @@ class FollowerFetch:
         if fetch_offset < log.log_end_offset:
             self._answer_now(connection, log)
         else:
-            self._way.count_request()
+            self._path.count_request()
             reader.count_read(item)
             self._park(connection, now)
         return True
@@ -183,18 +183,18 @@ class FollowerFetch:
         if slot is None:
             return False
         self._fetches.purgatory.completed_count += 1
-        way = self._way
+        path = self._path
         try:
             log = self._log_with_news()
             frame = None if log is None else self._frame(log)
             scope = None if frame is not None else self._sessions.scope_in(self._session, self._epoch)
         except Exception as error:  # noqa: BLE001 - logged there
-            way.fail_waiting(self._correlation_id, self._received, slot, error)
+            path.fail_waiting(self._correlation_id, self._received, slot, error)
             return True
         if scope is not None:
-            way.answer_waiting(self._correlation_id, self._parameters, scope, self._received, slot)
+            path.answer_waiting(self._correlation_id, self._parameters, scope, self._received, slot)
         else:
-            way.count_waited(self._received)
+            path.count_waited(self._received)
             slot.complete(frame)
         return True
 
@@ -215,14 +215,14 @@ class FollowerFetch:
     def _answer_now(self, connection: ServerConnection, log: PartitionLog) -> None:
         frame = self._frame(log)
         if frame is not None:
-            self._way.count_request()
+            self._path.count_request()
             connection.collected += 1
-            self._way.count_answered_at_once()
+            self._path.count_answered_at_once()
             connection.answer_collected(frame)
             return
         scope = self._sessions.scope_in(self._session, self._epoch)
         connection.collected += 1
-        answer = self._way.answer_or_park(
+        answer = self._path.answer_or_park(
             connection, self._correlation_id, self._parameters, scope, updates_followers=False
         )
         connection.answer_collected(answer)
@@ -287,7 +287,7 @@ class FollowerFetch:
         item.sent_high_watermark = log.high_watermark
         item.sent_log_start_offset = log.log_start_offset
         session.settle(item, gave=True, has_more=True)
-        self._way.count_given(item, read.size_bytes)
+        self._path.count_given(item, read.size_bytes)
         return with_start(self._correlation_id, session.session_id, read.parts, read.parts_bytes)
 
     def _read(self, log: PartitionLog, state: tuple[object, ...]) -> SharedRead | None:

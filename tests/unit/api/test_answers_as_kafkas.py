@@ -51,14 +51,14 @@ def test_of_a_partition_named_twice_the_last_records_are_produced(run: Run, tmp_
     scenario(run, tmp_path, body)
 
 
-@pytest.mark.parametrize("way", ["general", "short"])
-def test_a_producer_with_id_but_no_epoch_is_taken_until_it_has_had_one(run: Run, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("path", ["general", "fast"])
+def test_a_producer_with_id_but_no_epoch_is_taken_until_it_has_had_one(run: Run, tmp_path: Path, path: str) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights")
         caller = broker.connect()
 
         async def code(records: bytes) -> int:
-            if way == "short":
+            if path == "fast":
                 return int(produced(await caller.call(produce_request("flights", records), 9)).error_code)
             topics = [Topic(name="flights", partition_data=[Part(index=0, records=records), Part(index=7)])]
             answer = await broker.connect().call(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics), 9)
@@ -86,17 +86,17 @@ def test_an_id_below_minus_one_is_no_producer(run: Run, tmp_path: Path) -> None:
     scenario(run, tmp_path, body)
 
 
-def test_both_ways_refuse_what_a_version_may_not_carry_alike(run: Run, tmp_path: Path) -> None:
+def test_both_paths_refuse_what_a_version_may_not_carry(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights")
         caller = broker.connect()
         two = batch(b"one") * 2
         await caller.call(produce_request("flights", batch(b"usual")), 8)
-        short = produced(await caller.call(produce_request("flights", two), 8))
+        fast = produced(await caller.call(produce_request("flights", two), 8))
         topics = [Topic(name="flights", partition_data=[Part(index=0, records=two), Part(index=7)])]
         general = await broker.connect().call(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), 8)
-        assert short == general.responses[0].partition_responses[0]
-        assert (short.error_code, short.log_start_offset) == (ErrorCode.INVALID_RECORD, -1)
+        assert fast == general.responses[0].partition_responses[0]
+        assert (fast.error_code, fast.log_start_offset) == (ErrorCode.INVALID_RECORD, -1)
 
     scenario(run, tmp_path, body)
 

@@ -91,7 +91,7 @@ class Story:
         if kind < 0.6:
             return self._several_send()
         if kind < 0.7:
-            return await self._followed(self._alike_send())
+            return await self._followed(self._uniform_send())
         if kind < 0.78:
             return await self._event_meanwhile()
         if kind < 0.81:
@@ -164,7 +164,7 @@ class Story:
             self._send(fetcher, fetcher.frame(own, is_in_session=False))
         return "several"
 
-    async def _alike_send(self) -> str:
+    async def _uniform_send(self) -> str:
         """In one poll, several connections to one partition, all requests of one form."""
         chance = self._chance
         (topic_partition,) = self.world.some(1)
@@ -177,7 +177,7 @@ class Story:
         for producer in producers:
             sizes = [size_bytes + (varies and chance.randint(0, 9)) for _ in range(chance.choice((1, 4, 15)))]
             self._send(producer, b"".join(producer.usual(topic_partition, acks, bytes_, version) for bytes_ in sizes))
-        return "alike"
+        return "uniform"
 
     async def _each_fetches(self) -> str:
         chance = self._chance

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.api.fetch_fast_path import FetchWay
+from barnabas.api.fetch_fast_path import FetchFastPath
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
@@ -33,16 +33,16 @@ _REPLICAS = (1, 2, 3)
 class Taken:
     """Counts what the fast path takes, or keeps it from taking anything."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_short: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_fast: bool) -> None:
         self.count = 0
-        take = FetchWay.take
+        take = FetchFastPath.take
 
-        def counted(way: FetchWay, *arguments: Any) -> bool:
-            taken = is_short and take(way, *arguments)
+        def counted(path: FetchFastPath, *arguments: Any) -> bool:
+            taken = is_fast and take(path, *arguments)
             self.count += taken
             return taken
 
-        monkeypatch.setattr(FetchWay, "take", counted)
+        monkeypatch.setattr(FetchFastPath, "take", counted)
 
 
 class Story:
@@ -183,21 +183,21 @@ def tell(seed: int, *, is_steady: bool = False) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(8))
-def test_does_what_the_general_way_does(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_does_what_the_general_path_does(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     told = []
-    for is_short in (False, True):
+    for is_fast in (False, True):
         with monkeypatch.context() as patch:
             session_ids = itertools.count(1_000)
             patch.setattr(FetchSessionCache, "_new_id", lambda _, numbers=session_ids: next(numbers))
-            taken = Taken(patch, is_short=is_short)
+            taken = Taken(patch, is_fast=is_fast)
             told.append(tell(seed))
-            assert is_short or not taken.count
-    for general, short in zip(*told, strict=True):
-        assert short == general
+            assert is_fast or not taken.count
+    for general, fast in zip(*told, strict=True):
+        assert fast == general
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(8))
-def test_a_followers_requests_that_are_alike_do_what_the_general_way_does(
+def test_a_followers_repeated_requests_do_what_the_general_path_does(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     counts = {"taken": 0, "answered": 0, "read": 0}
@@ -212,24 +212,24 @@ def test_a_followers_requests_that_are_alike_do_what_the_general_way_does(
         return counted
 
     told = []
-    for is_short in (False, True):
+    for is_fast in (False, True):
         with monkeypatch.context() as patch:
             session_ids = itertools.count(1_000)
             patch.setattr(FetchSessionCache, "_new_id", lambda _, numbers=session_ids: next(numbers))
-            Taken(patch, is_short=is_short)
+            Taken(patch, is_fast=is_fast)
             patch.setattr(FollowerFetch, "take", count("taken", take))
             patch.setattr(FollowerFetch, "_frame", count("answered", frame))
             patch.setattr(FollowerFetch, "_read", count("read", read))
             told.append(tell(seed, is_steady=True))
-    for general, short in zip(*told, strict=True):
-        assert short == general
+    for general, fast in zip(*told, strict=True):
+        assert fast == general
     assert counts["taken"] > 20
     assert counts["answered"] >= counts["read"] > 5
 
 
 @pytest.fixture(name="taken")
 def _taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
-    return Taken(monkeypatch, is_short=True)
+    return Taken(monkeypatch, is_fast=True)
 
 
 async def in_session(broker: DataBroker) -> Session:
@@ -249,7 +249,7 @@ def test_goes_on_when_the_followers_broker_has_registered_anew(run: Run, tmp_pat
         for epoch in (7, 9):
             before = taken.count
             assert await follower.fetch(replica_epoch=epoch) == {}
-            assert taken.count == before, "the way for the former epoch takes it not"
+            assert taken.count == before, "the fast path of the former epoch does not take it"
             assert await follower.fetch(replica_epoch=epoch) == {}
             assert taken.count == before + 1
             assert session.clock.broker_epoch == epoch
@@ -412,7 +412,7 @@ def test_a_leader_that_is_deposed_answers_a_request_that_is_like_the_last_one(
     scenario(run, tmp_path, body)
 
 
-def test_leaves_to_the_general_way_what_comes_while_another_waits(run: Run, tmp_path: Path, taken: Taken) -> None:
+def test_leaves_to_the_general_path_what_comes_while_another_waits(run: Run, tmp_path: Path, taken: Taken) -> None:
     async def body(broker: DataBroker) -> None:
         follower = await in_session(broker)
         follower.caller.send(follower.request(max_wait_ms=600_000), 17)
@@ -459,11 +459,11 @@ def test_a_connection_that_produces_keeps_the_way_for_that(run: Run, tmp_path: P
         caller = broker.connect()
         for number in range(3):
             await caller.call(produce_request("flights", batch(b"one")), 9)
-            way = caller.connection.fast_path
-            assert way is not None
+            path = caller.connection.fast_path
+            assert path is not None
             response = await caller.call(fetch_request(17, "flights", asked(0, number)), 17)
             assert values(only(response)) == [b"one"]
-            assert type(caller.connection.fast_path) is type(way)
+            assert type(caller.connection.fast_path) is type(path)
         assert not taken.count
 
     scenario(run, tmp_path, body)

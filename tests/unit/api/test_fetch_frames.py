@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.api.fetch_frames import COUNT_MAX, ID_VERSIONS, NAME_VERSION, ShortRequest, form_of
+from barnabas.api.fetch_frames import COUNT_MAX, ID_VERSIONS, NAME_VERSION, UsualRequest, form_of
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
@@ -76,7 +76,7 @@ def framed(request: FetchRequest, version: int, client_id: str | None = _CLIENT_
     return bytearray(b"".join(codec.request_encoder(ApiKey.FETCH, version, client_id)(99, request)))
 
 
-def read(frame: bytearray, kind: Kind, end: int | None = None) -> ShortRequest | None:
+def read(frame: bytearray, kind: Kind, end: int | None = None) -> UsualRequest | None:
     """Reads it out of a buffer in which there are other bytes ahead and behind."""
     buffer = bytearray(b"\x01\x02\x03") + frame + b"\x01\x01\x01\x01\x0d\x00\x02"
     form = form_of(kind[0], _CLIENT_ID, kind[1])
@@ -84,7 +84,7 @@ def read(frame: bytearray, kind: Kind, end: int | None = None) -> ShortRequest |
     return form.read(buffer, 3 + headers.SIZE_BYTES, 3 + (len(frame) if end is None else end))
 
 
-def said(request: FetchRequest, version: int) -> ShortRequest:
+def said(request: FetchRequest, version: int) -> UsualRequest:
     named = [
         NamedPartition(
             (topic.topic if version == NAME_VERSION else topic.topic_id, partition.partition),
@@ -97,7 +97,7 @@ def said(request: FetchRequest, version: int) -> ShortRequest:
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return ShortRequest(
+    return UsualRequest(
         99,
         request.max_wait_ms,
         request.min_bytes,

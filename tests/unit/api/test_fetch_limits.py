@@ -1,5 +1,5 @@
 """`barnabas.api.fetch`: how much is given, how long a fetch waits for it, and what a client is told of transactions; by
-the general path and by the short one.
+the general path and by the fast one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.api.fetch_fast_path import FetchWay
+from barnabas.api.fetch_fast_path import FetchFastPath
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
@@ -28,17 +28,17 @@ FLIGHTS = TopicPartition("flights", 0)
 ONE = len(batch(bytes(1000)))
 
 
-@pytest.fixture(name="short")
-def _short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+@pytest.fixture(name="taken_fast")
+def _taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the fast path took each request that it was shown."""
     taken: list[bool] = []
-    take = FetchWay.take
+    take = FetchFastPath.take
 
-    def counted(way: FetchWay, *arguments: Any) -> bool:
-        taken.append(take(way, *arguments))
+    def counted(path: FetchFastPath, *arguments: Any) -> bool:
+        taken.append(take(path, *arguments))
         return taken[-1]
 
-    monkeypatch.setattr(FetchWay, "take", counted)
+    monkeypatch.setattr(FetchFastPath, "take", counted)
     return taken
 
 
@@ -51,7 +51,7 @@ async def counts(caller: Caller, version: int, **options: Any) -> list[int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_response_is_larger_than_the_broker_allows(
-    run: Run, tmp_path: Path, version: int, short: list[bool]
+    run: Run, tmp_path: Path, version: int, taken_fast: list[bool]
 ) -> None:
     """`fetch.max.bytes` of the broker, whatever the client would take."""
 
@@ -64,7 +64,7 @@ def test_no_response_is_larger_than_the_broker_allows(
         for _ in range(2):
             assert await counts(caller, version, max_bytes=1 << 30) == [3, 1]
             assert await counts(caller, version, max_bytes=2 * ONE) == [2, 0]
-        assert any(short) == (version != 12)
+        assert any(taken_fast) == (version != 12)
 
     scenario(run, tmp_path, body, fetch_bytes_max=4 * ONE)
 
@@ -97,7 +97,7 @@ READERS: dict[str, Waiter] = {
 @pytest.mark.parametrize("epoch", [-1, 0])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_parked_fetch_waits_for_all_the_bytes_that_it_wants(
-    run: Run, tmp_path: Path, reader: str, more: int, epoch: int, short: list[bool]
+    run: Run, tmp_path: Path, reader: str, more: int, epoch: int, taken_fast: list[bool]
 ) -> None:
     """`fetch.min.bytes`: not one too few, no batch is counted twice, and the last byte ends the wait."""
 
@@ -122,7 +122,7 @@ def test_a_parked_fetch_waits_for_all_the_bytes_that_it_wants(
             await broker.produce("flights", b"", number=1)
         (response,) = await session.caller.responses(1)
         assert {number: len(values(data)) for number, data in session.take(response).items()} == {0: 2, 1: 2 + more}
-        assert any(short) == (reader != "client 12")
+        assert any(taken_fast) == (reader != "client 12")
 
     scenario(run, tmp_path, body)
 
@@ -173,9 +173,9 @@ def test_a_fetch_of_very_many_partitions_waits_for_all_the_bytes_that_it_wants(
 @pytest.mark.parametrize("in_session", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_committed_reader_is_told_of_aborted_transactions(
-    run: Run, tmp_path: Path, version: int, in_session: bool, waits: bool, short: list[bool]
+    run: Run, tmp_path: Path, version: int, in_session: bool, waits: bool, taken_fast: list[bool]
 ) -> None:
-    """Without that it would take aborted records for committed ones, whichever way its request goes."""
+    """Without that it would take aborted records for committed ones, whichever path its request takes."""
 
     async def body(broker: DataBroker) -> None:
         broker.lead("flights")
@@ -210,7 +210,7 @@ def test_a_committed_reader_is_told_of_aborted_transactions(
         for offset in (0, 1):  # what comes next is as usual
             response = await session.caller.call(request(offset), version)
             session.take(response)
-        was_taken = len(short)
+        was_taken = len(taken_fast)
         if waits:
             session.caller.send(request(1, max_wait_ms=600_000), version)
             while not broker.replicas.fetch_purgatory.delayed:
@@ -224,6 +224,6 @@ def test_a_committed_reader_is_told_of_aborted_transactions(
         assert told is not None
         assert [(each.producer_id, each.first_offset) for each in told] == [(7, 1)]
         assert values(only(response))[0] == b"in doubt"
-        assert any(short[was_taken:]) == (version != 12)
+        assert any(taken_fast[was_taken:]) == (version != 12)
 
     scenario(run, tmp_path, body)

@@ -1,4 +1,4 @@
-"""`barnabas.api.produce`, on both of its ways, with real logs and replicas."""
+"""`barnabas.api.produce`, on its general path and on its fast one, with real logs and replicas."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_names_the_leader_to_a_client_that_came_to_the_wrong_broker(run: Run, tm
     scenario(run, tmp_path, body)
 
 
-def test_a_leader_that_lost_its_role_says_so_on_the_short_way_too(run: Run, tmp_path: Path) -> None:
+def test_a_leader_that_lost_its_role_says_so_on_the_fast_path_too(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights", replicas=(1, 2), isr=(1, 2))
         caller = broker.connect()
