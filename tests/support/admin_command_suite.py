@@ -93,3 +93,31 @@ class AdminCommandSuite:
         done = barnabas(bootstrap, "config", "unset", loggers, name)
         assert (done.status, done.errors) == (0, "")
         assert barnabas(bootstrap, "config", "set", loggers, f"{name}=LOUD").status == 1
+
+    def test_a_topic_gets_partitions_and_configs(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as topic:
+            options = ("--partitions", "5", "--config", "retention.ms=7000")
+            done = barnabas(bootstrap, "topic", "alter", topic, *options, "--dry-run")
+            assert (done.status, done.rows[0]) == (0, f"Topic {topic}: 5 partitions, before 2."), done.errors
+            (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
+            assert (len(found["partitions"]), found["configs"]) == (2, {})
+            done = barnabas(bootstrap, "topic", "alter", topic, *options)
+            assert done.rows == [
+                f"Topic {topic}: 5 partitions, before 2.",
+                "Config Before After",
+                "retention.ms 604800000 7000",
+            ]
+            (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
+            assert [each["state"] for each in found["partitions"]] == ["ok"] * 5
+            assert found["configs"] == {"retention.ms": "7000"}
+            fewer = barnabas(bootstrap, "topic", "alter", topic, "--partitions", "4")
+            assert (fewer.status, fewer.output) == (1, "")
+            assert "has 5 partitions, and none can be taken away" in fewer.errors
+            assert barnabas(bootstrap, "topic", "alter", topic, "--partitions", "5").status == 0
+            refused = barnabas(
+                *(bootstrap, "topic", "alter", topic, "--partitions", "6"),
+                *("--config", "retention.ms=soon"),
+            )
+            assert refused.errors.endswith("(INVALID_CONFIG)\n")
+            (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
+            assert len(found["partitions"]) == 5

@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "topic": (
         "barnabas.cli.topic",
-        "Create, list, describe and delete topics.",
+        "Create, list, describe, alter and delete topics.",
     ),
     "up": (
         "barnabas.cli.up",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli import topic_alter
 from barnabas.cli.connection import (
     CommandError,
     bootstrap_option,
@@ -97,7 +98,10 @@ class DescribedTopic:
 
 @click.group(name="topic")
 def command() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, alter and delete topics."""
+
+
+command.add_command(topic_alter.command)
 
 
 @command.command(name="list")

@@ -184,7 +184,9 @@ class Admin:
 
         await self._at_controller("deleting topics", build, codes, timeout_ms)
 
-    async def create_partitions(self, counts: Mapping[str, int], timeout_ms: float | None = None) -> None:
+    async def create_partitions(
+        self, counts: Mapping[str, int], timeout_ms: float | None = None, *, validate_only: bool = False
+    ) -> None:
         """Adds partitions, so that each topic has so many."""
 
         def build(broker_ms: int) -> CreatePartitionsRequest:
@@ -194,7 +196,7 @@ class Admin:
                     for name, count in counts.items()
                 ],
                 timeout_ms=broker_ms,
-                validate_only=False,
+                validate_only=validate_only,
             )
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:

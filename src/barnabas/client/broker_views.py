@@ -83,6 +83,22 @@ class BrokerViews:
 
         await self._wait("waiting for the leaders of new topics", topics, check, timeout_ms)
 
+    async def wait_until_grown(self, added: Mapping[str, Collection[int]], timeout_ms: float | None = None) -> None:
+        """Returns when every broker that answers knows a leader of each partition that topics have got, whatever
+        their other ones do. Raises ClientTimeoutError.
+        """
+
+        def check(node: BrokerNode, response: MetadataResponse) -> None:
+            for topic in response.topics:
+                raise_for_code(topic.error_code, f"topic {topic.name} at broker {node.node_id}")
+                led = {partition.partition_index for partition in topic.partitions if partition.leader_id >= 0}
+                late = sorted({*added[topic.name or ""]} - led)
+                if late:
+                    where = f"{topic.name}-{late[0]} at broker {node.node_id}"
+                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no known leader")
+
+        await self._wait("waiting for the leaders of new partitions", added, check, timeout_ms)
+
     async def wait_until_gone(self, topics: Collection[str], timeout_ms: float | None = None) -> None:
         """Returns when no broker that answers knows the topics any more. Raises ClientTimeoutError."""
 

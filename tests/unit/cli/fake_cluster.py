@@ -20,6 +20,7 @@ from barnabas.wire.messages import DescribeControllerResponse
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.topics import TopicPartition
 
+PARTITIONS_MAX = 1_000
 NOW_MS = 1_700_000_100_000
 BROKERS = {number: BrokerNode(number, f"host-{number}", 9_090 + number, "rack-a") for number in (1, 2, 3)}
 
@@ -54,6 +55,7 @@ class FakeCluster:
     created: list[NewTopic] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     waited_for: list[tuple[str, ...]] = field(default_factory=list)
+    grown: dict[str, int] = field(default_factory=dict)
     altered: list[Any] = field(default_factory=list)
     is_slow: bool = False
     """Brokers do not show what was changed."""
@@ -89,6 +91,13 @@ class FakeAdmin(_Context):
                 raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{each.name}: too few brokers.")
             self.fake.created.append(each)
             self.fake.add(topic(each.name, *[partition(1)] * max(1, each.partitions)))
+
+    async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        for name, count in counts.items():
+            if count > PARTITIONS_MAX:
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name}: too many.")
+            if not validate_only:
+                self.fake.grown[name] = count
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         for name in names:
@@ -176,6 +185,9 @@ class FakeAdmin(_Context):
 class FakeViews(_Context):
     async def wait_until_led(self, topics: Iterable[str]) -> None:
         self.fake.waited_for.append(tuple(topics))
+
+    async def wait_until_grown(self, added: Mapping[str, range]) -> None:
+        self.fake.waited_for.append(tuple(f"{name}-{number}" for name in added for number in added[name]))
 
     async def wait_until_gone(self, topics: Iterable[str]) -> None:
         self.fake.waited_for.append(tuple(topics))

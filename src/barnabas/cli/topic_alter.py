@@ -1,0 +1,178 @@
+"""`barnabas topic alter`: more partitions, other configs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli.connection import (
+    CommandError,
+    bootstrap_option,
+    complete_topics,
+    json_option,
+    run_with_client,
+)
+from barnabas.cli.missing import missing_topics
+from barnabas.cli.output import counted, print_json, say, shown
+
+if TYPE_CHECKING:
+    from barnabas.cli.config_changes import Change, Effect
+    from barnabas.client.admin import Admin
+    from barnabas.client.client import Client
+    from barnabas.client.cluster import TopicInfo
+
+
+@dataclass(slots=True)
+class Alteration:
+    """What one topic had before and has afterwards."""
+
+    name: str
+    partitions_before: int
+    partitions: int
+    effects: list[Effect] = field(default_factory=list)
+
+
+@click.command(name="alter")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Add partitions until there are N.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A config to set; repeatable.")
+@click.option("--unset", multiple=True, metavar="KEY", help="A config to take back; repeatable.")
+@click.option("--force", is_flag=True, help="Alter internal topics too.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check it, and change nothing.")
+@bootstrap_option
+@json_option
+def command(
+    names: tuple[str, ...],
+    partitions: int | None,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Add partitions to topics, and change their configs, as `config set topic:NAME` does.
+
+    All is checked before anything is changed. New partitions are waited for until every broker knows their leaders.
+    Partitions cannot be taken away. Records with a key go to other partitions where there are more of them, so that
+    those of one key are in order only within what was written before and what after. Internal topics are altered with
+    --force only: with more partitions __consumer_offsets loses what groups have committed.
+    """
+    from barnabas.cli.config_changes import parse_changes
+
+    try:
+        changes = parse_changes(configs, unset)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--config") from None
+    if partitions is None and not changes:
+        raise click.UsageError("nothing to change: give --partitions, --config or --unset")
+
+    async def body(client: Client) -> None:
+        from barnabas.client.admin import Admin
+
+        async with Admin(client) as admin:
+            topics = await _topics(admin, names)
+            _check(topics, partitions, force=force)
+            # The brokers check all of it before any of it is done.
+            found = await _alter(client, admin, topics, partitions, changes, is_dry_run=True)
+            if not dry_run:
+                found = await _alter(client, admin, topics, partitions, changes, is_dry_run=False)
+        if as_json:
+            print_json({"is_dry_run": dry_run, "topics": [document(each) for each in found]})
+            return
+        for each in found:
+            _print(each)
+        if dry_run:
+            say("Nothing was changed: that was a dry run.")
+
+    run_with_client(bootstrap, body)
+
+
+def document(alteration: Alteration) -> dict[str, Any]:
+    """A topic as `topic alter --json` has it."""
+    from barnabas.cli.config_changes import effect_documents
+
+    return {
+        "name": alteration.name,
+        "partitions_before": alteration.partitions_before,
+        "partitions": alteration.partitions,
+        "configs": effect_documents(alteration.effects),
+    }
+
+
+# Inside.
+
+
+async def _topics(admin: Admin, names: Sequence[str]) -> list[TopicInfo]:
+    """What is known of the topics. Raises CommandError where one does not exist."""
+    from barnabas.wire.errors import ErrorCode, KafkaError
+
+    found: list[TopicInfo] = []
+    missing: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append((await admin.describe_topics([name]))[name])
+        except KafkaError as error:
+            if error.code not in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}:
+                raise
+            missing.append(name)
+    if missing:
+        raise missing_topics(missing)
+    return found
+
+
+def _check(topics: Sequence[TopicInfo], partitions: int | None, *, force: bool) -> None:
+    for topic in topics:
+        if topic.is_internal and not force:
+            raise CommandError(f"{topic.name} is internal; if the brokers' own topic shall change, add --force")
+        if partitions is not None and partitions < len(topic.partitions):
+            raise CommandError(
+                f"topic {topic.name} has {counted(len(topic.partitions), 'partition')}, and none can be taken away; "
+                f"create another topic with {partitions}, and copy the records"
+            )
+
+
+async def _alter(
+    client: Client,
+    admin: Admin,
+    topics: Sequence[TopicInfo],
+    partitions: int | None,
+    changes: Sequence[Change],
+    *,
+    is_dry_run: bool,
+) -> list[Alteration]:
+    from barnabas.cli.config_changes import apply_changes
+    from barnabas.cli.config_resources import Kind, Resource
+    from barnabas.client.broker_views import BrokerViews
+
+    found = []
+    for topic in topics:
+        before = len(topic.partitions)
+        alteration = Alteration(topic.name, before, partitions or before)
+        if changes:
+            resource = Resource(Kind.TOPIC, topic.name)
+            alteration.effects = await apply_changes(client, admin, resource, changes, is_dry_run=is_dry_run)
+        found.append(alteration)
+    growing = {each.name: each.partitions for each in found if each.partitions > each.partitions_before}
+    if growing:
+        await admin.create_partitions(growing, validate_only=is_dry_run)
+        if not is_dry_run:
+            async with BrokerViews(client) as views:
+                added = {each.name: range(each.partitions_before, each.partitions) for each in found}
+                await views.wait_until_grown({name: added[name] for name in growing})
+    return found
+
+
+def _print(alteration: Alteration) -> None:
+    from barnabas.cli.config_changes import print_effects
+
+    name, count = shown(alteration.name), counted(alteration.partitions, "partition")
+    if alteration.partitions == alteration.partitions_before:
+        click.echo(f"Topic {name}: {count}, as before.")
+    else:
+        click.echo(f"Topic {name}: {count}, before {alteration.partitions_before:,}.")
+    if alteration.effects:
+        print_effects(alteration.effects)
