@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Run one broker. FILE is a server.properties, as Kafka's brokers read it in ZooKeeper mode.
 
-    Prints one line when it is ready, and stops in order, its leaders moved away, on SIGTERM or Ctrl-C.
+    Prints one line when it is ready. On SIGTERM or Ctrl-C it moves its leaders away and stops in order.
     """
     import socket
 

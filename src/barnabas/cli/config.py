@@ -60,8 +60,8 @@ def command() -> None:
 def get(resource: Resource, keys: tuple[str, ...], is_all: bool, bootstrap: str, as_json: bool) -> None:
     """Show configs with their values, and where these come from.
 
-    Without a key, those are shown that have not their default; --all shows every one. A pattern is one of the shell's,
-    such as 'log.retention*' in quotes. Secret values are never shown: brokers do not tell them.
+    Without a key, shows those that differ from their default; --all shows every one. A pattern is one of the shell's,
+    such as 'log.retention*' in quotes. Brokers never tell secret values.
     """
 
     async def body(client: Client) -> None:
@@ -92,8 +92,8 @@ def get(resource: Resource, keys: tuple[str, ...], is_all: bool, bootstrap: str,
 def set_configs(resource: Resource, pairs: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
     """Set configs, all or none of them, and show the values before and after.
 
-    KEY+=ITEM and KEY-=ITEM add an item to a list, and take it away. The level of a logger is one of FATAL, ERROR,
-    WARN, INFO, DEBUG and TRACE, and lasts until its broker stops.
+    KEY+=ITEM adds an item to a list, KEY-=ITEM takes it away. The level of a logger is one of FATAL, ERROR, WARN,
+    INFO, DEBUG and TRACE, and lasts until its broker stops.
     """
     from barnabas.cli.config_changes import parse_changes
 
@@ -111,9 +111,10 @@ def set_configs(resource: Resource, pairs: tuple[str, ...], dry_run: bool, boots
 @bootstrap_option
 @json_option
 def unset(resource: Resource, keys: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
-    """Take back what was set for this topic, broker or logger: it has the next weaker value again.
+    """Remove what was set for this topic, broker or logger: the next weaker value takes effect again.
 
-    For a topic that is the brokers', for a broker that of all brokers, of its server.properties, or the default.
+    For a topic that is the value of the brokers; for a broker, that of all brokers, of its server.properties, or the
+    default.
     """
     from barnabas.cli.config_changes import parse_changes
 
@@ -132,9 +133,9 @@ def unset(resource: Resource, keys: tuple[str, ...], dry_run: bool, bootstrap: s
 def diff(resource: Resource, other: Resource | None, bootstrap: str, as_json: bool) -> None:
     """Show the configs in which two topics, or two brokers, or their loggers differ.
 
-    What differs is the value that is in effect, wherever it comes from; so two brokers differ in broker.id too. With
-    one RESOURCE, it is held against its defaults: a topic against what a topic has of which nothing is set, a broker
-    against Kafka's defaults. Secret values are not told by brokers: of these, only whether they are set is compared.
+    Compares the values that are in effect, wherever they come from; so two brokers differ in broker.id too. With one
+    RESOURCE, compares it with its defaults: a topic with one for which nothing is set, a broker with Kafka's defaults.
+    Brokers never tell secret values: of these it compares only whether they are set.
     """
     if other is None and resource.kind is Kind.LOGGER:
         raise click.UsageError("loggers have no defaults: name a second broker, such as logger:2")

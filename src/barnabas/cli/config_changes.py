@@ -121,7 +121,7 @@ def _parse_pair(pair: str) -> Change:
 
 
 def _expected(change: Change, entry: ConfigEntry | None) -> str | None:
-    """The value that a change leads to which takes nothing back."""
+    """The value that a change leads to; not for one that takes back what was set."""
     value = change.value or ""
     items = [item.strip() for item in ((entry.value if entry else None) or "").split(",") if item.strip()]
     match change.operation:

@@ -148,8 +148,8 @@ async def read_configs(client: Client, admin: Admin, resource: Resource) -> dict
 async def _with_coarser_defaults(
     client: Client, admin: Admin, entries: Mapping[str, ConfigEntry]
 ) -> dict[str, ConfigEntry]:
-    """The entries; of times that brokers may have in hours or minutes too, which they do not tell of a topic that has a
-    time of its own, with what a broker has.
+    """The entries, with a broker's values of times that brokers may have in hours or minutes too: brokers do not tell
+    these of a topic that has a time of its own.
     """
     from barnabas.client.admin import ConfigSynonym
 

@@ -76,9 +76,9 @@ def command(
 ) -> None:
     """Read records of topics and print one line for each, until Ctrl-C.
 
-    Within a partition they come in order. Without a group all partitions are read; in a group, those that it gives to
-    this member, and what was printed is committed. --json is --format json: one object per line, whose key, value and
-    headers are in base64 where they are not UTF-8.
+    Records of one partition come in order. Without a group, reads all partitions; in a group, reads those that the
+    group gives to this member, and commits what it has printed. --json is --format json: one object per line, with key,
+    value and headers in base64 where they are not UTF-8.
     """
     from barnabas.cli.record_consuming import Plan, consume
     from barnabas.cli.starts import parse_start

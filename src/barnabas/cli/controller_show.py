@@ -50,10 +50,10 @@ _ALARMING: Final = frozenset({"OfflinePartitionsCount", "UncleanLeaderElectionsP
 @bootstrap_option
 @json_option
 def command(moves_max: int, bootstrap: str, as_json: bool) -> None:
-    """Show the controller: its term, its queue, its gauges, and what it moved last.
+    """Show the controller: its term, its queue, its gauges, and its last state changes.
 
-    Any broker of the cluster will do as the bootstrap server. Of a controller that is not Barnabas the protocol tells
-    only who it is.
+    Any broker of the cluster will do as the bootstrap server. The protocol tells only the id of a controller that is
+    not Barnabas.
     """
 
     async def body(client: Client) -> None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: object) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.
 
-    Prints one line when it is ready, and stops in order on SIGTERM or Ctrl-C.
+    Prints one line when it is ready. On SIGTERM or Ctrl-C it stops in order.
     """
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.kernel.real_collector import rest_while_importing

@@ -123,7 +123,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show how far groups have read: offset, end and lag of each partition, and which member reads it.
 
-    A pattern is one of the shell's, such as 'readers-*' in quotes. Without a name all groups are described.
+    A pattern is one of the shell's, such as 'readers-*' in quotes. Without a name, describes all groups.
     """
 
     async def body(client: Client) -> None:

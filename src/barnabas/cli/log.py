@@ -22,9 +22,9 @@ def command() -> None:
 def dump(paths: tuple[str, ...], records: bool, verify: bool, as_json: bool) -> None:
     """Show what files of a log directory hold: segments, indexes, snapshots, checkpoints, or whole directories.
 
-    A partition directory is shown file by file; of a log directory (log.dirs) its own files, and which partitions it
-    has. Nothing is changed and nothing is locked, so a broker may be running. Where a log is torn or corrupt, it says
-    from which byte on, and the exit status is 1.
+    Shows a partition directory file by file; of a log directory (log.dirs), its own files and which partitions it has.
+    Changes and locks nothing, so a broker may be running. Where a log is torn or corrupt, says from which byte on, and
+    exits with 1.
     """
     from barnabas.cli.log_dump import LogDumper
     from barnabas.cli.log_report import LogReport

@@ -51,6 +51,6 @@ def too_large(topic: str, limit: int | None) -> str:
         )
     takes = "" if limit is None else f", {limit} bytes,"
     return (
-        f"the record is larger than {KEY} of topic {topic}{takes} allows; set that higher (kafka-configs.sh --alter "
-        f"--entity-type topics --entity-name {topic} --add-config {KEY}=BYTES), or split the record"
+        f"the record is larger than {KEY} of topic {topic}{takes} allows; raise it (`barnabas config set "
+        f"topic:{topic} {KEY}=BYTES`), or split the record"
     )

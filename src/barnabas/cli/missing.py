@@ -22,7 +22,7 @@ def missing_groups(names: Sequence[str]) -> CommandError:
 def missing_broker(node_id: int, known: Iterable[int]) -> CommandError:
     """No broker with this id is alive."""
     alive = ", ".join(map(str, sorted(known)))
-    return CommandError(f"there is no broker {node_id}; alive are {alive}", ExitStatus.MISSING)
+    return CommandError(f"there is no broker {node_id}; the cluster has {alive}", ExitStatus.MISSING)
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:

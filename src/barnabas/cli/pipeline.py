@@ -78,8 +78,7 @@ def init(path: Path) -> None:
 def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: bool) -> None:
     """See whether the pipeline in FILE can run, without running it or writing anything.
 
-    The file and its SQL, directories, topics, Java and the connector are looked at first; then Spark has a look at
-    names and types.
+    Looks at the file and its SQL, directories, topics, Java and the connector first; then Spark checks names and types.
     """
     with _exiting():
         pipeline = _checked_before_spark(path, bootstrap)
@@ -108,8 +107,8 @@ def run(
 ) -> None:
     """Run the pipeline in FILE, until Ctrl-C or with --once to the end of what is there.
 
-    A run goes on where the last one ended, however that was. Ctrl-C lets it finish the batch it is at; twice cuts it
-    short, and the next run does that batch again. --json prints a line for each batch.
+    A run goes on where the last one ended, in whatever way. Ctrl-C lets it finish the present batch; Ctrl-C twice cuts
+    that short, and the next run does the batch again. --json prints a line for each batch.
     """
     if stop_with_parent:
         _end_with_input()
@@ -131,7 +130,7 @@ def run(
 @bootstrap_option
 @json_option
 def status(path: Path, bootstrap: str, as_json: bool) -> None:
-    """Show how it is with the pipeline in FILE: whether it runs, what it has done, how far behind it is."""
+    """Show how the pipeline in FILE is doing: whether it runs, what it has done, how far behind it is."""
     with _exiting():
         from barnabas.cli.pipeline_status import show_status
         from barnabas.pipelines.reading import read_pipeline

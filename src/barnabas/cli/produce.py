@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Write records to TOPIC, one for each line of standard input, and show which offsets they have.
 
-    The first record that cannot be written ends it, with the number of its line. What `consume --json` prints can be
-    written with `--format json`.
+    Ends at the first record that cannot be written, and tells the number of its line. `--format json` takes what
+    `consume --json` prints.
     """
     from barnabas.cli.record_lines import LineFormat
     from barnabas.cli.record_producing import produce

@@ -198,7 +198,7 @@ def create(
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show partitions with leaders and replicas, and the configs that a topic has of its own.
 
-    A pattern is one of the shell's, such as 'flights-*' in quotes. Without a name all topics are described.
+    A pattern is one of the shell's, such as 'flights-*' in quotes. Without a name, describes all topics.
     """
 
     async def body(client: Client) -> None:
@@ -229,8 +229,8 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 def delete(names: tuple[str, ...], if_exists: bool, force: bool, bootstrap: str, as_json: bool) -> None:
     """Delete topics with all their records, and wait until no broker knows them any more.
 
-    Internal topics are the brokers' own, and are deleted with --force only: with __consumer_offsets goes what every
-    consumer group has committed.
+    Internal topics are the brokers' own, and need --force: __consumer_offsets has what every consumer group has
+    committed.
     """
 
     async def body(client: Client) -> None:

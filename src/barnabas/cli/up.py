@@ -53,8 +53,8 @@ def command(
 ) -> None:
     """Run a coordinator and brokers on this machine.
 
-    Prints bootstrap servers and process ids when clients can produce and groups can form, and stops everything in order
-    on SIGTERM or Ctrl-C. A process that ends by itself is reported with its reason and started again, after 1 second,
+    Prints bootstrap servers and process ids when clients can produce and groups can form. On SIGTERM or Ctrl-C it stops
+    everything in order. Reports a process that ends by itself, with its reason, and starts it again: after 1 second,
     and after twice as long each time, up to a minute, while it does not stay.
     """
     from barnabas.kernel.real_host import run

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 DOUBT_MS: Final = 2_000.0
-"""How long an answer may take until it is looked whether the cluster has changed."""
+"""How long an answer may take before the client looks whether the cluster has changed."""
 GONE_SECONDS: Final = 2.0
 """How long a broker may be missing in the image before its connections are given up: one image may be wrong."""
 
@@ -207,8 +207,8 @@ class Client:
 
 
 class Doubt:
-    """From its making to `end`, fresh metadata are asked for now and then: the broker that owes an answer may be dead,
-    or no longer the leader, and cannot say so.
+    """Asks for fresh metadata now and then, from its making to `end`: the broker that owes an answer may be dead, or no
+    longer the leader, and cannot say so.
     """
 
     __slots__ = ("_began_at", "_client", "_pause_ms", "_timer")

@@ -1,9 +1,9 @@
 """Reads records: of partitions that the user assigns, or that a group gives to it.
 
-What counts as processed, and so as fit for an automatic commit: what a poll returned, once the user has come back from
-processing it, by another poll or by leaving the context without an error. What a poll returned and the user left with
-an error is not, nor what a `close` finds that does not say so; nor is it when a rebalance takes the partition away,
-since none does between two polls. What the user commits by hand is what the user says it is.
+A record counts as processed, and so as fit for an automatic commit, once the user has come back from processing it:
+by another poll, by leaving the context without an error, or by a `close` that says so. An error, or any other `close`,
+leaves what the last poll returned unprocessed. No rebalance takes a partition away between two polls. A commit by hand
+is what the user says it is.
 """
 
 from __future__ import annotations

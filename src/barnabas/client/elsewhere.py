@@ -1,4 +1,4 @@
-"""What any broker can answer is not asked of one alone: a broker that is stopped takes requests and says nothing."""
+"""Asks several brokers what any of them can answer: one that is stopped takes requests and says nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from barnabas.client.retrying import is_retriable
 from barnabas.wire.errors import KafkaError
 
 SILENCE_MS: Final = 1_000.0
-"""How long one broker is waited for before the next is asked beside it."""
+"""How long to wait for one broker before the next is asked beside it."""
 LAST_SILENCE_MS: Final = 5_000.0
-"""How long those are waited for that are left, when others have failed and might be back by now."""
+"""How long to wait for those that are left, when others have failed and might be back by now."""
 SILENT_SECONDS: Final = 30.0
 """How long a broker that was silent is asked last for what any broker can answer."""
 
@@ -23,13 +23,13 @@ async def first_answer(
     asks: Sequence[Callable[[], Coroutine[Any, Any, Result]]],
     on_silence: Callable[[int], object] = lambda _place: None,
 ) -> Result:
-    """What the first of `asks` returns that returns anything. Each is begun when the one before it has failed, or has
-    been silent for SILENCE_MS, which `on_silence(place)` hears; the others are cancelled then. So it is for requests
-    that do no harm when several brokers get them.
+    """Returns what the first of `asks` to answer returns, and cancels the others. Begins each when the one before it
+    has failed, or has been silent for SILENCE_MS, which `on_silence(place)` hears. Use it for requests that do no harm
+    when several brokers get them.
 
-    What a broker answers, errors included, is an answer: KafkaError, and whatever would come of any broker, is raised
-    at once. ConnectionError and the like are raised, the first of them, when all have failed, or when those that have
-    not are silent for LAST_SILENCE_MS: then it is time to begin anew. Where all are silent, it waits for them.
+    An error that a broker answers is an answer: raises KafkaError, and whatever would come of any broker, at once.
+    Raises the first ConnectionError or the like when all have failed, or when those that have not are silent for
+    LAST_SILENCE_MS: then it is time to begin anew. Where all are silent, it waits for them.
     """
     loop = asyncio.get_running_loop()
     begun: list[asyncio.Task[Result]] = []

@@ -73,7 +73,7 @@ class FetchSession:
             request.forgotten_topics_data = _forgotten(composition.forgotten)
 
     def accept(self, response: FetchResponse) -> bool:
-        """Takes note of an answer. False when the session is over; whatever partitions it has, are not to be used."""
+        """Takes note of an answer. False when the session is over: do not use the answer's partitions then."""
         handler = self._handler
         error = ErrorCode.for_code(response.error_code)
         if error is ErrorCode.NONE and response.session_id != handler.session_id and not handler.is_full:

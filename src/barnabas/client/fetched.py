@@ -40,7 +40,7 @@ class FetchedRecords:
         """The generation of the position when this was asked for."""
         self.fetch_offset = offset
         self.next_offset = offset
-        """Behind the last record that `take` gave, or behind what there is nothing to read in."""
+        """The offset behind the last record that `take` gave, and behind what it has passed over."""
         self.offset_epoch = NO_EPOCH
         """The leader epoch of the batch before `next_offset`."""
         self.is_at_end = False
@@ -55,8 +55,8 @@ class FetchedRecords:
         self._error: ValueError | None = None
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """The next records, fewer than `count` only at the end or ahead of what cannot be read. That is raised, as
-        RecordsError, when nothing is ahead of it any more.
+        """The next records, fewer than `count` only at the end or ahead of what cannot be read. Raises RecordsError
+        when the next record cannot be read.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < count and self._error is None:
@@ -76,8 +76,8 @@ class FetchedRecords:
         return taken
 
     def detach(self) -> None:
-        """Lets go of the answer that these records came in, for those that may wait long: it may hold those of many
-        other partitions, up to `fetch_bytes_max`. What is left of this partition is copied, once.
+        """Copies what is left of this partition, once, and lets go of the answer that it came in. For records that may
+        wait long: an answer may hold those of many other partitions, up to `fetch_bytes_max`.
         """
         if self._is_detached:
             return

@@ -85,7 +85,7 @@ class GroupCoordinator:
         membership: Membership,
         timeout_ms: float | None = None,
     ) -> None:
-        """Stores offsets. Raises CommitFailedError when the member is none any more, KafkaError, ClientTimeoutError.
+        """Stores offsets. Raises CommitFailedError where this is no member any more, KafkaError, ClientTimeoutError.
 
         REBALANCE_IN_PROGRESS comes as KafkaError: the member has to join again before it can commit. So does
         FENCED_INSTANCE_ID, which is final: another member has taken the `group_instance_id`.

@@ -131,7 +131,7 @@ class PartitionState:
         self.processed = None  # the log may be another one, or begin behind it
 
     def truncated(self, position: Position) -> None:
-        """The log parts there from what was read: what was processed behind it, others have taken the place of."""
+        """The log parts there from what was read: other records have taken the place of those behind it."""
         self.seek(position)
         if self.processed is not None and self.processed.offset > position.offset:
             self.processed = position

@@ -78,7 +78,7 @@ class Client(Session):
         mode: CreateMode = CreateMode.PERSISTENT,
         ttl_ms: int = 0,
     ) -> str:
-        """Makes a znode and returns its path, which a sequential one has a number at the end of."""
+        """Makes a znode and returns its path, which ends with a number if the znode is sequential."""
         return (await self.perform(Create(path, data, acl, mode, ttl_ms=ttl_ms))).path
 
     async def create_with_stat(

@@ -30,7 +30,7 @@ class NetworkConfig:
 
     link: LinkLimits = field(default_factory=LinkLimits)
     queued_requests_max: int = 500
-    """When so many requests wait for work of this broker, those of data connections are not read
+    """While so many requests wait for work of this broker, it reads no more of data connections
     (`queued.max.requests`). Requests that wait for something to happen, in a purgatory, do not count, as in Kafka."""
     queued_request_bytes_max: int = -1
     """What frames above 64 KiB may take together while they are received and wait (`queued.max.request.bytes`); -1

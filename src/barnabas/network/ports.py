@@ -11,8 +11,8 @@ Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
 
 class FastPath(Protocol[Connection_contra]):
-    """Handles the requests of connections that are like one that came before, from the frame: where requests are very
-    frequent, decoding them would cost more than handling them.
+    """Handles requests that are like an earlier one of their connection, straight from the frame: decoding very
+    frequent requests would cost more than handling them.
 
     It may collect them, to handle all that come in one tick together. Each collected request is counted in
     `ServerConnection.collected` until it is given to `ServerConnection.answer_collected`.

@@ -1,4 +1,4 @@
-"""What in a pipeline is allowed and yet probably not meant."""
+"""Finds what a pipeline may do and probably does not mean."""
 
 from __future__ import annotations
 

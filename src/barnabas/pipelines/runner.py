@@ -377,7 +377,7 @@ class PipelineRun:
         self._commit(group)
 
     def _commit(self, group: GroupOffsets) -> None:
-        """Has what every query that reads a topic has passed be committed."""
+        """Commits the offsets of each topic that every query which reads it has passed."""
         done: dict[str, dict[int, int]] = {}
         for source in {source.topic for source in self._pipeline.sources if source.read is ReadMode.STREAM}:
             readers = [running.offsets.get(source) for running in self._queries.values() if source in running.topics]

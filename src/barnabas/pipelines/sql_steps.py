@@ -67,8 +67,8 @@ def parse_query(sql: str) -> StepQuery:
 
 
 def refuse_joins_of_topics(sql: str, sources: Collection[str]) -> None:
-    """Raises SqlError for a join in a query that `parse_query` takes which the record's columns of the views of topics
-    make impossible.
+    """Raises SqlError for a join that the record's columns of topics make impossible. `parse_query` takes the query;
+    `sources` are the views of topics.
     """
     fault = first_join_fault(_parsed(sql, _tokens(sql)), frozenset(name.lower() for name in sources))
     if fault is not None:

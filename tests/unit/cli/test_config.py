@@ -121,7 +121,7 @@ def test_nothing_set_is_no_error(configured: FakeCluster, barnabas: Barnabas) ->
     ("arguments", "error"),
     [
         (("get", "topic:fligths"), "there is no topic fligths; `barnabas topic list` shows which there are"),
-        (("get", "broker:9"), "there is no broker 9; alive are 1, 2, 3"),
+        (("get", "broker:9"), "there is no broker 9; the cluster has 1, 2, 3"),
         (
             ("get", "topic:flights", "retention.m"),
             "topic:flights has no config retention.m; did you mean retention.ms?",
