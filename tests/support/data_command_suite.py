@@ -312,7 +312,7 @@ class DataCommandSuite:
     ) -> None:
         _, errors = run(bootstrap, "produce", topic, data=b"a\n" + b"x" * size, status=1)
         assert "line 2: the record is larger than max.message.bytes of topic" in errors
-        assert "set that higher" in errors
+        assert "raise it (`barnabas config set topic:" in errors
         assert "MESSAGE_TOO_LARGE" in errors
         assert "_bytes_max" not in errors
 
