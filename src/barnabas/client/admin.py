@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_coordinator import GroupCoordinator, Membership
 from barnabas.client.offset_lookup import OffsetLookup
+from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
 from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.subscription_bytes import by_topic, read_assignment
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
@@ -203,6 +204,32 @@ class Admin:
             return [(topic.name, topic.error_code, topic.error_message) for topic in response.results]
 
         await self._at_controller("creating partitions", build, codes, timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
+    ) -> None:
+        """Begins to move partitions to these brokers, the preferred leader first, or with None ends that. Raises
+        NO_REASSIGNMENT_IN_PROGRESS also where an attempt of this very call has ended it and the answer was lost.
+        """
+        wanted = dict(targets)
+        await self._at_controller(
+            "reassigning partitions", lambda broker_ms: alter_request(wanted, broker_ms), alter_codes, timeout_ms
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Those of the partitions, or of all, that are being moved."""
+        wanted = None if partitions is None else list(partitions)
+
+        def codes(response: Any) -> list[tuple[str, int, str | None]]:
+            return [("the list", response.error_code, response.error_message)]
+
+        return listed(
+            await self._at_controller(
+                "listing reassignments", lambda broker_ms: list_request(wanted, broker_ms), codes, timeout_ms
+            )
+        )
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, timeout_ms: float | None = None

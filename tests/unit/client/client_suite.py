@@ -373,6 +373,14 @@ class ClientSuite:
                 assert name in await admin.list_topics()
                 await admin.create_partitions({name: 3})
                 await _until_true(lambda: _partition_count(admin, name, 3))
+                first = TopicPartition(name, 0)
+                with pytest.raises(KafkaError, match="NO_REASSIGNMENT_IN_PROGRESS"):
+                    await admin.alter_partition_reassignments({first: None})
+                with pytest.raises(KafkaError, match="INVALID_REPLICA_ASSIGNMENT"):
+                    await admin.alter_partition_reassignments({first: [99]})
+                replicas = info.partitions[0].replicas
+                await admin.alter_partition_reassignments({first: replicas})
+                assert await admin.list_partition_reassignments([first]) == {}
                 configs = await admin.describe_configs(ResourceType.TOPIC, name)
                 assert configs["retention.ms"].value == "1000"
                 changes = [

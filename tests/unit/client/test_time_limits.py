@@ -28,6 +28,8 @@ CALLS: dict[str, Callable[[Client, Admin], Awaitable[Any]]] = {
     "create_topics": lambda _, admin: admin.create_topics([NewTopic("new")], LIMIT_MS),
     "delete_topics": lambda _, admin: admin.delete_topics(["events"], LIMIT_MS),
     "create_partitions": lambda _, admin: admin.create_partitions({"events": 3}, LIMIT_MS),
+    "alter_partition_reassignments": lambda _, admin: admin.alter_partition_reassignments({PARTITION: [1]}, LIMIT_MS),
+    "list_partition_reassignments": lambda _, admin: admin.list_partition_reassignments(None, LIMIT_MS),
     "describe_topics": lambda _, admin: admin.describe_topics(["events"], LIMIT_MS),
     "describe_cluster": lambda _, admin: admin.describe_cluster(LIMIT_MS),
     "describe_configs": lambda _, admin: admin.describe_configs(ResourceType.BROKER, "1", LIMIT_MS),
