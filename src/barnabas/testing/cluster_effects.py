@@ -21,6 +21,7 @@ SEEN_BY_EFFECT: Final = frozenset(
         FaultKind.CONFIG_CHANGED,
         FaultKind.RECORDS_DELETED,
         FaultKind.INTERNAL_TOPIC_DELETED,
+        FaultKind.REASSIGNED,
         FaultKind.DIRECTORY_ERROR,
         FaultKind.DIRECTORY_FULL,
         FaultKind.DIRECTORY_READ_ONLY,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin import ConfigOperation, ResourceType
+from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH, Reassignment
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.configs import DEFAULT_ENTITY, ConfigEntityType, config_path
 from barnabas.coordination.layout.controller import (
@@ -15,7 +16,7 @@ from barnabas.coordination.layout.controller import (
     CONTROLLER_PATH,
     decode_controller_epoch,
 )
-from barnabas.coordination.layout.topics import partition_state_path, topic_path
+from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path, topic_path
 from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES, acting_value, has_stored
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
@@ -100,6 +101,7 @@ class ClusterFaults:
             FaultKind.CONFIG_CHANGED: self._change_config,
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
+            FaultKind.REASSIGNED: self._reassign,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
             FaultKind.MANY_ASKED_FOR: self._ask_for_many,
@@ -321,6 +323,28 @@ class ClusterFaults:
             await admin.delete_topics([OFFSETS_TOPIC], timeout_ms=10_000)
 
         self._operator.administer(delete)
+        return _nothing
+
+    def _reassign(self) -> Undo | None:
+        partition = self._random.choice(self._observer.all_partitions())
+        present = self._observer.assignment(partition)
+        if present is None:
+            return None
+        target = tuple(self._random.sample(sorted(self._brokers), self._random.randint(2, len(self._brokers))))
+        way = self._random.choice(("api", "api", "znode", "cancel"))
+        if way == "znode":
+            self._operator.create_znode(REASSIGN_PARTITIONS_PATH, Reassignment({partition: target}).encode())
+        else:
+            wanted = {partition: None if way == "cancel" else target}
+
+            async def alter(admin: Admin) -> None:
+                await admin.alter_partition_reassignments(wanted, timeout_ms=10_000)
+
+            self._operator.administer(alter)
+        if way != "cancel" and present.replicas != target:
+            self._effects.when_seen(
+                FaultKind.REASSIGNED, lambda: self._observer.assignment(partition) == ReplicaAssignment(target)
+            )
         return _nothing
 
     def _ask_for_many(self) -> Undo:

@@ -17,7 +17,13 @@ from barnabas.coordination.embedded.sessions import SessionTable
 from barnabas.coordination.embedded.tree import ZnodeTree, child_names
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import PartitionState, partition_state_path, topic_path
+from barnabas.coordination.layout.topics import (
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+    partition_state_path,
+    topic_path,
+)
 from barnabas.kernel.metrics import Meter
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.partition_log import PartitionLog
@@ -146,6 +152,17 @@ class Observer:
         tree = self.tree()
         node = None if tree is None else tree.find(path)
         return None if node is None else _decode_state(node[0], path)
+
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment | None:
+        """Where the coordinator has a partition; None where it has none, or that cannot be read."""
+        path, tree = topic_path(partition.topic), self.tree()
+        node = None if tree is None else tree.find(path)
+        if node is None:
+            return None
+        try:
+            return TopicAssignment.decode(node[0], path).partitions.get(partition.partition)
+        except LayoutError:
+            return None
 
     # Looking.
 

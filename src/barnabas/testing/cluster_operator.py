@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from barnabas.client.admin import Admin
 from barnabas.client.errors import ClientError
 from barnabas.coordination.client import Client as StoreClient
-from barnabas.coordination.errors import BadVersionError, CoordinationError, NoNodeError
+from barnabas.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.session import ClientSettings
 from barnabas.wire.errors import KafkaError
 
@@ -60,6 +60,15 @@ class Operator:
                 on_deleted()
 
         self.start(lambda host: self._with_store(host, delete))
+
+    def create_znode(self, path: str, data: bytes) -> None:
+        """Makes a znode, if there is none."""
+
+        async def create(store: StoreClient) -> None:
+            with contextlib.suppress(NodeExistsError):
+                await store.create(path, data)
+
+        self.start(lambda host: self._with_store(host, create))
 
     def spoil_znode(self, path: str, former: Callable[[], bytes | None] = _no_other) -> Callable[[], None]:
         """Writes garbage into a znode; returns what puts back what was there, or what `former` gives then, unless

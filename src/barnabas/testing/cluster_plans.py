@@ -220,6 +220,24 @@ WATERMARKS: Final = Plan(
 watermarks where Kafka waits, and what keeps them in their checkpoint (0014, 0016).
 """
 
+MOVES: Final = Plan(
+    "moves",
+    {
+        FaultKind.REASSIGNED: 20.0,
+        FaultKind.CRASH: 4.0,
+        FaultKind.PAUSE: 2.0,
+        FaultKind.CONTROLLER_DELETED: 5.0,
+        FaultKind.EXPIRY: 3.0,
+        FaultKind.CUT: 2.0,
+        FaultKind.RESET: 3.0,
+    },
+    lasting_seconds=(0.1, 5.0),
+    late_copies=0.2,
+)
+"""Partitions are moved to other brokers by the API and by the znode, anew before that has ended, and back, while
+controllers and brokers fall: out to have a replica deleted that alone has what is committed (0012).
+"""
+
 AT_ONCE: Final = Plan(
     "at-once",
     {
@@ -253,6 +271,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         GROUPS,
         LIVES,
         WATERMARKS,
+        MOVES,
         AT_ONCE,
     )
 }

@@ -41,6 +41,7 @@ class FaultKind(enum.Enum):
     CONFIG_CHANGED = "config-changed"  # a dynamic config of a topic, a broker or all brokers is set or deleted
     RECORDS_DELETED = "records-deleted"  # DeleteRecords up to an offset below the high watermark
     INTERNAL_TOPIC_DELETED = "internal-topic-deleted"  # somebody deletes `__consumer_offsets`
+    REASSIGNED = "reassigned"  # somebody moves a partition to other brokers, or cancels that
     DIRECTORY_ERROR = "directory-error"  # one log directory gives EIO; the broker is restarted when it is mended
     DIRECTORY_FULL = "directory-full"  # one log directory has no space left
     DIRECTORY_READ_ONLY = "directory-read-only"  # one log directory is mounted read-only
