@@ -54,7 +54,7 @@ class TestOnBarnabas(CommandSuite):
     def test_our_controller_tells_its_term_and_what_it_moved(self, bootstrap: str) -> None:
         before_ms = time.time_ns() // 1_000_000
         with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "2") as topic:
-            found = barnabas(bootstrap, "controller", "show", "--moves", "50", "--json").document
+            found = barnabas(bootstrap, "controller", "show", "--transitions", "50", "--json").document
             assert found["epoch"] >= 1
             assert 0 < found["elected_at_ms"] < before_ms
             assert found["gauges"]["ActiveControllerCount"] == 1
@@ -63,7 +63,7 @@ class TestOnBarnabas(CommandSuite):
             assert found["gauges"]["GlobalPartitionCount"] >= 2
             assert sorted(found["queued_requests"]) == ["1", "2"]
             assert "TopicChangeRateAndTimeMs" in {timing["name"] for timing in found["timings"]}
-            moves = [move for move in found["moves"] if move["topic"] == topic]
+            moves = [move for move in found["transitions"] if move["topic"] == topic]
             partitions = [(move["partition"], move["from"], move["to"]) for move in moves if move["replica"] is None]
             assert partitions == [
                 (0, "non_existent", "new"),
@@ -83,8 +83,8 @@ class TestOnBarnabas(CommandSuite):
     def test_every_other_broker_says_that_it_is_not_the_controller(
         self, cluster: BrokerCluster, bootstrap: str
     ) -> None:
-        shown = barnabas(bootstrap, "controller", "show", "--moves", "0", "--json").document
-        assert shown["moves"] == []
+        shown = barnabas(bootstrap, "controller", "show", "--transitions", "0", "--json").document
+        assert shown["transitions"] == []
         other = cluster.brokers[other_broker_of(cluster, shown)]
         answer = call(other.port, ApiKey.DESCRIBE_CONTROLLER, 0, DescribeControllerRequest())
         assert (answer.error_code, answer.controller_id, answer.counts) == (ErrorCode.NOT_CONTROLLER, -1, [])
@@ -109,7 +109,7 @@ class TestOnBarnabas(CommandSuite):
                 assert {f"{pair} 1 2 1 0", f"{single} 2 1 1 1"} <= {*listed}
                 described = barnabas(alive, "cluster", "describe", "--json").document
                 assert [broker["id"] for broker in described["brokers"]] == [shown["id"]]
-                moves = barnabas(alive, "controller", "show", "--moves", "100", "--json").document["moves"]
+                moves = barnabas(alive, "controller", "show", "--transitions", "100", "--json").document["transitions"]
                 offline = [move for move in moves if (move["topic"], move["to"]) == (single, "offline")]
                 assert [move["replica"] for move in offline if move["replica"] is not None] == [dead]
                 gauges = barnabas(alive, "controller", "show", "--json").document["gauges"]

@@ -32,7 +32,7 @@ class DescribeControllerHandler:
 
     def handle(self, _context: RequestContext, request: DescribeControllerRequest) -> DescribeControllerResponse:
         # Here the authorizer is to be asked for Describe on the cluster, as DescribeCluster is in Kafka.
-        found = self._controller.describe(request.moves_max)
+        found = self._controller.describe(request.transitions_max)
         response = DescribeControllerResponse
         return response(
             software_version=__version__,
@@ -53,7 +53,7 @@ class DescribeControllerHandler:
                 response.Channel(broker_id=broker_id, queued_requests=queued)
                 for broker_id, queued in found.queued_requests.items()
             ],
-            moves=[_move(timed) for timed in found.moves],
+            transitions=[_transition(timed) for timed in found.transitions],
         )
 
     def error_response(
@@ -62,9 +62,9 @@ class DescribeControllerHandler:
         return DescribeControllerResponse(error_code=error.code, error_message=error.message)
 
 
-def _move(timed: TimedTransition) -> DescribeControllerResponse.Move:
+def _transition(timed: TimedTransition) -> DescribeControllerResponse.Transition:
     move, known = timed.move, timed.move.leadership
-    found = DescribeControllerResponse.Move(
+    found = DescribeControllerResponse.Transition(
         time_ms=timed.time_ms,
         topic=move.topic,
         partition=move.partition,

@@ -25,7 +25,7 @@ _TIMING_COLUMNS = (
     Column("Mean ms", "mean_ms", is_number=True),
     Column("Longest ms", "maximum_ms", is_number=True),
 )
-_MOVE_COLUMNS = (
+_TRANSITION_COLUMNS = (
     Column("Time (UTC)", "time_ms"),
     Column("Partition", "partition"),
     Column("Replica", "broker_id", is_number=True),
@@ -40,8 +40,8 @@ _ALARMING: Final = frozenset({"OfflinePartitionsCount", "UncleanLeaderElectionsP
 
 @click.command(name="show", short_help="Show which broker is the controller and what it is doing.")
 @click.option(
-    "--moves",
-    "moves_max",
+    "--transitions",
+    "transitions_max",
     default=10,
     show_default=True,
     type=click.IntRange(0, 100),
@@ -49,7 +49,7 @@ _ALARMING: Final = frozenset({"OfflinePartitionsCount", "UncleanLeaderElectionsP
 )
 @bootstrap_option
 @json_option
-def command(moves_max: int, bootstrap: str, as_json: bool) -> None:
+def command(transitions_max: int, bootstrap: str, as_json: bool) -> None:
     """Show the controller: its term, its queue, its gauges, and its last state changes.
 
     Any broker of the cluster will do as the bootstrap server. The protocol tells only the id of a controller that is
@@ -62,7 +62,7 @@ def command(moves_max: int, bootstrap: str, as_json: bool) -> None:
 
         async with BrokerViews(client) as views:
             try:
-                node, found = await views.describe_controller(moves_max, TIMEOUT_MS)
+                node, found = await views.describe_controller(transitions_max, TIMEOUT_MS)
             except ClientTimeoutError as error:
                 if client.cluster.controller_id >= 0:
                     raise
@@ -100,20 +100,20 @@ def described(node: BrokerNode, found: DescribeControllerResponse) -> dict[str, 
             for timing in found.timings
         ],
         "queued_requests": {str(channel.broker_id): channel.queued_requests for channel in found.channels},
-        "moves": [
+        "transitions": [
             {
-                "time_ms": move.time_ms,
-                "topic": move.topic,
-                "partition": move.partition,
-                "replica": None if move.broker_id == _THE_PARTITION else move.broker_id,
-                "from": move.before.lower(),
-                "to": move.after.lower(),
-                "leader": move.leader if move.leader >= 0 else None,
-                "leader_epoch": move.leader_epoch if move.leader_epoch >= 0 else None,
-                "isr": list(move.isr),
-                "fault": move.fault,
+                "time_ms": transition.time_ms,
+                "topic": transition.topic,
+                "partition": transition.partition,
+                "replica": None if transition.broker_id == _THE_PARTITION else transition.broker_id,
+                "from": transition.before.lower(),
+                "to": transition.after.lower(),
+                "leader": transition.leader if transition.leader >= 0 else None,
+                "leader_epoch": transition.leader_epoch if transition.leader_epoch >= 0 else None,
+                "isr": list(transition.isr),
+                "fault": transition.fault,
             }
-            for move in found.moves
+            for transition in found.transitions
         ],
     }
 
@@ -186,23 +186,23 @@ def _print(node: BrokerNode, found: DescribeControllerResponse, now_ms: int) -> 
             _TIMING_COLUMNS,
             [[timing.name, timing.count, f"{timing.mean_ms:.1f}", timing.maximum_ms] for timing in found.timings],
         )
-    if found.moves:
+    if found.transitions:
         click.echo()
-        print_table(_MOVE_COLUMNS, [_move_row(move, now_ms) for move in found.moves])
-        for move in found.moves:
-            if move.fault is not None:
-                print_fields([(f"{move.topic}-{move.partition} failed", move.fault)])
+        print_table(_TRANSITION_COLUMNS, [_transition_row(transition, now_ms) for transition in found.transitions])
+        for transition in found.transitions:
+            if transition.fault is not None:
+                print_fields([(f"{transition.topic}-{transition.partition} failed", transition.fault)])
 
 
-def _move_row(move: DescribeControllerResponse.Move, now_ms: int) -> list[object]:
-    after = move.after.lower()
+def _transition_row(transition: DescribeControllerResponse.Transition, now_ms: int) -> list[object]:
+    after = transition.after.lower()
     return [
-        shown_time(move.time_ms, now_ms),
-        f"{move.topic}-{move.partition}",
-        None if move.broker_id == _THE_PARTITION else move.broker_id,
-        move.before.lower(),
-        after if move.fault is None else Marked(f"not {after}", Mark.BAD),
-        move.leader if move.leader >= 0 else None,
-        move.leader_epoch if move.leader_epoch >= 0 else None,
-        move.isr,
+        shown_time(transition.time_ms, now_ms),
+        f"{transition.topic}-{transition.partition}",
+        None if transition.broker_id == _THE_PARTITION else transition.broker_id,
+        transition.before.lower(),
+        after if transition.fault is None else Marked(f"not {after}", Mark.BAD),
+        transition.leader if transition.leader >= 0 else None,
+        transition.leader_epoch if transition.leader_epoch >= 0 else None,
+        transition.isr,
     ]

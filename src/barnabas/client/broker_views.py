@@ -49,12 +49,12 @@ class BrokerViews:
         return outgoing.api_versions
 
     async def describe_controller(
-        self, moves_max: int, timeout_ms: float | None = None
+        self, transitions_max: int, timeout_ms: float | None = None
     ) -> tuple[BrokerNode, DescribeControllerResponse | None]:
-        """Who the controller is and what it tells, with at most so many of its last moves; None from one that is no
-        broker of Barnabas. Raises ClientTimeoutError.
+        """Who the controller is and what it tells, with at most so many of its last transitions; None from one that is
+        no broker of Barnabas. Raises ClientTimeoutError.
         """
-        request = DescribeControllerRequest(moves_max=moves_max)
+        request = DescribeControllerRequest(transitions_max=transitions_max)
 
         async def attempt(attempt_ms: float) -> tuple[BrokerNode, DescribeControllerResponse | None]:
             node = self._client.node(self._client.cluster.controller_id)

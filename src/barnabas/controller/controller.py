@@ -264,8 +264,9 @@ class Controller:
         """
         return await self._ask(lambda answer: ListPartitionReassignments(answer, partitions))
 
-    def describe(self, moves_max: int) -> ControllerDescription:
-        """The controller as it is now, with at most so many of its last moves of partitions, and as many of replicas.
+    def describe(self, transitions_max: int) -> ControllerDescription:
+        """The controller as it is now, with at most so many of its last transitions of partitions, and as many of
+        replicas.
 
         It does not wait for the queue: what keeps a controller busy is to be seen. Raises `KafkaError`, NOT_CONTROLLER.
         """
@@ -282,7 +283,7 @@ class Controller:
             counts=self._gauges.counts(),
             timings=self._gauges.timings(),
             queued_requests={} if channels is None else channels.queue_sizes,
-            moves=self._recent_transitions.latest(moves_max),
+            transitions=self._recent_transitions.latest(transitions_max),
         )
 
     async def _ask(self, event: Callable[[asyncio.Future[Answer]], AnsweredEvent]) -> Answer:

@@ -38,5 +38,5 @@ class ControllerDescription:
     """Timings of the states that it was in."""
     queued_requests: Mapping[int, int]
     """How many requests wait to be sent, by broker."""
-    moves: tuple[TimedTransition, ...]
-    """The last moves of partitions and replicas in its term, the oldest first."""
+    transitions: tuple[TimedTransition, ...]
+    """The last transitions of partitions and replicas in its term, the oldest first."""

@@ -86,9 +86,9 @@ class Controller:
         found = [TopicPartition("t", 0), TopicPartition("u", 1), TopicPartition("t", 2)]
         return dict.fromkeys(found, ReplicaAssignment((4, 1, 2), (4,), (1,)))
 
-    def describe(self, moves_max: int) -> ControllerDescription:
-        self.asked.append((moves_max,))
-        moves = (
+    def describe(self, transitions_max: int) -> ControllerDescription:
+        self.asked.append((transitions_max,))
+        transitions = (
             TimedTransition(11, StateTransition("t", 3, None, "OFFLINE", "ONLINE", LeaderAndIsr(2, 5, (2, 3), 9))),
             TimedTransition(12, StateTransition("t", 3, 1, "NEW", "OFFLINE", fault="it is not allowed")),
         )
@@ -102,7 +102,7 @@ class Controller:
             counts={"GlobalTopicCount": 6},
             timings=(EventTiming("IsrChangeRateAndTimeMs", 3, 1.5, 2),),
             queued_requests={1: 0, 2: 8},
-            moves=moves,
+            transitions=transitions,
         )
 
 
@@ -142,7 +142,9 @@ def test_a_block_of_producer_ids_has_its_start_and_length() -> None:
 
 def test_the_controller_tells_what_it_does() -> None:
     controller = Controller()
-    response = handle(DescribeControllerHandler(cast("Any", controller)), DescribeControllerRequest(moves_max=7), 0)
+    response = handle(
+        DescribeControllerHandler(cast("Any", controller)), DescribeControllerRequest(transitions_max=7), 0
+    )
     assert isinstance(response, DescribeControllerResponse)
     assert controller.asked == [(7,)]
     assert (response.error_code, response.controller_id, response.controller_epoch) == (0, 2, 9)
@@ -152,7 +154,7 @@ def test_the_controller_tells_what_it_does() -> None:
     timing = response.timings[0]
     assert (timing.name, timing.count, timing.mean_ms, timing.maximum_ms) == ("IsrChangeRateAndTimeMs", 3, 1.5, 2)
     assert [(channel.broker_id, channel.queued_requests) for channel in response.channels] == [(1, 0), (2, 8)]
-    partition, replica = response.moves
+    partition, replica = response.transitions
     assert (partition.time_ms, partition.topic, partition.partition, partition.broker_id) == (11, "t", 3, -1)
     assert (partition.before, partition.after, partition.fault) == ("OFFLINE", "ONLINE", None)
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 5, [2, 3])

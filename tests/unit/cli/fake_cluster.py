@@ -198,7 +198,7 @@ class FakeViews(_Context):
             raise found
         return found
 
-    async def describe_controller(self, _moves_max: int, _timeout_ms: float) -> Any:
+    async def describe_controller(self, _transitions_max: int, _timeout_ms: float) -> Any:
         if isinstance(self.fake.controller, Exception):
             raise self.fake.controller
         return self.fake.controller

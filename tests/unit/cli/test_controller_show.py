@@ -30,12 +30,12 @@ def controller(queued_events: int = 0) -> Response:
         ],
         timings=[Response.Timing(name="TopicChangeRateAndTimeMs", count=3, mean_ms=1.25, maximum_ms=2)],
         channels=[Response.Channel(broker_id=1, queued_requests=0), Response.Channel(broker_id=2, queued_requests=5)],
-        moves=[
-            Response.Move(
+        transitions=[
+            Response.Transition(
                 time_ms=NOW_MS - 1, topic="flights", partition=3, before="OFFLINE", after="ONLINE",
                 leader=2, leader_epoch=5, isr=[2, 3],
             ),
-            Response.Move(
+            Response.Transition(
                 time_ms=NOW_MS, topic="flights", partition=3, broker_id=1, before="NEW", after="OFFLINE",
                 fault="it is not allowed",
             ),
@@ -93,7 +93,7 @@ def test_ours_for_programs(cluster: FakeCluster, barnabas: Barnabas) -> None:
         "gauges": {"OfflinePartitionsCount": 1, "ZkMigrationState": 4},
         "timings": [{"name": "TopicChangeRateAndTimeMs", "count": 3, "mean_ms": 1.25, "maximum_ms": 2}],
         "queued_requests": {"1": 0, "2": 5},
-        "moves": [
+        "transitions": [
             {
                 "time_ms": NOW_MS - 1,
                 "topic": "flights",
@@ -124,7 +124,7 @@ def test_ours_for_programs(cluster: FakeCluster, barnabas: Barnabas) -> None:
 
 def test_a_controller_that_has_done_nothing_yet(cluster: FakeCluster, barnabas: Barnabas) -> None:
     fresh = controller()
-    fresh.moves, fresh.timings = [], []
+    fresh.transitions, fresh.timings = [], []
     cluster.controller = BROKERS[2], fresh
     done = barnabas("controller", "show")
     assert done.status == 0
