@@ -5,9 +5,10 @@ Run on Barnabas in tests/cluster and on Apache Kafka in tests/interop.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from tests.support.command_suite import barnabas, new_topic
+from tests.support.command_suite import barnabas, fill, fresh, member, new_topic
 
 
 def broker_of(bootstrap: str) -> int:
@@ -21,6 +22,12 @@ def configs(bootstrap: str, resource: str, *keys: str) -> dict[str, tuple[Any, A
     """Value and source of each config that `config get` shows."""
     found = barnabas(bootstrap, "config", "get", resource, *keys, "--json").document["configs"]
     return {each["name"]: (each["value"], each["source"]) for each in found}
+
+
+def committed(bootstrap: str, group: str) -> list[int | None]:
+    """The offsets of a group of one topic, by partition."""
+    (found,) = barnabas(bootstrap, "group", "describe", group, "--json").document["groups"]
+    return [each["offset"] for each in found["partitions"]]
 
 
 class AdminCommandSuite:
@@ -121,3 +128,46 @@ class AdminCommandSuite:
             assert refused.errors.endswith("(INVALID_CONFIG)\n")
             (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
             assert len(found["partitions"]) == 5
+
+    def test_a_group_is_reset_and_goes(self, bootstrap: str, tmp_path: Path) -> None:
+        group = fresh("reset")
+        with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as topic:
+            fill(bootstrap, topic, 2, 10)
+            options = ("--to", "4", "--topic", topic)
+            unknown = barnabas(bootstrap, "group", "reset", group, *options)
+            assert (unknown.status, unknown.output) == (4, "")
+            begun = barnabas(bootstrap, "group", "reset", group, *options, "--create", "--execute")
+            assert begun.rows[1:] == [f"{topic} 0 - 4 10 - 6", f"{topic} 1 - 4 10 - 6"], begun.errors
+            assert committed(bootstrap, group) == [4, 4]
+
+            shown = barnabas(bootstrap, "group", "reset", group, "--to", "-3")
+            assert shown.rows[1:] == [f"{topic} 0 4 7 10 6 3", f"{topic} 1 4 7 10 6 3"], shown.errors
+            assert committed(bootstrap, group) == [4, 4]
+            for wish, expected in (
+                (("--shift", "2"), [6, 6]),
+                (("--to", "earliest", "--topic", f"{topic}:1"), [6, 0]),
+                (("--to", "2h"), [0, 0]),
+                (("--to", "latest", "--topic", f"{topic}:0"), [10, 0]),
+                (("--to", "2001-01-01"), [0, 0]),
+                (("--to", "77"), [10, 10]),
+            ):
+                done = barnabas(bootstrap, "group", "reset", group, *wish, "--execute")
+                assert done.status == 0, done.errors
+                assert committed(bootstrap, group) == expected
+            file = tmp_path / "offsets.csv"
+            file.write_text(f"{topic},0,1\n{topic},1,2\n")
+            assert barnabas(bootstrap, "group", "reset", group, "--from-file", str(file), "--execute").status == 0
+
+            with member(bootstrap, group, topic, 2):
+                refused = barnabas(bootstrap, "group", "reset", group, "--to", "latest", "--execute")
+                assert (refused.status, refused.output) == (1, "")
+                assert "has 1 member: the-reader at " in refused.errors
+                assert barnabas(bootstrap, "group", "delete", group).status == 1
+                kept = barnabas(bootstrap, "group", "delete-offsets", group, "--topic", topic)
+                assert (kept.status, kept.output) == (1, ""), kept.errors
+            assert committed(bootstrap, group) == [1, 2]
+            gone = barnabas(bootstrap, "group", "delete-offsets", group, "--topic", f"{topic}:1", "--json").document
+            assert gone["deleted"] == [{"topic": topic, "partition": 1, "offset": 2}]
+            assert committed(bootstrap, group) == [1]
+            assert barnabas(bootstrap, "group", "delete", group).output == f"Deleted group {group}.\n"
+            assert barnabas(bootstrap, "group", "delete", group).status == 4

@@ -100,6 +100,15 @@ class DataCommandSuite:
         with new_topic(bootstrap, *options) as name:
             yield name
 
+    def test_reading_begins_some_records_before_the_end_or_some_time_ago(self, bootstrap: str, topic: str) -> None:
+        lines = b"".join(b'{"partition":%d,"value":"%d"}\n' % (number % 3, number) for number in range(30))
+        produce(bootstrap, topic, lines, "--format", "json")
+        assert values(consumed(bootstrap, topic, "--from", "-2")) == ["24", "27", "25", "28", "26", "29"]
+        assert len(consumed(bootstrap, topic, "--from", "-1000")) == 30
+        assert len(consumed(bootstrap, topic, "--from", "2h")) == 30
+        produce(bootstrap, topic, b'{"partition":0,"value":"old","timestamp_ms":5}\n', "--format", "json")
+        assert len(consumed(bootstrap, topic, "--from", "1h", "--partition", "1")) == 10
+
     def test_lines_become_records_and_lines_again(self, bootstrap: str, topic: str) -> None:
         lines = [f"line {number}" for number in range(500)]
         summary = produce(bootstrap, topic, "\n".join(lines).encode())

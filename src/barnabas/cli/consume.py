@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="WHERE",
-    help="Where to begin: earliest, latest, an offset, or a time such as 2026-11-21T09:00:00Z (UTC where it does not "
-    "say). In a group, only partitions without a committed offset begin there. [default: latest; with --until-end, "
-    "earliest]",
+    help="Where to begin: earliest, latest, an offset, -10 (ten before the end of each partition), 2h (ago), or a time "
+    "such as 2026-11-21T09:00:00Z (UTC where it does not say). In a group, only partitions without a committed offset "
+    "begin there. [default: latest; with --until-end, earliest]",
 )
 @click.option(
     "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Read this partition only; repeatable."

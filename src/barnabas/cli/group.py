@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli import group_delete, group_reset
 from barnabas.cli.connection import (
     bootstrap_option,
     complete_groups,
     json_option,
     run_with_client,
 )
+from barnabas.cli.group_states import find_group, is_told_no_members
 from barnabas.cli.missing import missing_groups
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 from barnabas.wire.sentinels import LATEST_TIMESTAMP
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from barnabas.client.records import OffsetAndMetadata
     from barnabas.wire.topics import TopicPartition
 
-DEAD = "Dead"
-"""What brokers say of a group that is not there."""
 _PATTERN_CHARACTERS = "*?["
 _END_OFFSETS_TIMEOUT_MS = 10_000
 
@@ -91,7 +91,11 @@ class DescribedGroup:
 
 @click.group(name="group")
 def command() -> None:
-    """List and describe consumer groups, with their lag."""
+    """List, describe, reset and delete consumer groups."""
+
+
+for _command in (group_reset.command, group_delete.delete, group_delete.delete_offsets):
+    command.add_command(_command)
 
 
 @command.command(name="list")
@@ -244,16 +248,12 @@ async def _find(admin: Admin, names: Sequence[str]) -> tuple[list[str], list[str
 
 async def _describe_one(client: Client, admin: Admin, group_id: str) -> DescribedGroup | None:
     """None for a group that does not exist."""
-    group = await admin.describe_group(group_id)
-    committed = await admin.list_group_offsets(group_id)
-    if group.state == DEAD:
-        # So is described what is not there, and what is there but of the newer protocol.
-        listing = next((listing for listing in await admin.list_groups() if listing.group_id == group_id), None)
-        if listing is not None:
-            group = replace(group, state=listing.state, protocol_type=listing.protocol_type)
-            say(f"Group {shown(group_id)} uses KIP-848's protocol: its members are not shown.")
-        elif not committed:
-            return None
+    found = await find_group(admin, group_id)
+    if found is None:
+        return None
+    group, committed = found
+    if is_told_no_members(group):
+        say(f"Group {shown(group_id)} uses KIP-848's protocol: its members are not shown.")
     partitions = {*committed, *(partition for member in group.members for partition in member.assignment)}
     ends = await _end_offsets(client, admin, partitions)
     coordinator = client.cluster.brokers.get(group.coordinator_id)

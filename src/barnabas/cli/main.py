@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "group": (
         "barnabas.cli.group",
-        "List and describe consumer groups, with their lag.",
+        "List, describe, reset and delete consumer groups.",
     ),
     "log": (
         "barnabas.cli.log",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.record_formats import NULL, add_bytes, header_documents, json_line, shown_bytes
 from barnabas.cli.required_topics import require_topics
-from barnabas.cli.starts import AtOffset, AtTime, Edge, Start
+from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start
 from barnabas.cli.streams import write
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
@@ -61,6 +61,8 @@ async def consume(client: Client, plan: Plan) -> None:
     """Prints records until the plan is fulfilled. Raises CommandError for what does not exist, and where a plan with an
     end comes to its time-out before that end.
     """
+    if isinstance(plan.start, Ago):
+        plan = replace(plan, start=plan.start.at(client.host.clock.time_ms()))
     topics = await require_topics(client, plan.topics)
     partitions = _partitions(plan, {name: topic.partitions for name, topic in topics.items()})
     settings = ConsumerSettings(
@@ -201,6 +203,8 @@ class _Reading:
                     self._consumer.seek(partition, offset)
             case AtTime(timestamp_ms):
                 await self._seek_to_time(partitions, timestamp_ms)
+            case BeforeEnd(count):
+                await self._seek_before_end(partitions, count)
 
     async def _check_offset(self, partitions: Sequence[TopicPartition], offset: int) -> None:
         beginnings = await self._consumer.beginning_offsets(partitions)
@@ -211,6 +215,12 @@ class _Reading:
                     f"{printable(str(partition))} has offsets {beginnings[partition]} to {ends[partition]}, and no "
                     f"{offset}; choose one of them, or a partition with --partition"
                 )
+
+    async def _seek_before_end(self, partitions: Sequence[TopicPartition], count: int) -> None:
+        beginnings = await self._consumer.beginning_offsets(partitions)
+        ends = await self._consumer.end_offsets(partitions)
+        for partition in partitions:
+            self._consumer.seek(partition, max(beginnings[partition], ends[partition] - count))
 
     async def _seek_to_time(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> None:
         found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
@@ -226,7 +236,7 @@ class _Reading:
 
     async def on_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
         """The group has given us these."""
-        if isinstance(self._plan.first, AtOffset | AtTime):
+        if isinstance(self._plan.first, AtOffset | AtTime | BeforeEnd):
             await self._place(partitions)
 
     async def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:

@@ -18,6 +18,7 @@ from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeControllerResponse
 from barnabas.wire.primitives import ZERO_UUID
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 PARTITIONS_MAX = 1_000
@@ -46,6 +47,10 @@ class FakeCluster:
     listings: list[GroupListing] = field(default_factory=list)
     committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    at_times: dict[TopicPartition, int] = field(default_factory=dict)
+    times_asked_for_ms: list[int] = field(default_factory=list)
+    commit_error: Exception | None = None
     log_directories: dict[int, Any] = field(default_factory=dict)
     api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
     controller: tuple[BrokerNode, DescribeControllerResponse | None] | Exception | None = None
@@ -170,10 +175,37 @@ class FakeAdmin(_Context):
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         return {place: OffsetAndMetadata(offset) for place, offset in self.fake.committed.get(group_id, {}).items()}
 
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if self.fake.commit_error is not None:
+            raise self.fake.commit_error
+        self.fake.committed.setdefault(group_id, {}).update({place: each.offset for place, each in offsets.items()})
+
+    async def delete_group(self, group_id: str) -> None:
+        if group_id == "undeletable":
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"deletion of group {group_id}")
+        self.fake.deleted.append(group_id)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        if self.fake.groups[group_id].members:
+            raise KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, f"deletion of group {group_id}")
+        for place in partitions:
+            del self.fake.committed[group_id][place]
+
     async def list_offsets(
-        self, timestamps_ms: Mapping[TopicPartition, int], _timeout_ms: float
+        self, timestamps_ms: Mapping[TopicPartition, int], _timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        return {place: OffsetAndTimestamp(self.fake.ends[place], -1, -1) for place in timestamps_ms}
+        """Of `ends` and `starts`; what was asked for by time is at `at_times`, or at no offset."""
+        found = {}
+        for place, timestamp_ms in timestamps_ms.items():
+            if timestamp_ms == LATEST_TIMESTAMP:
+                offset = self.fake.ends[place]
+            elif timestamp_ms == EARLIEST_TIMESTAMP:
+                offset = self.fake.starts.get(place, 0)
+            else:
+                self.fake.times_asked_for_ms.append(timestamp_ms)
+                offset = self.fake.at_times.get(place, -1)
+            found[place] = OffsetAndTimestamp(offset, timestamp_ms if offset >= 0 > -timestamp_ms else -1, -1)
+        return found
 
     async def describe_log_dirs(self, node_id: int, _timeout_ms: float) -> Any:
         found = self.fake.log_directories.get(node_id, [])

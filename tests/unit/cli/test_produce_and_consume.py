@@ -23,7 +23,10 @@ from barnabas.cli.main import main
         (["produce", "t", "--compression", "rar"], "--compression"),
         (["consume"], "TOPIC"),
         (["consume", "t", "--group", ""], "a group needs a name"),
-        (["consume", "t", "--from", "yesterday"], "'yesterday' is not earliest, latest, an offset, or a time"),
+        (
+            ["consume", "t", "--from", "yesterday"],
+            "'yesterday' is no place in a partition: write earliest, latest, an offset",
+        ),
         (["consume", "t", "--max", "0"], "--max"),
         (["consume", "t", "--timeout", "0"], "--timeout"),
         (["consume", "t", "--isolation", "none"], "--isolation"),
