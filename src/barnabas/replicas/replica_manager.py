@@ -259,10 +259,11 @@ class ReplicaManager:
         if not self._controllers.admits(request):
             return response(requested, _NO_ERRORS, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         started = self._loop.time()
-        errors, became_leader, became_follower = self._roles.apply(
+        errors, became_leader, became_follower, went_offline = self._roles.apply(
             requested, is_kraft_controller=request.is_kraft_controller
         )
         self._start_checkpoints()
+        self._tell_stopped([(partition.topic_partition, partition.leader_epoch, False) for partition in went_offline])
         self._tell_leadership(became_leader, became_follower)
         self._state_changes.info(
             "Finished LeaderAndIsr request of %d partitions from controller %d epoch %d in %d ms: %d led, %d followed",

@@ -37,6 +37,8 @@ class RoleOutcome(NamedTuple):
     """Those that did not lead before."""
     became_follower: list[Partition]
     """Those that follow in a new epoch, and have to be fetched anew."""
+    went_offline: list[Partition]
+    """Those of which the log could not be had: they are not here any more."""
 
 
 class RoleChanges:
@@ -80,10 +82,11 @@ class RoleChanges:
         follows: list[tuple[Partition, RequestedPartition]] = []
         for partition in requested:
             self._sort(partition, leads, follows, errors, is_kraft_controller=is_kraft_controller)
-        became_leader = self._lead(leads, errors)
-        became_follower = self._follow(follows, errors)
+        went_offline: list[Partition] = []
+        became_leader = self._lead(leads, errors, went_offline)
+        became_follower = self._follow(follows, errors, went_offline)
         self._fetchers.close_idle()
-        return RoleOutcome(errors, became_leader, became_follower)
+        return RoleOutcome(errors, became_leader, became_follower, went_offline)
 
     def _sort(
         self,
@@ -134,7 +137,10 @@ class RoleChanges:
         )
 
     def _lead(
-        self, leads: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
+        self,
+        leads: list[tuple[Partition, RequestedPartition]],
+        errors: dict[TopicPartition, ErrorCode],
+        went_offline: list[Partition],
     ) -> list[Partition]:
         self._fetchers.remove(requested.topic_partition for _, requested in leads)
         became: list[Partition] = []
@@ -144,10 +150,14 @@ class RoleChanges:
                     became.append(partition)
             except KafkaError as error:
                 self._failed_to_become(partition, error, errors)
+                went_offline.append(partition)
         return became
 
     def _follow(
-        self, follows: list[tuple[Partition, RequestedPartition]], errors: dict[TopicPartition, ErrorCode]
+        self,
+        follows: list[tuple[Partition, RequestedPartition]],
+        errors: dict[TopicPartition, ErrorCode],
+        went_offline: list[Partition],
     ) -> list[Partition]:
         image = self._metadata_cache.image
         became: list[Partition] = []
@@ -164,6 +174,7 @@ class RoleChanges:
                     partition.create_log(functools.partial(self._make_log, requested))
             except KafkaError as error:
                 self._failed_to_become(partition, error, errors)
+                went_offline.append(partition)
         # Their fetchers must be out of the way before it is known from where to fetch.
         self._fetchers.remove(partition.topic_partition for partition in became)
         if not self.is_stopping:

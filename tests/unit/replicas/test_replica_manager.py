@@ -297,11 +297,15 @@ def test_the_gauges_of_many_replicas_that_go_offline_are_removed_in_later_turns(
     in_setting(test)
 
 
-def test_a_log_that_cannot_be_made() -> None:
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_log_that_cannot_be_made(leader: int) -> None:
     async def test(setting: Setting) -> None:
         setting.log_manager.refuses = ErrorCode.KAFKA_STORAGE_ERROR
-        assert setting.tell(leader_and_isr(1, 0, (1,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
+        assert setting.tell(leader_and_isr(leader, 0, (leader,))) == (0, [ErrorCode.KAFKA_STORAGE_ERROR])
         assert setting.manager.offline_partitions == {NAME}
+        assert setting.stopped == [(NAME, -1, False)], "coordinators hear of whatever is not here any more"
+        assert not setting.led
+        assert not setting.followed
 
     in_setting(test)
 
