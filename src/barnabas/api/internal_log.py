@@ -20,6 +20,8 @@ from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
 _NO_ACKS: Final = 0
+_LATE_MS_MAX: Final = 2**31 - 1
+"""For what has timed out once. Before that the ISR shrinks, or another leads."""
 
 
 class ReplicatedInternalLog:
@@ -53,6 +55,18 @@ class ReplicatedInternalLog:
             replica, log, result.last_offset + 1, round(timeout_ms), _Answer(on_done)
         )
         return result.first_offset
+
+    def when_committed(
+        self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        replica, log = self._leader(partition, leader_epoch)
+
+        def told(code: ErrorCode) -> None:
+            # The high watermark has passed it; that too few are in sync by now does not take it back.
+            is_committed = code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            on_done(ErrorCode.NONE if is_committed else code)
+
+        self._acknowledgements.when_replicated(replica, log, offset + 1, _LATE_MS_MAX, _Answer(told))
 
     def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         replica, _ = self._leader(partition, leader_epoch)

@@ -37,6 +37,15 @@ class InternalLog(Protocol):
         """
         ...
 
+    def when_committed(
+        self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """For an append that has timed out: calls `on_done(NONE)` once, perhaps before this returns, when every replica
+        in sync has the record at `offset`; with another code when this broker leads no more. Raises `KafkaError` where
+        it does not lead now.
+        """
+        ...
+
     def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         """Appends without waiting for replicas, and returns the base offset; raises `KafkaError` where nothing is
         appended.

@@ -13,6 +13,7 @@ was taken stays in the log as long as the shard lives, and so in the state, what
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -195,11 +196,24 @@ class Shard(Generic[Content]):
         self.append_batch(self._batch(records, timestamp_ms), replay, on_done)
 
     def append_batch(
-        self, batch: bytearray, replay: Callable[[int], None], on_done: Callable[[ErrorCode], None]
+        self,
+        batch: bytearray,
+        replay: Callable[[int], None],
+        on_done: Callable[[ErrorCode], None],
+        on_committed_late: Callable[[], None] | None = None,
     ) -> None:
-        """As `append`, of a batch that `batch_in_steps` has made."""
+        """As `append`, of a batch that `batch_in_steps` has made. Where `on_done` was told REQUEST_TIMED_OUT,
+        `on_committed_late()` is called when the batch is committed after all, if the shard is active then.
+        """
         self._check_active()
-        append = _Append(self._under_way, on_done)
+        base_offset = -1
+
+        def done(error: ErrorCode) -> None:
+            on_done(error)
+            if error is ErrorCode.REQUEST_TIMED_OUT and on_committed_late is not None:
+                self._await_commit(base_offset, on_committed_late)
+
+        append = _Append(self._under_way, done)
         try:
             base_offset = self._log.start_append(
                 self.partition,
@@ -232,6 +246,17 @@ class Shard(Generic[Content]):
     def fail_appends(self) -> Steps[None]:
         """Tells every append under way that this broker leads no more; what became of it is not known here."""
         yield from each(lambda append: append.done(ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way))
+
+    def _await_commit(self, offset: int, on_committed: Callable[[], None]) -> None:
+        """Calls when the record at the offset is committed. What leads no more is told so, or resigns."""
+
+        def told(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and self.is_active:
+                on_committed()
+
+        if self.is_active:
+            with contextlib.suppress(KafkaError):
+                self._log.when_committed(self.partition, self.leader_epoch, offset, told)
 
     def _check_active(self) -> None:
         if self.state is not ShardState.ACTIVE:

@@ -24,6 +24,8 @@ class MemoryLog:
         """The epoch in which this broker leads; partitions without one are led by others."""
         self.holds_back = False
         self.held: list[Callable[[ErrorCode], None]] = []
+        self.late: list[tuple[int, Callable[[ErrorCode], None]]] = []
+        """Who waits, by offset, for what has timed out."""
         self.refusal: ErrorCode | None = None
         """What appends are answered with, without being made; a lack of replicas concerns only those that wait."""
         self.batch_bytes_max: int | None = None
@@ -55,6 +57,12 @@ class MemoryLog:
             on_done(ErrorCode.NONE)
         return base_offset
 
+    def when_committed(
+        self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        self._check(partition, leader_epoch)
+        self.late.append((offset, on_done))
+
     def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         if self.refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
             self._check(partition, leader_epoch)
@@ -84,6 +92,12 @@ class MemoryLog:
         """Tells the outcome of what was held back, in order."""
         held, self.held = self.held, []
         for tell in held:
+            tell(code)
+
+    def release_late(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Tells those of whom `release` has said REQUEST_TIMED_OUT."""
+        late, self.late = self.late, []
+        for _, tell in late:
             tell(code)
 
     def write(self, partition: TopicPartition, batch: bytearray) -> int:

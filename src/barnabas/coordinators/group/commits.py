@@ -16,6 +16,8 @@ from barnabas.wire.topics import TopicPartition
 
 _APPLIED_PER_STEP: Final = 1024
 """An offset costs about 1 us."""
+_PASSED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""Outcomes after which the high watermark has passed the batch."""
 _COMMIT_ERRORS: Final = {
     **APPEND_ERRORS,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -48,8 +50,11 @@ def append_commit(
     An offset is pending from the turn in which it comes into the log to the one in which it is seen, which come a piece
     at a time. Whatever is written about its partition meanwhile is behind it in the log: a deletion takes the pending
     offset away, and a later commit is not replaced by it. What is refused is never pending. What is in the log and was
-    not committed in time is seen, as it is by whoever loads the log: the client is told to commit it again. Where the
-    write failed the log is offline, the shard resigns in the next turn, and nobody sees what may not be there.
+    not committed in time is in doubt: the client is told to commit it again, and it is seen when the high watermark has
+    passed it, or by whoever loads a log that has it. Where the write failed the log is offline, the shard resigns in
+    the next turn, and nobody sees what may not be there.
+
+    Invariant: nothing is seen here that the high watermark has not passed.
     """
     offsets, accepted, batch = prepared
     group_offsets = handle.group.offsets
@@ -71,8 +76,12 @@ def append_commit(
                 codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 codes[partition] = code
-                if replayed_at is not None and error is not ErrorCode.KAFKA_STORAGE_ERROR:
+                if replayed_at is None:
+                    pass
+                elif error in _PASSED:
                     group_offsets.settle(partition, replayed_at)
+                else:
+                    group_offsets.doubt(partition, replayed_at)
             left -= 1
             if not left:
                 yield
@@ -81,10 +90,23 @@ def append_commit(
             metrics.offset_commits.count += len(accepted)
         on_done(codes)
 
+    def end_late() -> Steps[None]:
+        left = _APPLIED_PER_STEP
+        for partition in accepted:
+            if replayed_at is not None:
+                group_offsets.settle(partition, replayed_at)
+            left -= 1
+            if not left:
+                yield
+                left = _APPLIED_PER_STEP
+
     def done(error: ErrorCode) -> None:
         background.run(end(error), "commit-offsets")
 
+    def committed_late() -> None:
+        background.run(end_late(), "commit-offsets-late")
+
     try:
-        handle.shard.append_batch(batch, replay, done)
+        handle.shard.append_batch(batch, replay, done, committed_late)
     except KafkaError as error:
         done(error.code)

@@ -34,16 +34,22 @@ class StoredOffset(NamedTuple):
 
 class GroupOffsets:
     """Changed only by what is in the log: by `replay`, `replay_pending`, `replay_transactional`,
-    `complete_transaction`. An offset is pending, and not to be seen, until it is known whether it is committed.
+    `complete_transaction`. An offset is pending, and not to be seen, until it is known whether it is committed; where
+    that is not known in time it is in doubt, and not to be seen either before the high watermark has passed it.
+
+    Invariant: an offset to be seen is committed, or was in the log when the shard was loaded (Kafka loads all that the
+    leader has, too). What was shown because it is committed is in the log of every leader that is elected cleanly.
     """
 
-    __slots__ = ("_committed", "_pending", "_transactional")
+    __slots__ = ("_committed", "_in_doubt", "_pending", "_transactional")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, StoredOffset] = {}
         self._pending: dict[TopicPartition, list[tuple[int, CommittedOffset]]] = {}
         """By base offset. A partition has several, in the order of the log, where a commit came before the last one was
         committed. Plain tuples, since very many may come in one turn."""
+        self._in_doubt: dict[TopicPartition, StoredOffset] = {}
+        """The last one of each partition: what those before it would show is not missed for long."""
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
 
     def __len__(self) -> int:
@@ -52,7 +58,7 @@ class GroupOffsets:
     @property
     def has_any(self) -> bool:
         """Whether there is anything to keep the group for."""
-        return bool(self._committed or self._pending or self._transactional)
+        return bool(self._committed or self._pending or self._in_doubt or self._transactional)
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
@@ -61,27 +67,30 @@ class GroupOffsets:
 
     @property
     def written_partitions(self) -> list[TopicPartition]:
-        """Those with an offset in the log: committed ones, and ones that are being appended."""
-        return [*self._committed, *(partition for partition in self._pending if partition not in self._committed)]
+        """Those with an offset in the log: committed ones, ones that are being appended, and ones in doubt."""
+        return list(dict.fromkeys((*self._committed, *self._pending, *self._in_doubt)))
 
     def has_others(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether there is anything to keep the group for beside the offsets of these partitions, each named once."""
-        committed, pending = self._committed, self._pending
+        committed, pending, in_doubt = self._committed, self._pending, self._in_doubt
         return (
             bool(self._transactional)
             or len(committed) > sum(partition in committed for partition in partitions)
             or len(pending) > sum(partition in pending for partition in partitions)
+            or len(in_doubt) > sum(partition in in_doubt for partition in partitions)
         )
 
     def is_written(self, partition: TopicPartition) -> bool:
-        return partition in self._committed or partition in self._pending
+        return partition in self._committed or partition in self._pending or partition in self._in_doubt
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         stored = self._committed.get(partition)
         return None if stored is None else stored.committed
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether an offset of the partition is being appended or is part of an open transaction."""
+        """Whether an offset of the partition is being appended or is part of an open transaction. One in doubt is not:
+        its client was told that it is not committed, as Apache Kafka forgets it then.
+        """
         return partition in self._pending or any(partition in offsets for offsets in self._transactional.values())
 
     # What is in the log.
@@ -94,6 +103,7 @@ class GroupOffsets:
             self._show(partition, base_offset, committed)
             return
         self._pending.pop(partition, None)
+        self._in_doubt.pop(partition, None)
         for offsets in self._transactional.values():
             offsets.pop(partition, None)
         self._committed.pop(partition, None)
@@ -107,9 +117,27 @@ class GroupOffsets:
             pending.append((base_offset, committed))
 
     def settle(self, partition: TopicPartition, base_offset: int) -> None:
-        """The outcome of a pending offset is known, whatever it is: it is in the log, where whoever loads it sees it.
-        Nothing happens where it is not pending any more: the partition's offsets were deleted.
+        """The offset that was pending, or in doubt, is committed. Nothing happens where it is neither any more: the
+        partition's offsets were deleted, or a later one is in doubt.
         """
+        committed = self._take_pending(partition, base_offset)
+        if committed is None:
+            in_doubt = self._in_doubt.get(partition)
+            if in_doubt is None or in_doubt.base_offset != base_offset:
+                return
+            committed = self._in_doubt.pop(partition).committed
+        self._show(partition, base_offset, committed)
+
+    def doubt(self, partition: TopicPartition, base_offset: int) -> None:
+        """The offset that was pending is in the log and was not committed in time: it may be, or be lost with this
+        leader. Nothing happens where it is not pending any more.
+        """
+        committed = self._take_pending(partition, base_offset)
+        in_doubt = self._in_doubt.get(partition)
+        if committed is not None and (in_doubt is None or in_doubt.base_offset < base_offset):
+            self._in_doubt[partition] = StoredOffset(base_offset, committed)
+
+    def _take_pending(self, partition: TopicPartition, base_offset: int) -> CommittedOffset | None:
         pending = self._pending.get(partition, ())
         for position, (replayed_at, committed) in enumerate(pending):
             if replayed_at == base_offset:
@@ -117,8 +145,8 @@ class GroupOffsets:
                     del self._pending[partition]
                 else:
                     del self._pending[partition][position]
-                self._show(partition, base_offset, committed)
-                return
+                return committed
+        return None
 
     def replay_transactional(
         self, producer_id: int, partition: TopicPartition, base_offset: int, committed: CommittedOffset | None
@@ -148,6 +176,7 @@ class GroupOffsets:
         """Gives back the offsets of a group that is here no more; freed all at once, very many take long."""
         yield from emptied_mapping(self._committed)
         yield from emptied_mapping(self._pending)
+        yield from emptied_mapping(self._in_doubt)
         for offsets in self._transactional.values():
             yield from emptied_mapping(offsets)
 
@@ -160,7 +189,8 @@ class GroupOffsets:
         subscribed_topics: Collection[str] = (),
     ) -> list[TopicPartition]:
         """Those of the partitions whose offset has expired: by its own expiration where it has one, otherwise when the
-        retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and pending offsets stay.
+        retention has passed since `base_timestamp_ms` of the offset. Subscribed topics and
+        offsets that are pending or in doubt stay.
         """
 
         def has_expired(committed: CommittedOffset) -> bool:
@@ -175,6 +205,7 @@ class GroupOffsets:
                 stored is not None
                 and partition.topic not in subscribed_topics
                 and partition not in self._pending
+                and partition not in self._in_doubt
                 and has_expired(stored.committed)
             ):
                 expired.append(partition)

@@ -142,6 +142,10 @@ class AnyOrder(RuleBasedStateMachine):
     def catch_up(self, failure: ErrorCode | None) -> None:
         self.world.log.holds_back = False
         self.world.log.release(failure or ErrorCode.NONE)
+
+    @rule()
+    def commit_late(self) -> None:
+        self.world.log.release_late()
         self.note_acknowledgements()
 
     @rule(is_refusing=st.booleans())
@@ -255,13 +259,15 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_is_durable_is_what_the_log_says(self) -> None:
-        """At any moment, whatever was refused or came too late. Offsets that are on their way are not seen yet."""
+        """At any moment, whatever was refused or came too late. Offsets that are on their way, or were not committed in
+        time, are not seen yet.
+        """
         if not hasattr(self, "world") or not self.is_led:
             return
         record, offsets = durable_state(self.world).get("g", (None, {}))
         loaded_record, loaded_offsets = loaded_state(self.world).get("g", (None, {}))
         assert record == loaded_record
-        if not self.world.log.held:
+        if not (self.world.log.held or self.world.log.late):
             assert offsets == loaded_offsets
 
     @property

@@ -1,0 +1,113 @@
+"""Topics with `flush.messages` in a simulated cluster whose power fails: what was acknowledged is on the disk.
+
+Invariant: of the records that a broker has acknowledged, with acks=1 or acks=all, and still had when its power failed,
+it has lost fewer than `flush.messages` afterwards in each partition: none where that is 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from barnabas.testing.cluster_history import RecordId
+from barnabas.testing.cluster_logs import StoredLog
+from barnabas.testing.probes import after, before
+from barnabas.testing.simulated_host import SimulatedMachine
+from barnabas.testing.single_records import PARTITION_COUNT, make_topic, send_one
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from barnabas.client.client import Client
+    from barnabas.client.connections import Lane
+    from barnabas.kernel.host import Host
+    from barnabas.testing.cluster_load import Users
+
+SENDERS: Final = 4
+"""Of one partition: so many records are appended while a sync goes on."""
+PAUSE_MS: Final = 1_000.0
+BURST: Final = 4
+BURST_PAUSE_MS: Final = 2.0
+
+_Kept = dict[int, RecordId | None]
+
+
+class FlushedTopics:
+    """Who writes to these topics, what was acknowledged by whom, and what each loss of power has left of it."""
+
+    def __init__(self, users: Users, brokers: Mapping[int, SimulatedMachine], directories: Sequence[str]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._users = users
+        self._brokers = {machine.name: broker_id for broker_id, machine in brokers.items()}
+        self._directories = directories
+        self._flush_messages = {f"flushed-{count}": count for count in users.load.flush_messages}
+        self._acknowledged: dict[tuple[int, TopicPartition], dict[int, RecordId]] = {}
+        """By broker, and by offset."""
+        self._sent = 0
+        self._before: dict[tuple[int, TopicPartition], _Kept] = {}
+
+    async def produce(self, host: Host) -> None:
+        """Senders that do not wait for each other, until the users are to stop."""
+        async with self._users.client(host) as client:
+            lane = client.connections.new_lane()
+            for topic, count in self._flush_messages.items():
+                await make_topic(client, topic, {"flush.messages": str(count)})
+            await asyncio.gather(
+                *(self._send(client, lane, partition) for partition in self._partitions() for _ in range(SENDERS))
+            )
+
+    async def _send(self, client: Client, lane: Lane, partition: TopicPartition) -> None:
+        random, users = client.host.random, self._users
+        while users.goes_on():
+            await client.timers.sleep(random.expovariate(1 / PAUSE_MS))
+            for _ in range(BURST):
+                self._sent += 1
+                record, acks = RecordId(0, self._sent), random.choice((1, -1))
+                told = await send_one(client, lane, partition, record, acks)
+                if told is None:
+                    break
+                self.counts[f"flushed: acks {acks}"] += 1
+                self._acknowledged.setdefault((told.broker_id, partition), {})[told.offset] = record
+                await client.timers.sleep(random.expovariate(1 / BURST_PAUSE_MS))
+
+    @contextmanager
+    def probes(self) -> Iterator[None]:
+        """Looks at each loss of power, while this lasts."""
+        with (
+            before(SimulatedMachine, "power_fail", self._power_fails),
+            after(SimulatedMachine, "power_fail", self._power_has_failed),
+        ):
+            yield
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for topic in self._flush_messages for number in range(PARTITION_COUNT)]
+
+    def _power_fails(self, machine: SimulatedMachine) -> None:
+        broker_id = self._brokers.get(machine.name)
+        if broker_id is None:
+            return
+        for partition in self._partitions():
+            log = StoredLog(machine.disk, self._directories, partition)
+            self._before[broker_id, partition] = {stored.offset: stored.record for stored in log.records()}
+
+    def _power_has_failed(self, _result: None, machine: SimulatedMachine) -> None:
+        broker_id = self._brokers.get(machine.name)
+        if broker_id is None:
+            return
+        for partition in self._partitions():
+            had = self._before.pop((broker_id, partition), {})
+            acknowledged = self._acknowledged.get((broker_id, partition), {})
+            survived = StoredLog(machine.disk, self._directories, partition).surviving_end_offset()
+            promised = [offset for offset, record in acknowledged.items() if had.get(offset) == record]
+            lost = [offset for offset in promised if offset >= survived]
+            self.counts["flushed: kept when power failed"] += len(promised) - len(lost)
+            self.counts["flushed: taken when power failed"] += sum(offset >= survived for offset in had)
+            if len(lost) >= self._flush_messages[partition.topic]:
+                self._users.history.unflushed.append(
+                    f"broker {broker_id} had acknowledged the records at {sorted(lost)} of {partition.topic}-"
+                    f"{partition.partition} and had them when its power failed at {self._users.now():.3f} s; its disk "
+                    f"has what is below {survived}"
+                )
