@@ -17,6 +17,7 @@ from barnabas.controller.elections import Election, ElectionStrategy, elect_offl
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.term import ControllerTerm
 from barnabas.coordinators.shard import ShardRuntime
+from barnabas.follower.repeated_fetch_request import RepeatedFetchRequest
 from barnabas.log.manager import log_tasks, retention
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
@@ -24,13 +25,16 @@ from barnabas.log.producers import producer_state
 from barnabas.log.producers.producer_state import ProducerState
 from barnabas.log.segments.segment import Segment
 from barnabas.server.dynamic_configs import DynamicConfigs
+from barnabas.serving.acknowledgements import Acknowledgements, _Appended
 from barnabas.testing.cluster_plans import (
     CONFIGS,
     DIRECTORIES,
     EXPIRY,
+    FLUSHED,
     GROUPS,
     KEEPING,
     POWER,
+    RENEWED,
     RETENTION,
     SPOILED,
     UNCLEAN,
@@ -182,6 +186,41 @@ def begin_a_new_epoch_with_what_was_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionQueue, "out_of_sequence", refused)
 
 
+class _AnyId(bytes):
+    """Is equal to every topic id."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = bytes.__hash__
+
+
+def ask_for_the_former_topic(patch: pytest.MonkeyPatch) -> None:
+    """A follower sends the frame of its last request again for a topic of the same name and leader epoch."""
+    make = RepeatedFetchRequest.__init__
+
+    def make_for_any(self: RepeatedFetchRequest, *arguments: Any) -> None:
+        make(self, *arguments)
+        self.topic_id = _AnyId(self.topic_id)
+
+    patch.setattr(RepeatedFetchRequest, "__init__", make_for_any)
+
+
+def acknowledge_by_the_sync_that_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """What is appended while a sync goes on is acknowledged by its end, which does not cover it."""
+
+    def appended_to(self: Acknowledgements, partition: Any, log: PartitionLog) -> _Appended:
+        found = self._appended.get(log)
+        if found is None:
+            found = self._appended[log] = _Appended(partition, log.written.syncs_begun)
+        return found
+
+    patch.setattr(Acknowledgements, "_appended_to", appended_to)
+
+
 DEFECT_MUTANTS = (
     Mutant("unclean election beside members of the ISR", UNCLEAN, elect_uncleanly_beside_members),
     Mutant("unclean election unasked", POWER, elect_uncleanly_unasked),
@@ -196,4 +235,6 @@ DEFECT_MUTANTS = (
     Mutant("uncommitted records given", KEEPING, give_what_is_not_committed),
     Mutant("batches taken twice", KEEPING, take_batches_twice),
     Mutant("sent batch under another epoch", CONFIGS, begin_a_new_epoch_with_what_was_sent),
+    Mutant("former topic asked for", RENEWED, ask_for_the_former_topic),
+    Mutant("acknowledged by a sync before", FLUSHED, acknowledge_by_the_sync_that_goes_on),
 )

@@ -17,6 +17,16 @@ GROUPS_OF_SEEDS = [SEEDS[start : start + SEEDS_TOGETHER] for start in range(0, l
 ELSEWHERE = frozenset({"power", "keeping", "late"})
 """What `test_cluster` runs."""
 NEW_PLANS = [plan for plan in PLANS.values() if plan.name not in ELSEWHERE]
+SEEN = {
+    "flushed": (
+        "flushed: acks 1",
+        "flushed: acks -1",
+        "flushed: kept when power failed",
+        "flushed: taken when power failed",
+    ),
+    "renewed": ("renewed: acknowledged", "renewed: consumed"),
+}
+"""What else must have happened under a plan."""
 REGRESSIONS = (
     ("configs", 10),  # a producer wrote a batch twice that a restarted leader had and did not know
     ("lives", 3),  # the same
@@ -47,6 +57,8 @@ def test_a_cluster_keeps_its_promises_under_each_plan(plan: Plan, seeds: list[in
         assert not missing, "what does not strike proves nothing"
         if plan.name == "former":
             assert coverage["states put right"], "no controller has met a former state"
+        for what in SEEN.get(plan.name, ()):
+            assert coverage[what], f"{what}: none"
 
 
 @pytest.mark.parametrize(("name", "seed"), [each for each in REGRESSIONS if each[1] not in SEEDS])

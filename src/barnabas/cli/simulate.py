@@ -32,7 +32,10 @@ _PLANS = (
     "groups",
     "lives",
     "watermarks",
+    "moves",
     "at-once",
+    "flushed",
+    "renewed",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -227,6 +227,16 @@ def check_directories(history: History) -> Iterator[str]:
     yield from history.led_without_disk
 
 
+def check_flushed(history: History) -> Iterator[str]:
+    """A loss of power takes no more acknowledged records from who had acknowledged them than `flush.messages` lets."""
+    yield from history.unflushed
+
+
+def check_renewed_topic(history: History) -> Iterator[str]:
+    """A topic that was made anew under its name has all of its own records and none of the former one."""
+    yield from history.mixed_up
+
+
 def check_settled(history: History) -> Iterator[str]:
     """After faults have ended, everything comes to rest."""
     yield from history.unsettled
@@ -245,6 +255,8 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_replicas,
     check_consumed,
     check_group_offsets,
+    check_flushed,
+    check_renewed_topic,
 )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_observer import Observer
     from barnabas.testing.cluster_operator import Operator
     from barnabas.testing.cluster_plans import Plan
+    from barnabas.testing.renewed_topic import RenewedTopic
     from barnabas.testing.simulated_host import Main, SimulatedMachine
     from barnabas.testing.simulation import Simulation
     from barnabas.wire.topics import TopicPartition
@@ -68,6 +69,7 @@ class ClusterFaults:
         observer: Observer,
         operator: Operator,
         large_requests: LargeRequests,
+        renewed_topic: RenewedTopic,
         effects: Effects,
     ) -> None:
         """`main_of` gives what a broker runs; `effects` is told what to look for."""
@@ -79,6 +81,7 @@ class ClusterFaults:
         self._observer = observer
         self._operator = operator
         self._large_requests = large_requests
+        self._renewed_topic = renewed_topic
         self._effects = effects
         self._random = simulation.world.random("cluster faults")
         self._rolling: list[int] = []
@@ -102,6 +105,7 @@ class ClusterFaults:
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
             FaultKind.REASSIGNED: self._reassign,
+            FaultKind.TOPIC_MADE_ANEW: self._make_topic_anew,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
             FaultKind.MANY_ASKED_FOR: self._ask_for_many,
@@ -345,6 +349,11 @@ class ClusterFaults:
             self._effects.when_seen(
                 FaultKind.REASSIGNED, lambda: self._observer.assignment(partition) == ReplicaAssignment(target)
             )
+        return _nothing
+
+    def _make_topic_anew(self) -> Undo:
+        happened = functools.partial(self._effects.happened, FaultKind.TOPIC_MADE_ANEW)
+        self._operator.start(lambda host: self._renewed_topic.renew(host, happened))
         return _nothing
 
     def _ask_for_many(self) -> Undo:

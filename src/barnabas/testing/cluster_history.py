@@ -185,6 +185,10 @@ class History:
     offsets_partition: TopicPartition | None = None
     """The partition that keeps the offsets of the group."""
     final_logs: list[FinalLog] = field(default_factory=list)
+    unflushed: list[str] = field(default_factory=list)
+    """Acknowledged records that a loss of power took from who had acknowledged them, against `flush.messages`."""
+    mixed_up: list[str] = field(default_factory=list)
+    """What became of a topic that was made anew under its name, and should not have."""
     unsettled: list[str] = field(default_factory=list)
     """What should have come about after faults had ended, and did not."""
     excuses_losses: bool = True

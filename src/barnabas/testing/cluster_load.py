@@ -56,6 +56,10 @@ class Load:
     temporary_topics_max: int = 3
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     """The configs of the topic under load."""
+    flush_messages: tuple[int, ...] = ()
+    """For each one topic more with that `flush.messages` (see `flushed_topics`)."""
+    has_renewed_topic: bool = False
+    """One topic more, that is deleted and made anew under its name (see `renewed_topic`)."""
 
 
 class Users:

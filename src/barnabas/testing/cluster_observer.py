@@ -6,7 +6,6 @@ truncated) by probes around production methods, which change nothing and are tak
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from barnabas.leader.partition import Partition
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
+from barnabas.testing.probes import after, before
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -248,13 +248,13 @@ class Observer:
     def probes(self) -> Iterator[None]:
         """Production methods tell of what they do, while this lasts."""
         with (
-            _after(Partition, "become_leader", self._became_leader),
-            _before(PartitionLog, "truncate_to", self._truncating),
-            _after(SessionTable, "take_expired", self._expired),
-            _before(ZnodeTree, "set_data", self._writing),
-            _before(ZnodeTree, "create", self._creating),
-            _before(ZnodeTree, "delete", self._deleting),
-            _after(PartitionLog, "delete_first_segments", self._retained),
+            after(Partition, "become_leader", self._became_leader),
+            before(PartitionLog, "truncate_to", self._truncating),
+            after(SessionTable, "take_expired", self._expired),
+            before(ZnodeTree, "set_data", self._writing),
+            before(ZnodeTree, "create", self._creating),
+            before(ZnodeTree, "delete", self._deleting),
+            after(PartitionLog, "delete_first_segments", self._retained),
         ):
             yield
 
@@ -335,14 +335,14 @@ class Observer:
             self._registered_at[int(name)] = self._now()
 
     def _deleting(self, _tree: ZnodeTree, path: str, *_arguments: Any) -> None:
+        # A topic of that name that is made again begins with epoch 0.
+        for key in [key for key in self.history.leaders if path == topic_path(key[0].topic)]:
+            del self.history.leaders[key]
         if path == topic_path(OFFSETS_TOPIC):
             self.history.offsets_deleted_at.append(self._now())
-            # A topic of that name that is made again begins with epoch 0.
             for of_path in (self._in_force, self.former_states, self._set_back):
                 for known in [known for known in of_path if known.startswith(path)]:
                     del of_path[known]
-            for key in [key for key in self.history.leaders if key[0].topic == OFFSETS_TOPIC]:
-                del self.history.leaders[key]
 
     def _retained(self, count: int, log: PartitionLog, *arguments: Any) -> None:
         """Retention has given up segments: that is lawful as far as a config says so."""
@@ -375,36 +375,3 @@ def _decode_state(data: bytes | None, path: str) -> PartitionState | None:
         return PartitionState.decode(data, path)
     except LayoutError:
         return None
-
-
-@contextmanager
-def _after(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def probe(*arguments: Any, **keywords: Any) -> Any:
-        result = original(*arguments, **keywords)
-        tell(result, *arguments)
-        return result
-
-    setattr(owner, name, probe)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-@contextmanager
-def _before(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def probe(*arguments: Any, **keywords: Any) -> Any:
-        tell(*arguments)
-        return original(*arguments, **keywords)
-
-    setattr(owner, name, probe)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)

@@ -253,6 +253,37 @@ AT_ONCE: Final = Plan(
 answered in steps, between which leaders move: out to break what such an answer makes of what it has looked at before.
 """
 
+FLUSHED: Final = Plan(
+    "flushed",
+    {
+        FaultKind.POWER: 10.0,
+        FaultKind.OUTAGE: 1.0,
+        FaultKind.SLOW_DISK: 25.0,
+        FaultKind.CRASH: 3.0,
+        FaultKind.RESET: 1.0,
+    },
+    down_at_most=2,
+    lasting={FaultKind.POWER: (0.2, 2.0), FaultKind.SLOW_DISK: (3.0, 12.0)},
+    load=Load(flush_messages=(1, 3), records_pause_ms=600),
+)
+"""Power fails while records are appended before, during and behind the syncs that `flush.messages` asks for: none that
+counts as flushed is lost by who has acknowledged it (0010).
+"""
+RENEWED: Final = Plan(
+    "renewed",
+    {
+        FaultKind.TOPIC_MADE_ANEW: 8.0,
+        FaultKind.CRASH: 2.0,
+        FaultKind.RESET: 1.5,
+        FaultKind.CUT: 1.0,
+    },
+    lasting_seconds=(0.1, 3.0),
+    load=Load(has_renewed_topic=True, records_pause_ms=1_500),
+)
+"""A topic is deleted and made anew under its name while followers fetch it and clients write and read, out to break
+what goes by the name and the leader epoch alone (0014).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -273,5 +304,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         WATERMARKS,
         MOVES,
         AT_ONCE,
+        FLUSHED,
+        RENEWED,
     )
 }

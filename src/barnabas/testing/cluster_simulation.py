@@ -38,7 +38,9 @@ from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
 from barnabas.testing.cluster_plans import POWER, Plan
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
+from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
@@ -129,6 +131,8 @@ class ClusterSimulation:
         self._coordinator = self.simulation.machine("coordinator")
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
         self._effects = Effects()
+        self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
+        self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
         self._faults = ClusterFaults(
             self.simulation,
             plan,
@@ -142,6 +146,7 @@ class ClusterSimulation:
                 self.observer.highest_seen,
                 functools.partial(self._effects.happened, FaultKind.MANY_ASKED_FOR),
             ),
+            self._renewed,
             self._effects,
         )
         self._nemesis: Nemesis | None = None
@@ -151,6 +156,10 @@ class ClusterSimulation:
         """Runs to the end, and judges. Raises SimulationFailedError where production code fails."""
         with ExitStack() as stack:
             stack.enter_context(self.observer.probes())
+            if self.plan.load.flush_messages:
+                stack.enter_context(self._flushed.probes())
+            if self.plan.load.has_renewed_topic:
+                stack.enter_context(self._renewed.probes())
             if self.plan.late_copies:
                 source = self.simulation.world.random("late copies")
                 stack.enter_context(late_copies(self.plan.late_copies, source))
@@ -175,12 +184,17 @@ class ClusterSimulation:
     def _let_users_begin(self) -> list[SimulatedProcess]:
         simulation, users = self.simulation, self.users
         simulation.run_on(simulation.machine("administrator"), users.create_topic)
-        return [
-            simulation.machine("producers").start(users.produce),
-            simulation.machine("consumers").start(users.consume),
-            simulation.machine("administrator").start(users.administer),
-            simulation.machine("watcher").start(users.watch_offsets),
+        mains = [
+            ("producers", users.produce),
+            ("consumers", users.consume),
+            ("administrator", users.administer),
+            ("watcher", users.watch_offsets),
         ]
+        if self.plan.load.flush_messages:
+            mains.append(("flushed topics", self._flushed.produce))
+        if self.plan.load.has_renewed_topic:
+            mains += [("renewed topic", self._renewed.produce), ("renewed topic", self._renewed.consume)]
+        return [simulation.machine(name).start(main) for name, main in mains]
 
     def _strike(self) -> None:
         schedule = FaultSchedule(
@@ -225,6 +239,8 @@ class ClusterSimulation:
             self.history.offsets_partition = TopicPartition(OFFSETS_TOPIC, number)
         self.observer.look()
         self.observer.count()
+        if self.plan.load.has_renewed_topic and not self.history.unsettled:
+            self._renewed.judge()
         for broker_id, running in self.observer.running.items():
             for partition in self._watched():
                 replica = running.broker.components.replica_manager.find_partition(partition)
@@ -251,6 +267,7 @@ class ClusterSimulation:
     def _report(self) -> Report:
         coverage = self.observer.coverage
         coverage["retries"] += self.users.retries
+        coverage += self._flushed.counts + self._renewed.counts
         return Report(
             self.simulation.seed,
             self.plan.name,

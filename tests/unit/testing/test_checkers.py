@@ -367,6 +367,16 @@ def test_what_did_not_come_to_rest_is_a_finding() -> None:
     assert check_all(history) == ["check_settled: not every partition has a leader"]
 
 
+def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
+    history = good_history()
+    history.unflushed.append("broker 1 has lost it")
+    history.mixed_up.append("that is of the former topic")
+    assert check_all(history) == [
+        "check_flushed: broker 1 has lost it",
+        "check_renewed_topic: that is of the former topic",
+    ]
+
+
 def test_findings_are_bounded() -> None:
     history = good_history()
     history.unsettled = ["again"] * 1_000
