@@ -154,7 +154,7 @@ def described(
 
 
 def software_of(api_versions: Mapping[int, tuple[int, int]]) -> Software:
-    """By the APIs that a broker answers."""
+    """The software of a broker, by the APIs that it answers."""
     from barnabas.wire.api_keys import OWN_APIS
 
     return Software.BARNABAS if any(key in api_versions for key in OWN_APIS) else Software.OTHER

@@ -174,7 +174,7 @@ class Difference:
     second: str | None
     is_sensitive: bool = False
     is_set: tuple[bool, bool] = (True, True)
-    """Of a secret, on which side it is set."""
+    """The sides on which a secret is set."""
 
     def shown(self) -> tuple[str | None, str | None]:
         """For people."""

@@ -96,7 +96,7 @@ class Assignee(Protocol):
         ...
 
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """To be given up; what was read of them can still be committed."""
+        """The user gives these up; what was read of them can still be committed."""
         ...
 
     async def lost(self, partitions: tuple[TopicPartition, ...]) -> None:

@@ -160,7 +160,7 @@ def synonym_chain(name: str, known: Keys) -> tuple[str, ...]:
 
 @functools.cache
 def _chains() -> Mapping[str, tuple[str, ...]]:
-    """By each name that has synonyms or is one, all of them, nearest first."""
+    """All synonyms, nearest first, by each name that has synonyms or is one."""
     keys = broker_keys()
     coarser = {synonym for key in keys.values() for synonym in key.synonyms}
     finest = [(key.name, *key.synonyms) for key in keys.values() if key.synonyms and key.name not in coarser]

@@ -132,7 +132,7 @@ class KeeperSystemError(KeeperError):
 
 
 class RuntimeInconsistencyError(KeeperError):
-    """In the results of a multi: an operation that did not happen because another one failed."""
+    """An operation of a multi that did not happen because another one failed."""
 
     code = ErrorCode.RUNTIME_INCONSISTENCY
     meaning = "rolled back because another operation of the multi failed"

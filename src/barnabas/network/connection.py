@@ -82,7 +82,7 @@ class Slot:
         return self._is_queued
 
     def leave_queue(self) -> None:
-        """From now on it waits for something to happen, and not for work of this broker."""
+        """Says that it waits for something to happen from now on, and not for work of this broker."""
         if self._is_queued:
             self._is_queued = False
             self._connection.slot_left_queue()

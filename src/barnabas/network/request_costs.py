@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 BYTES_PER_TURN: Final = 512 * 1024
-"""So much of a tick one connection has; then it is the others' turn."""
+"""How much of a tick one connection has; then it is the others' turn."""
 BYTES_PER_REQUEST: Final = 6144
 """What a request costs beside its bytes, in bytes that are received or sent: so a tick has some 680 small ones, which
 take up to 60 us each."""
 REQUESTS_PER_TURN: Final = BYTES_PER_TURN // BYTES_PER_REQUEST
-"""So many of one connection are handled in one go at most."""
+"""How many of one connection are handled in one go at most."""
 ENCODED_BYTE_COST: Final = 16
 """What a byte of a response costs that is put together from objects, likewise; records are only copied."""

@@ -80,7 +80,7 @@ class Claim:
         self.progress: Callable[[], int | None] | None = None
         """What changes when its client gets on; None while the client cannot."""
         self.quiet = 0
-        """So many looks have seen no progress."""
+        """How many looks have seen no progress."""
 
     def admit(self) -> None:
         """For the share: the claim has its part now."""

@@ -124,7 +124,7 @@ def _of_all(select: exp.Select, hidden: Mapping[str, list[str]]) -> list[str]:
 
 
 def _name(column: str) -> str:
-    """Of a column in SQL, in lower case."""
+    """The name of a column in SQL, in lower case."""
     return column.rsplit("`", 2)[1].lower()
 
 

@@ -67,7 +67,7 @@ def check_order(history: History) -> Iterator[str]:
 
 
 def check_leaders(history: History) -> Iterator[str]:
-    """In one leader epoch of a partition, and in one epoch of the controller, there is one at most."""
+    """One broker at most leads in a leader epoch of a partition, or controls in an epoch of the controller."""
     for (partition, epoch), brokers in history.leaders.items():
         if len(brokers) > 1:
             yield f"{_name(partition)} had several leaders in epoch {epoch}: {_since(brokers)}"
@@ -118,7 +118,7 @@ def check_committed(history: History) -> Iterator[str]:
 
 
 def check_replicas(history: History) -> Iterator[str]:
-    """Below both their high watermarks, any two replicas have the same batches."""
+    """Any two replicas have the same batches below both their high watermarks."""
     by_partition: dict[TopicPartition, list[FinalLog]] = {}
     for log in history.final_logs:
         by_partition.setdefault(log.partition, []).append(log)

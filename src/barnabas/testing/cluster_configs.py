@@ -61,7 +61,7 @@ def differing_configs(broker: Broker, tree: ZnodeTree, topic: str, static: Value
 
 
 def acting_value(broker: Broker, key: str, topic: str) -> str | None:
-    """By which value of a config of brokers, or of one topic, a broker goes now, as far as it has a log of it."""
+    """The value of a config of brokers, or of one topic, that a broker goes by now, as far as it has a log of it."""
     if key == "num.replica.fetchers":
         return str(broker.components.replica_manager.fetchers.fetchers_per_leader)
     name = next(name for topic_key, (broker_key, name) in _LOG_KEYS.items() if key in (topic_key, broker_key))

@@ -173,7 +173,7 @@ class History:
     led_without_disk: list[str] = field(default_factory=list)
     """Partitions whose leader's log directory had failed, although others could lead."""
     deletable: dict[TopicPartition, int] = field(default_factory=dict)
-    """Below which offset everything may be deleted: somebody has asked for it, or retention has given it up."""
+    """The offset below which everything may be deleted: somebody has asked for it, or retention has given it up."""
     unlawful: list[str] = field(default_factory=list)
     """What was deleted although no config wants that."""
     offsets_deleted_at: list[float] = field(default_factory=list)
@@ -214,7 +214,7 @@ class History:
         )
 
     def note_deletion(self, partition: TopicPartition, offset: int) -> None:
-        """From now on what lies below the offset may be deleted."""
+        """Notes that what lies below the offset may be deleted from now on."""
         self.deletable[partition] = max(offset, self.deletable.get(partition, 0))
 
     def end_of_epoch(self, partition: TopicPartition, leader_epoch: int) -> float:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ELEMENTS: Final = 4_000
 FIRST_NUMBER: Final = 1_000_000
-"""From here on producers and consumers are counted that send one request each."""
+"""The first number of producers and consumers that send one request each."""
 _FETCH_BY_NAMES: Final = 12
 _WAIT_MS: Final = 300
 _API_MS: Final = 10_000

@@ -43,7 +43,7 @@ REGISTERED_SECONDS_MIN: Final = 0.5
 LED_WITHOUT_DISK_SECONDS_MAX: Final = 3.0
 """A controller that is there needs a moment; one that has yet to be elected, or is cut off, some more."""
 CLOCKS_DIFFER_MS_MAX: Final = 600_000
-"""By what clocks that were set again and again may differ, and so the age of a record from the time of the run."""
+"""How far clocks that were set again and again may differ, and so the age of a record from the time of the run."""
 _OFFSETS_PARTITIONS_MAX: Final = 8
 _FENCED: Final = frozenset(
     {

@@ -60,7 +60,7 @@ DIRECTORIES: Final = ("/data/one", "/data/two")
 FORMING_SECONDS_MAX: Final = 30.0
 SETTLING_SECONDS_MAX: Final = 40.0
 AFTERMATH_SECONDS: Final = LATE_SECONDS[1] + 10.0
-"""In so long the last requests of controllers have come, once more too, and who fetches no longer is in no ISR."""
+"""How long the last requests of controllers take to come, late copies too, and ISRs to lose who no longer fetches."""
 PROBE_SECONDS_MAX: Final = 3.0
 """In a cluster at rest, an acknowledgement takes milliseconds."""
 COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "expiries", "fenced requests", "retries")
@@ -401,7 +401,7 @@ class ClusterSimulation:
             self.simulation.run_for(LOOKING_SECONDS)
 
     async def _probe(self, host: Host) -> None:
-        """In a cluster at rest everything works, and at once."""
+        """Sees that everything works at once in a cluster at rest."""
         async with self.users.client(host) as client:
             settings = ProducerSettings(delivery_timeout_ms=10_000)
             async with Producer(client, settings) as producer:
