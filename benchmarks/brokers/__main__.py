@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,8 @@ ROUNDS = 5
 BATCH_RECORDS = 1_000
 BATCH_VALUE_BYTES = 1_000
 FETCH_BATCHES = 300
-SMALL_VALUE_BYTES = 100
+SMALL_VALUE_BYTES = (100,)
+VARIED_VALUE_BYTES = range(60, 141)
 MANY_PARTITIONS = 1_000
 TOPIC_SECONDS_MAX = 120.0
 SETTLE_SECONDS = 3.0
@@ -59,6 +60,7 @@ ROWS = {
     "memory": Row("resident memory of an idle broker", "MiB", 0.2, False),
     "bulk": Row("produce 1 MB batches, 1 connection, 5 in flight, acks=1", "MB/s", 1.15, True),
     "connections": Row("produce 1 record of 100 B, 100 connections", "1/s", 1.4, True),
+    "varied": Row("... 1 record of 60 to 140 B, idempotent", "1/s", 1.4, True),
     "pipelined": Row("... 1 connection, 50 in flight", "1/s", 2.5, True),
     "single": Row("... 1 connection, 1 in flight, median", "us", 0.85, False),
     "fetch": Row("fetch 1 MB, 5 in flight, from the page cache", "MB/s", 1.0, True),
@@ -104,6 +106,7 @@ class Bench:
         single: dict[str, Measure] = {
             "bulk": self._bulk(acks=1, requests=600),
             "connections": self._small(connections=100, depth=1, requests=100_000, acks=1),
+            "varied": self._varied(requests=100_000, acks=1),
             "pipelined": self._small(connections=1, depth=50, requests=60_000, acks=1),
             "single": self._single(requests=20_000, acks=1),
             "fetch": self._fetch,
@@ -123,7 +126,7 @@ class Bench:
         def measure(running: Cluster, replicas: int) -> float:
             with self._topic(running, replicas) as topic:
                 return self._produce(
-                    running, topic, 1, 5, BATCH_RECORDS, BATCH_VALUE_BYTES, requests, acks
+                    running, topic, 1, 5, BATCH_RECORDS, (BATCH_VALUE_BYTES,), requests, acks
                 ).megabytes_out_per_second
 
         return measure
@@ -137,6 +140,17 @@ class Bench:
 
         return measure
 
+    def _varied(self, *, requests: int, acks: int) -> Measure:
+        """What librdkafka and Java send without further settings: idempotent, and hardly two records of one size."""
+
+        def measure(running: Cluster, replicas: int) -> float:
+            with self._topic(running, replicas) as topic:
+                return self._produce(
+                    running, topic, 100, 1, 1, VARIED_VALUE_BYTES, requests, acks, is_idempotent=True
+                ).requests_per_second
+
+        return measure
+
     def _single(self, *, requests: int, acks: int) -> Measure:
         def measure(running: Cluster, replicas: int) -> float:
             with self._topic(running, replicas) as topic:
@@ -146,7 +160,7 @@ class Bench:
 
     def _fetch(self, running: Cluster, replicas: int) -> float:
         with self._topic(running, replicas) as topic:
-            self._produce(running, topic, 1, 5, BATCH_RECORDS, BATCH_VALUE_BYTES, FETCH_BATCHES, 1)
+            self._produce(running, topic, 1, 5, BATCH_RECORDS, (BATCH_VALUE_BYTES,), FETCH_BATCHES, 1)
             return self._load.fetch(
                 wire_calls.leader_port(running.brokers[0].port, topic),
                 topic,
@@ -227,9 +241,11 @@ class Bench:
         connections: int,
         depth: int,
         records_per_batch: int,
-        value_bytes: int,
+        value_bytes: Sequence[int],
         requests: int,
         acks: int,
+        *,
+        is_idempotent: bool = False,
     ) -> Load:
         return self._load.produce(
             wire_calls.leader_port(running.brokers[0].port, topic),
@@ -240,6 +256,7 @@ class Bench:
             value_bytes=value_bytes,
             requests=requests,
             acks=acks,
+            is_idempotent=is_idempotent,
         )
 
     @contextlib.contextmanager

@@ -1,10 +1,13 @@
-// Sends one prebuilt request frame again and again, and takes the time of every response.
+// Sends prebuilt request frames again and again, and takes the time of every response.
 //
-//   load FRAME_FILE PORT CONNECTIONS DEPTH REQUESTS ERROR_AT [OFFSET_AT OFFSET_STRIDE OFFSET_COUNT]
+//   load FRAME_FILE PORT CONNECTIONS DEPTH REQUESTS ERROR_AT [OFFSET_AT OFFSET_STRIDE OFFSET_COUNT | BATCH_AT]
 //
-// FRAME_FILE holds a whole request, size first; it goes to 127.0.0.1:PORT on CONNECTIONS connections with up to DEPTH unanswered
-// requests on each, REQUESTS in all. ERROR_AT is where in a response, counted from its correlation id, the int16 error code stands.
-// With OFFSET_AT, the int64 there in the frame is set anew for each request: (n mod OFFSET_COUNT) * OFFSET_STRIDE.
+// FRAME_FILE holds whole requests, size first; they go to 127.0.0.1:PORT on CONNECTIONS connections with up to DEPTH unanswered
+// requests on each, REQUESTS in all, each connection taking the frames in an order of its own. ERROR_AT is where in a response,
+// counted from its correlation id, the int16 error code stands.
+// With OFFSET_AT, the int64 there in the (only) frame is set anew for each request: (n mod OFFSET_COUNT) * OFFSET_STRIDE.
+// With BATCH_AT, a record batch with one record begins there in each frame and ends with it, and each connection is an idempotent
+// producer: timestamps, producer id, sequence and checksum of the batch are set anew for each request.
 // Prints one JSON line. Exit status 1: a connection ended, nothing came for 30 seconds, or a response carried an error.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,13 +30,19 @@ struct connection {
   size_t sent;
   uint8_t size_bytes[4], error_bytes[2];
   unsigned size_have;
-  uint32_t size, have;
+  uint32_t size, have, sequence;
+  uint64_t random;
+  uint8_t *sending, *own;
+  size_t sending_length;
   double sent_at[DEPTH_MAX];
   unsigned newest, oldest;
 };
 
-static struct { uint8_t *bytes; size_t length; long offset_at; uint64_t stride, count; } frame;
-static struct { long wanted, begun, done, errors; uint64_t bytes_in; double *seconds; } run;
+static struct { uint8_t *bytes; size_t length; } file_of_frames, *frames;
+static struct { long offset_at, batch_at; uint64_t stride, count; } changes;
+static struct { long wanted, begun, done, errors; uint64_t bytes_in, bytes_out; double *seconds; } run;
+static size_t frame_count, longest;
+static uint32_t crc_table[256];
 static uint32_t error_at;
 static unsigned depth;
 static int poller;
@@ -49,18 +58,48 @@ static void fail(const char *what) {
   exit(1);
 }
 
-static void read_frame(const char *path) {
+static uint64_t read_number(const uint8_t *bytes, int count) {
+  uint64_t number = 0;
+  while (count--) number = number << 8 | *bytes++;
+  return number;
+}
+
+static void write_number(uint8_t *bytes, int count, uint64_t number) {
+  for (; count--; number >>= 8) bytes[count] = (uint8_t)number;
+}
+
+static void read_frames(const char *path) {
   int file = open(path, O_RDONLY);
   struct stat status;
   if (file < 0 || fstat(file, &status)) fail(path);
-  frame.length = (size_t)status.st_size;
-  frame.bytes = malloc(frame.length);
-  for (size_t have = 0; have < frame.length;) {
-    ssize_t count = read(file, frame.bytes + have, frame.length - have);
+  file_of_frames.length = (size_t)status.st_size;
+  file_of_frames.bytes = malloc(file_of_frames.length);
+  for (size_t have = 0; have < file_of_frames.length;) {
+    ssize_t count = read(file, file_of_frames.bytes + have, file_of_frames.length - have);
     if (count <= 0) fail(path);
     have += (size_t)count;
   }
   close(file);
+  frames = calloc(file_of_frames.length / 4, sizeof *frames);
+  for (size_t at = 0; at + 4 <= file_of_frames.length; at += frames[frame_count++].length) {
+    frames[frame_count].bytes = file_of_frames.bytes + at;
+    frames[frame_count].length = 4 + (size_t)read_number(file_of_frames.bytes + at, 4);
+    if (frames[frame_count].length > longest) longest = frames[frame_count].length;
+  }
+}
+
+static void make_crc_table(void) {
+  for (uint32_t byte = 0; byte < 256; byte++) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; bit++) value = value >> 1 ^ (value & 1 ? 0x82f63b78 : 0);
+    crc_table[byte] = value;
+  }
+}
+
+static uint32_t crc32c(const uint8_t *bytes, size_t count) {
+  uint32_t value = ~0u;
+  while (count--) value = value >> 8 ^ crc_table[(value ^ *bytes++) & 0xff];
+  return ~value;
 }
 
 static void connect_to(struct connection *connection, int port, uint32_t number) {
@@ -74,28 +113,46 @@ static void connect_to(struct connection *connection, int port, uint32_t number)
   if (epoll_ctl(poller, EPOLL_CTL_ADD, connection->descriptor, &event)) fail("epoll_ctl");
 }
 
-static void set_offset(void) {
-  uint64_t offset = (uint64_t)run.begun % frame.count * frame.stride;
-  for (int byte = 0; byte < 8; byte++) frame.bytes[frame.offset_at + byte] = (uint8_t)(offset >> (56 - 8 * byte));
+// The next frame of a connection, with what is to be set in it.
+static void begin_frame(struct connection *connection, uint32_t number) {
+  connection->random = connection->random * 6364136223846793005u + 1442695040888963407u;
+  size_t chosen = (size_t)(connection->random >> 33) % frame_count;
+  connection->sending = frames[chosen].bytes;
+  connection->sending_length = frames[chosen].length;
+  if (changes.offset_at) write_number(connection->sending + changes.offset_at, 8, (uint64_t)run.begun % changes.count * changes.stride);
+  if (!changes.batch_at) return;
+  memcpy(connection->own, connection->sending, connection->sending_length);
+  connection->sending = connection->own;
+  uint8_t *batch = connection->own + changes.batch_at;
+  struct timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  uint64_t milliseconds = (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+  write_number(batch + 27, 8, milliseconds);
+  write_number(batch + 35, 8, milliseconds);
+  write_number(batch + 43, 8, 1000 + number);
+  write_number(batch + 51, 2, 0);
+  write_number(batch + 53, 4, connection->sequence++);
+  write_number(batch + 17, 4, crc32c(batch + 21, connection->sending_length - (size_t)changes.batch_at - 21));
 }
 
 // With a frame that changes, a connection that could not send the whole of one must not be overtaken by another.
 static void send_more(struct connection *connection, uint32_t number) {
   while (connection->is_sending || ((unsigned)connection->unanswered < depth && run.begun < run.wanted)) {
     if (!connection->is_sending) {
-      if (frame.offset_at) set_offset();
+      begin_frame(connection, number);
       connection->is_sending = 1;
       connection->sent = 0;
       connection->sent_at[connection->newest++ % DEPTH_MAX] = now();
       run.begun++;
     }
-    ssize_t count = write(connection->descriptor, frame.bytes + connection->sent, frame.length - connection->sent);
+    ssize_t count = write(connection->descriptor, connection->sending + connection->sent, connection->sending_length - connection->sent);
     if (count < 0) {
       if (errno == EAGAIN) break;
       fail("write");
     }
     connection->sent += (size_t)count;
-    if (connection->sent == frame.length) {
+    run.bytes_out += (uint64_t)count;
+    if (connection->sent == connection->sending_length) {
       connection->is_sending = 0;
       connection->unanswered++;
     }
@@ -142,27 +199,33 @@ static int by_size(const void *first, const void *second) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 7 && argc != 10) {
+  if (argc != 7 && argc != 8 && argc != 10) {
     fprintf(stderr, "usage: see the head of load.c\n");
     return 2;
   }
-  read_frame(argv[1]);
+  read_frames(argv[1]);
+  make_crc_table();
   int port = atoi(argv[2]);
   uint32_t connection_count = (uint32_t)atoi(argv[3]);
   depth = (unsigned)atoi(argv[4]);
   run.wanted = atol(argv[5]);
   error_at = (uint32_t)atoi(argv[6]);
+  if (argc == 8) changes.batch_at = atol(argv[7]);
   if (argc == 10) {
-    frame.offset_at = atol(argv[7]);
-    frame.stride = strtoull(argv[8], NULL, 10);
-    frame.count = strtoull(argv[9], NULL, 10);
+    changes.offset_at = atol(argv[7]);
+    changes.stride = strtoull(argv[8], NULL, 10);
+    changes.count = strtoull(argv[9], NULL, 10);
   }
-  if (depth < 1 || depth > DEPTH_MAX || connection_count < 1 || run.wanted < 1) return 2;
+  if (depth < 1 || depth > DEPTH_MAX || connection_count < 1 || run.wanted < 1 || !frame_count || (changes.offset_at && frame_count > 1)) return 2;
   poller = epoll_create1(0);
   struct connection *connections = calloc(connection_count, sizeof *connections);
   run.seconds = malloc(sizeof(double) * (size_t)run.wanted);
   uint8_t *received = malloc(READ_BYTES);
-  for (uint32_t number = 0; number < connection_count; number++) connect_to(&connections[number], port, number);
+  for (uint32_t number = 0; number < connection_count; number++) {
+    connections[number].random = number;
+    connections[number].own = malloc(longest);
+    connect_to(&connections[number], port, number);
+  }
   double began = now();
   for (uint32_t number = 0; number < connection_count; number++) send_more(&connections[number], number);
   struct epoll_event events[EVENTS];
@@ -186,7 +249,7 @@ int main(int argc, char **argv) {
   double seconds = now() - began;
   qsort(run.seconds, (size_t)run.done, sizeof *run.seconds, by_size);
   printf("{\"seconds\": %.6f, \"requests\": %ld, \"bytes_out\": %.0f, \"bytes_in\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"errors\": %ld}\n",
-         seconds, run.done, (double)frame.length * (double)run.done, (double)run.bytes_in, run.seconds[run.done / 2] * 1e6,
+         seconds, run.done, (double)run.bytes_out, (double)run.bytes_in, run.seconds[run.done / 2] * 1e6,
          run.seconds[run.done * 99 / 100] * 1e6, run.errors);
   return run.errors != 0;
 }

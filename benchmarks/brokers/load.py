@@ -1,4 +1,4 @@
-"""Load on one partition by `load.c`, which costs next to nothing itself: one prebuilt request, again and again."""
+"""Load on one partition by `load.c`, which costs next to nothing itself: prebuilt requests, again and again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,15 +50,24 @@ class LoadGenerator:
         connections: int,
         depth: int,
         records_per_batch: int,
-        value_bytes: int,
+        value_bytes: Sequence[int],
         requests: int,
         acks: int,
+        is_idempotent: bool = False,
     ) -> Load:
-        """Sends the same batch to partition 0 of the topic, with `depth` requests unanswered on each connection."""
-        frame = _produce_frame(topic, acks, records_per_batch, value_bytes)
+        """Sends batches to partition 0 of the topic, with `depth` requests unanswered on each connection; the values of
+        each batch have one of the sizes `value_bytes`.
+
+        With `is_idempotent` each connection is a producer with an id and sequences, as librdkafka and Java have them
+        by default, and batches have one record. The topic must be new then.
+        """
+        if is_idempotent and records_per_batch > 1:
+            raise ValueError("the load generator gives sequences to batches of one record only")
+        frames = [_produce_frame(topic, acks, records_per_batch, size_bytes) for size_bytes in value_bytes]
         # Correlation id, count of topics, name, count of partitions, index.
         error_at = 4 + 4 + 2 + len(topic) + 4 + 4
-        return self._run(frame, port, connections, depth, requests, error_at)
+        changes = [str(frames[0][1])] if is_idempotent else []
+        return self._run(b"".join(frame for frame, _ in frames), port, connections, depth, requests, error_at, *changes)
 
     def fetch(
         self,
@@ -80,13 +90,13 @@ class LoadGenerator:
         )
 
     def _run(
-        self, frame: bytes, port: int, connections: int, depth: int, requests: int, error_at: int, *offsets: str
+        self, frame: bytes, port: int, connections: int, depth: int, requests: int, error_at: int, *changes: str
     ) -> Load:
         with tempfile.NamedTemporaryFile(prefix="frame-") as file:
             file.write(frame)
             file.flush()
             numbers = (port, connections, depth, requests, error_at)
-            command = [str(self._program), file.name, *map(str, numbers), *offsets]
+            command = [str(self._program), file.name, *map(str, numbers), *changes]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
         if done.returncode:
             raise RuntimeError(f"the load failed with {done.returncode}: {done.stderr} {done.stdout}")
@@ -100,18 +110,21 @@ class LoadGenerator:
         )
 
 
-def _produce_frame(topic: str, acks: int, records: int, value_bytes: int) -> bytes:
+def _produce_frame(topic: str, acks: int, records: int, value_bytes: int) -> tuple[bytes, int]:
+    """The frame, and where its batch begins."""
     builder = RecordBatchBuilder()
     now_ms = int(time.time() * 1000)
     for number in range(records):
         builder.append(now_ms, None, bytes(97 + (number * 7 + index) % 26 for index in range(value_bytes)))
-    partition = ProduceRequest.PartitionProduceData(index=0, records=memoryview(builder.build()))
+    batch = builder.build()
+    partition = ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
     request = ProduceRequest(
         acks=acks,
         timeout_ms=30_000,
         topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])],
     )
-    return _joined(request_encoder(ApiKey.PRODUCE, _PRODUCE_VERSION, CLIENT_ID)(1, request))
+    frame = _joined(request_encoder(ApiKey.PRODUCE, _PRODUCE_VERSION, CLIENT_ID)(1, request))
+    return frame, len(frame) - len(batch)
 
 
 def _fetch_frame(topic: str, bytes_max: int) -> tuple[bytes, int]:
