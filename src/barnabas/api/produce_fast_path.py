@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from barnabas.api.produce_pipeline import ProduceKind, ProducePipeline
@@ -44,13 +45,16 @@ _HEADER_BYTES: Final = 8
 _OLDEST_VERSION: Final = 3
 """Before it, a request has message sets."""
 _ZSTD_SINCE_VERSION: Final = 7
-_size_at: Final = struct.Struct(">i").unpack_from
+_INT32: Final = struct.Struct(">i")
+_size_at: Final = _INT32.unpack_from
+_SIZE_MAX: Final = (1 << 31) - 1
+_COMPACT: Final = struct.Struct(">H")
+_COMPACT_SIZE_MAX: Final = (1 << 14) - 2
+"""Bytes of records whose size stands in a varint of two bytes, as that of a few records does."""
 _BATCH_SIZE_AT: Final = 8
 _BATCH_SIZE_END: Final = 12
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
-_MAGIC_END: Final = 17
-"""In a batch, where its magic ends; the checksum follows."""
 _ATTRIBUTES_AT: Final = 22
 """In a batch, the low byte of its attributes; the high one has no bits yet."""
 _RECORD_COUNT_AT: Final = 57
@@ -72,6 +76,9 @@ _PREFIX_BYTES_MAX: Final = 1024
 _NO_RESPONSE: Final = bytearray()
 _FAILED: Final = "handling a produce request failed"
 
+_ReadHead = Callable[[Buffer, int], tuple[int, int, bytes, int, int, int, int]]
+"""(buffer, start of the frame) -> key and version, correlation id, prefix, size of the records; and of their batch the
+length, the magic and the low byte of the attributes."""
 _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
 """Connection, correlation id, records."""
 
@@ -145,14 +152,14 @@ class ProduceFastPath:
     cost_bytes: ClassVar = BYTES_PER_REQUEST // 3  # they are handled together
 
     __slots__ = (
-        "_attributes_at",
         "_collected",
         "_collection",
+        "_is_compact",
         "_key_and_version",
-        "_known",
-        "_known_bytes",
-        "_known_end",
+        "_known_bytes_max",
+        "_known_bytes_min",
         "_prefix",
+        "_read_head",
         "_read_records",
         "_records_at",
         "_size_at",
@@ -184,16 +191,16 @@ class ProduceFastPath:
         self._size_at = _HEADER_BYTES + len(prefix)
         self._read_records = usual_reader("ProduceRequest", kind.api_version).read_records
         self._collected: list[_Request] = []
-        # The frame before: its size, its bytes from the client id to the magic of its batch, those behind the records,
-        # and places in it. The next is mostly of the same size, and then comparing these bytes tells all that there is
-        # to know of its form.
-        self._known_bytes = 0
-        self._known: Buffer = b""
-        self._known_end = 0
+        # Learnt of a frame before: where its records begin, how their size is written, and the bytes behind them. Of a
+        # frame that has so many bytes, one look at its head then tells all that there is to know of its form, whatever
+        # size its records have.
+        self._known_bytes_min = 1
+        self._known_bytes_max = 0
+        self._read_head: _ReadHead
+        self._is_compact = False
+        self._records_at = 0
         self._tail: Buffer = b""
         self._tail_bytes = 0
-        self._records_at = 0
-        self._attributes_at = 0
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
         request = self._request(connection, buffer, start, end, _COLLECTED_BYTES_MAX)
@@ -257,34 +264,42 @@ class ProduceFastPath:
         """The request in the frame, with a copy of its records up to `copied_bytes_max`, otherwise, or where checking
         few bytes may take long, with a view of them; None if it is of another form.
         """
+        if self._known_bytes_min <= end - start <= self._known_bytes_max:
+            key_and_version, correlation_id, prefix, size, length, magic, attributes = self._read_head(buffer, start)
+            records_start = start + self._records_at
+            records_end = end - self._tail_bytes
+            size_bytes = records_end - records_start
+            if (
+                size == (_compact_size(size_bytes) if self._is_compact else size_bytes)
+                and length == size_bytes - _BATCH_SIZE_END
+                and magic == _MAGIC
+                and not attributes & _NOT_ALIKE
+                and key_and_version == self._key_and_version
+                and prefix == self._prefix
+                and (records_end == end or buffer[records_end:end] == self._tail)
+            ):
+                if size_bytes > copied_bytes_max:
+                    return connection, correlation_id, memoryview(buffer)[records_start:records_end]
+                records = buffer[records_start:records_end]
+                return connection, correlation_id, records if type(records) is bytearray else bytearray(records)
         key_and_version, correlation_id = _header_at(buffer, start)
         if key_and_version != self._key_and_version:
             return None
-        records_end = end - self._tail_bytes
-        if (
-            end - start == self._known_bytes
-            and buffer[start + _HEADER_BYTES : start + self._known_end] == self._known
-            and not buffer[start + self._attributes_at] & _NOT_ALIKE
-            and (records_end == end or buffer[records_end:end] == self._tail)
-        ):
-            records_start = start + self._records_at
-        else:
-            found = self._find_records(buffer, start, end)
-            if found is None:
-                return None
-            records_start, records_end = found
-            if not _is_soon_checked(buffer, records_start):
-                copied_bytes_max = 0
-            elif buffer[records_start + _ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION == CompressionType.LZ4:
-                copied_bytes_max = min(copied_bytes_max, _COLLECTED_LZ4_BYTES_MAX)
+        found = self._find_records(buffer, start, end)
+        if found is None:
+            return None
+        records_start, records_end = found
+        if not _is_soon_checked(buffer, records_start):
+            copied_bytes_max = 0
+        elif buffer[records_start + _ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION == CompressionType.LZ4:
+            copied_bytes_max = min(copied_bytes_max, _COLLECTED_LZ4_BYTES_MAX)
         if records_end - records_start > copied_bytes_max:
             return connection, correlation_id, memoryview(buffer)[records_start:records_end]
-        records = buffer[records_start:records_end]
-        return connection, correlation_id, records if type(records) is bytearray else bytearray(records)
+        return connection, correlation_id, bytearray(buffer[records_start:records_end])
 
     def _find_records(self, buffer: bytearray | memoryview, start: int, end: int) -> tuple[int, int] | None:
-        """Where the records of a frame are that is not quite like the one before; None if it is of another form, or
-        they are not one batch of magic 2 that its version may carry, or of a transaction.
+        """Where the records of a frame are whose head is not what was learnt; None if it is of another form, or they
+        are not one batch of magic 2 that its version may carry, or of a transaction.
         """
         size_at = start + self._size_at
         if self._read_records is None or buffer[start + _HEADER_BYTES : size_at] != self._prefix:
@@ -306,14 +321,25 @@ class ProduceFastPath:
         if attributes & ATTRIBUTE_COMPRESSION == CompressionType.ZSTD and self.kind.api_version < _ZSTD_SINCE_VERSION:
             return None
         if not attributes & ATTRIBUTE_COMPRESSION:
-            self._known_bytes = end - start
-            self._records_at = records_start - start
-            self._attributes_at = self._records_at + _ATTRIBUTES_AT
-            self._known_end = self._records_at + _MAGIC_END
-            self._known = bytes(buffer[start + _HEADER_BYTES : start + self._known_end])
-            self._tail = bytes(buffer[records_end:end])
-            self._tail_bytes = end - records_end
+            self._learn(buffer, start, records_start, records_end, end)
         return found
+
+    def _learn(
+        self, buffer: bytearray | memoryview, start: int, records_start: int, records_end: int, end: int
+    ) -> None:
+        """Takes over the form of a frame: of all sizes with a size field like its own."""
+        size_at, size_bytes = start + self._size_at, records_end - records_start
+        size = bytes(buffer[size_at:records_start])
+        self._is_compact = len(size) == _COMPACT.size
+        if size != (_COMPACT.pack(_compact_size(size_bytes)) if self._is_compact else _INT32.pack(size_bytes)):
+            return
+        self._read_head = _head_reader(len(self._prefix), is_compact=self._is_compact)
+        self._records_at = records_start - start
+        self._tail = bytes(buffer[records_end:end])
+        self._tail_bytes = len(self._tail)
+        around_bytes = self._records_at + self._tail_bytes
+        self._known_bytes_min = around_bytes + BATCH_HEADER_BYTES
+        self._known_bytes_max = around_bytes + (_COMPACT_SIZE_MAX if self._is_compact else _SIZE_MAX)
 
     # For groups.
 
@@ -500,6 +526,18 @@ class _Parked:
         slot = self._slot
         path.metrics.answered_later(int((path.now() - self._received) * 1000), is_queued=slot.is_queued)
         slot.complete(response)
+
+
+@lru_cache(maxsize=1024)
+def _head_reader(prefix_bytes: int, *, is_compact: bool) -> _ReadHead:
+    format_ = f">ii{prefix_bytes}s{'H' if is_compact else 'i'}{_BATCH_SIZE_AT}xi4xb5xB"
+    return struct.Struct(format_).unpack_from
+
+
+def _compact_size(size_bytes: int) -> int:
+    """The two bytes of a varint which say that so many bytes of records follow, as one number."""
+    size = size_bytes + 1
+    return (size & 0x7F | 0x80) << 8 | size >> 7
 
 
 def _refused(code: ErrorCode) -> str:
