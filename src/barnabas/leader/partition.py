@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Buffer
     from barnabas.leader.partition_context import PartitionContext
     from barnabas.leader.wake_ups import PartitionWatcher
-    from barnabas.log.partition.appending import AppendError, AppendResult, UniformResult, Validation
+    from barnabas.log.partition.appending import AppendError, AppendResult, Validation
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.messages import LeaderAndIsrRequest
     from barnabas.wire.topics import TopicPartition
@@ -352,20 +352,6 @@ class Partition:
             self.in_sync.advance_high_watermark()
             self._context.wake_ups.add(self)
         return outcomes
-
-    def append_uniform(
-        self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int
-    ) -> UniformResult | None:
-        """`append_all` where all batches are good and uniform; None where they are not, and nothing was appended.
-
-        Raises KafkaError where nothing can be appended at all.
-        """
-        log = self._log_to_append_to(required_acks)
-        result = log.append_uniform_as_leader(batches, self.leader_epoch, produce_version=produce_version)
-        if result is not None:
-            self.in_sync.advance_high_watermark()
-            self._context.wake_ups.add(self)
-        return result
 
     def _log_to_append_to(self, required_acks: int) -> PartitionLog:
         log = self._appendable_log(required_acks)

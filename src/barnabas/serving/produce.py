@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.kernel.steps import Steps
@@ -20,7 +21,6 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordError, RecordsError
 from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
-from barnabas.wire.uniform_batches import UNIFORM_MIN
 
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
@@ -32,6 +32,9 @@ _VALIDATIONS_MAX: Final = 5
 InSteps = Callable[[Steps[Any]], Awaitable[Any]]
 """Does steps one in a turn, and gives their result."""
 VALID_ACKS: Final = frozenset((ACKS_ALL, 0, 1))
+_record_count: Final[Callable[[Any], int]] = itemgetter(5)
+_converted_count: Final[Callable[[Any], int]] = itemgetter(8)
+"""Of an AppendResult."""
 # What a client has done wrong, or what happens when leaders move, is no failure of this broker.
 _EXPECTED: Final = frozenset(
     (
@@ -134,14 +137,6 @@ class RecordAppends:
                 metrics.bytes_in.count += len(batches[0])  # as they were sent, whatever is stored of them
                 metrics.produce_conversions.count += result[8]
                 return partition, log, (result,), False
-            uniform = None
-            if len(batches) >= UNIFORM_MIN:
-                uniform = partition.append_uniform(
-                    batches, required_acks=required_acks, produce_version=produce_version
-                )
-            if uniform is not None:
-                self._count(topic_partition, len(batches), uniform.record_count, uniform.size_bytes, 0)
-                return partition, log, uniform.each(), False
             results = partition.append_all(batches, required_acks=required_acks, produce_version=produce_version)
         except TakesLongError:
             raise
@@ -158,6 +153,10 @@ class RecordAppends:
         results: Sequence[AppendResult | AppendError],
     ) -> Appended:
         """Counts what was appended, and what was not."""
+        if AppendError not in set(map(type, results)):
+            record_count, converted_count = sum(map(_record_count, results)), sum(map(_converted_count, results))
+            self._count(topic_partition, len(results), record_count, sum(map(len, batches)), converted_count)
+            return partition, log, results, False
         found: list[AppendResult | ProduceOutcome] = []
         appended = record_count = size_bytes = converted_count = 0
         for records, result in zip(batches, results, strict=True):

@@ -68,6 +68,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 _UNUSUAL_ATTRIBUTES: Final = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_CONTROL | ATTRIBUTE_DELETE_HORIZON
 _SIZE_AND_MAGIC: Final = struct.Struct(">8xi4xb")
 _WALKED_PER_STEP: Final = 8192
+_COPIED_BYTES_MAX: Final = 2048
+"""So few are copied for their checksum, which costs less than a view of them."""
 _new_tuple: Final = tuple.__new__
 
 Item = TypeVar("Item")
@@ -303,15 +305,20 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int, only_at_onc
         return None
     if only_at_once and record_count > SCANNED_AT_ONCE_MAX:
         raise TakesLongError
-    view = buffer if type(buffer) is memoryview else memoryview(buffer)
-    if crc.crc32c(view[CHECKSUMMED_FROM:]) != checksum:
+    records: bytearray | memoryview
+    if type(buffer) is memoryview or (type(buffer) is bytearray and size_bytes <= _COPIED_BYTES_MAX):
+        records = buffer
+    else:
+        records = memoryview(buffer)
+    if crc.crc32c(records[CHECKSUMMED_FROM:]) != checksum:
         return None
     is_compressed = attributes & ATTRIBUTE_COMPRESSION
+    timestamp_type = rules.timestamp_type
     scan = None
     if record_count == 1 and not is_compressed:
         scan = scan_one_record(buffer, BATCH_HEADER_BYTES, base_timestamp_ms)
     if scan is None:
-        payload: Buffer = view[BATCH_HEADER_BYTES:]
+        payload: Buffer = memoryview(records)[BATCH_HEADER_BYTES:]
         if is_compressed:
             decompressed_bytes_max = at_once_max(payload, rules.decompressed_bytes_max)
             if not decompressed_bytes_max:
@@ -327,7 +334,6 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int, only_at_onc
         if scan is None:
             return None
     max_timestamp_ms, min_timestamp_ms, _, has_sequential_offsets, has_all_keys, _ = scan
-    timestamp_type = rules.timestamp_type
     # As `_is_acceptable` and `_largest` have it, which cost as much as the rest when there is one record.
     if (
         not has_sequential_offsets
@@ -345,7 +351,7 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int, only_at_onc
     if max_timestamp_ms < NO_TIMESTAMP:
         max_timestamp_ms = NO_TIMESTAMP
     header = _new_tuple(BatchHeader, fields)
-    return _new_tuple(ValidatedBatch, (view, header, max_timestamp_ms, timestamp_type, 0, size_bytes))
+    return _new_tuple(ValidatedBatch, (records, header, max_timestamp_ms, timestamp_type, 0, size_bytes))
 
 
 def _validate_batch(

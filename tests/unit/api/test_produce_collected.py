@@ -182,12 +182,12 @@ def test_one_write_for_all_of_a_tick(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("acks", [1, -1, 0])
 @pytest.mark.parametrize("flush_messages", [1 << 62, 5], ids=["unsynced", "synced"])
-def test_uniform_records_are_answered_like_others(run: Run, tmp_path: Path, acks: int, flush_messages: int) -> None:
+def test_records_of_one_size_are_answered_like_others(run: Run, tmp_path: Path, acks: int, flush_messages: int) -> None:
     """The same requests for two topics: in one all records have one size, in the other one is larger."""
 
     async def body(broker: DataBroker) -> None:
         answers, counts = [], []
-        for topic, last_bytes in (("uniform", 20), ("mixed", 21)):
+        for topic, last_bytes in (("one-size", 20), ("mixed", 21)):
             broker.lead(topic, config=LogConfig(flush_messages=flush_messages))
             callers = [broker.connect() for _ in range(12)]
             for caller in callers:
@@ -328,7 +328,7 @@ def test_acks_all_of_one_tick_are_answered_as_the_followers_come(run: Run, tmp_p
     scenario(run, tmp_path, body)
 
 
-def test_acks_all_of_uniform_records_wait_together(run: Run, tmp_path: Path) -> None:
+def test_acks_all_of_records_that_came_together_wait_together(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights", isr=(1, 2), replicas=(1, 2))
         callers = [broker.connect() for _ in range(10)]
@@ -357,7 +357,7 @@ def test_acks_all_of_uniform_records_wait_together(run: Run, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sizes", "acks"),
     [(range(10, 20), 1), (range(3000, 3010), 1), ([10] * 10, 1), ([10] * 10, -1)],
-    ids=["pending", "written at once", "uniform", "uniform, acks all"],
+    ids=["pending", "written at once", "many", "many, acks all"],
 )
 def test_a_write_that_fails_is_told_to_all_of_the_tick(
     run: Run, tmp_path: Path, sizes: Sequence[int], acks: int

@@ -25,7 +25,7 @@ from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_r
 from tests.unit.api.test_dispatch import metric
 from tests.unit.api.test_produce import FailingFiles, Run, scenario, turns, two_partitions
 
-SHAPES = ("alone", "two", "uniform", "of two partitions")
+SHAPES = ("alone", "two", "many", "of two partitions")
 NO_OFFSETS = (-1, -1, -1)
 
 
@@ -43,7 +43,7 @@ def send(caller: Caller, shape: str, version: int, acks: int, timeout_ms: int = 
         request.timeout_ms = timeout_ms
         caller.send(request, version, answered=acks != 0)
         return 1
-    count = {"alone": 1, "two": 2, "uniform": 20}[shape]
+    count = {"alone": 1, "two": 2, "many": 20}[shape]
     with caller.kept_back() as kept:
         for number in range(count):
             records = batch(b"%d" % (number % 10) * (number + 1 if shape == "two" else 1))

@@ -16,7 +16,7 @@ from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, RecordError, RecordsError
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
 from barnabas.wire.records import Batch, walk_batches
-from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_OFFSET
 
 _new_tuple: Final = tuple.__new__
 
@@ -36,37 +36,6 @@ class AppendResult(NamedTuple):
     """The records were in the log already: a producer has sent them again, not knowing that they had come."""
     converted_count: int
     uncompressed_bytes: int
-
-
-class UniformResult(NamedTuple):
-    """Where batches are that were appended by `append_uniform_as_leader`: one behind the other."""
-
-    first_offset: int
-    timestamps_ms: Sequence[int]
-    """Of the one record in each."""
-    batch_bytes: int
-    """Of each."""
-    log_start_offset: int
-
-    @property
-    def record_count(self) -> int:
-        return len(self.timestamps_ms)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all."""
-        return len(self.timestamps_ms) * self.batch_bytes
-
-    def each(self) -> list[AppendResult]:
-        """What `append_as_leader` gives for each batch."""
-        batch_bytes, log_start_offset = self.batch_bytes, self.log_start_offset
-        return [
-            _new_tuple(
-                AppendResult,
-                (offset, offset, timestamp_ms, NO_TIMESTAMP, log_start_offset, 1, batch_bytes, False, 0, batch_bytes),
-            )
-            for offset, timestamp_ms in enumerate(self.timestamps_ms, self.first_offset)
-        ]
 
 
 class Validation(NamedTuple):

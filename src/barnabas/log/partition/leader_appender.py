@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.partition.appending import AppendError, AppendResult, UniformResult, Validation
+from barnabas.log.partition.appending import AppendError, AppendResult, Validation
 from barnabas.log.partition.local_log import LocalLog
 from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
@@ -15,7 +15,7 @@ from barnabas.log.producers.batch_headers import marker_in
 from barnabas.log.producers.producer_state import BatchMetadata, ProducerStateError, Update
 from barnabas.log.segments.segment import BatchPlace
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_batch import ATTRIBUTE_LOG_APPEND_TIME, RecordBatch, assign_offset_and_epoch
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import (
     AppendOrigin,
@@ -26,7 +26,6 @@ from barnabas.wire.record_validation import (
 )
 from barnabas.wire.records import TimestampType
 from barnabas.wire.sentinels import NO_PRODUCER_ID
-from barnabas.wire.uniform_batches import join_uniform, number_uniform
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
@@ -144,39 +143,6 @@ class LeaderAppender:
             ),
         )  # fmt: skip
 
-    def append_uniform_as_leader(
-        self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
-    ) -> UniformResult | None:
-        """`append_all_as_leader` where all batches are good, and so uniform that they need not be looked at one by
-        one (`wire.uniform_batches`); they are written at once. None where they are not, and then nothing has changed.
-
-        Raises AppendError where nothing can be appended at all, or the disk fails.
-        """
-        state = self._state
-        if state.refusal is not None:
-            raise state.refused()
-        now_ms = self._clock.time_ms()
-        uniform = join_uniform(batches, state.rules, now_ms, produce_version)
-        if uniform is None:
-            return None
-        records, batch_bytes, timestamps_ms = uniform
-        base_offset = state.log_end_offset
-        end_offset = base_offset + len(timestamps_ms)
-        segment = state.segments.active
-        if segment.should_roll(len(records), end_offset - 1, max(timestamps_ms), now_ms):
-            return None  # some of them may still belong into this segment, or into none
-        number_uniform(uniform, base_offset, leader_epoch)
-        try:
-            segment.append_uniform(records, base_offset, timestamps_ms)
-        except OSError as error:
-            raise state.append_failed(error) from error
-        state.log_end_offset = end_offset
-        if leader_epoch > state.leader_epochs.latest_epoch:
-            state.assign_epoch(leader_epoch, base_offset)
-        if not self._written.is_queued:
-            self._queue()
-        return _new_tuple(UniformResult, (base_offset, timestamps_ms, batch_bytes, state.log_start_offset))
-
     def append_all_as_leader(
         self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
     ) -> list[AppendResult | AppendError]:
@@ -236,10 +202,11 @@ class LeaderAppender:
         size_bytes = 0
         for batch in run:
             records, header, max_timestamp_ms, timestamp_type, converted_count, uncompressed_bytes = batch
+            _, length_bytes, _, _, _, attributes, last_offset_delta, _, timestamp_ms, producer_id, _, _, count = header
             log_append_time_ms = -1
             if timestamp_type is _LOG_APPEND_TIME:
                 max_timestamp_ms = log_append_time_ms = now_ms
-            if header.producer_id > NO_PRODUCER_ID:
+            if producer_id > NO_PRODUCER_ID:
                 try:
                     prepared = state.producers.check_client(header, next_offset, max_timestamp_ms)
                 except ProducerStateError as error:
@@ -250,7 +217,16 @@ class LeaderAppender:
                     continue
                 updates.append(cast("Update", prepared))
             batch_bytes = len(records)
-            last_offset = assign_offsets(batch, next_offset, leader_epoch, now_ms)
+            if (
+                log_append_time_ms < 0
+                and timestamp_ms == max_timestamp_ms
+                and not attributes & ATTRIBUTE_LOG_APPEND_TIME
+            ):
+                # As `assign_offsets` does where no timestamp changes.
+                assign_offset_and_epoch(records, 0, next_offset, length_bytes, leader_epoch)
+                last_offset = next_offset + last_offset_delta
+            else:
+                last_offset = assign_offsets(batch, next_offset, leader_epoch, now_ms)
             places.append(_new_tuple(BatchPlace, (batch_bytes, last_offset, max_timestamp_ms)))
             parts.append(records)
             size_bytes += batch_bytes
@@ -260,7 +236,7 @@ class LeaderAppender:
                 AppendResult,
                 (
                     next_offset, last_offset, max_timestamp_ms, log_append_time_ms, log_start_offset,
-                    header.record_count, batch_bytes, False, converted_count, uncompressed_bytes,
+                    count, batch_bytes, False, converted_count, uncompressed_bytes,
                 ),
             )  # fmt: skip
             outcomes.append(appended)

@@ -64,7 +64,6 @@ class PartitionLog:
         # What is called for every record goes straight to the part that does it, without a call in between.
         self.append_as_leader = leader.append_as_leader
         self.append_all_as_leader = leader.append_all_as_leader
-        self.append_uniform_as_leader = leader.append_uniform_as_leader
         self.append_validated = leader.append_validated
         self.append_after = leader.append_after
         self.validation = leader.validation

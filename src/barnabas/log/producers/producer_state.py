@@ -147,14 +147,14 @@ class ProducerState:
 
     def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update | BatchMetadata:
         """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what it changes."""
-        entry = self._producers.get(header.producer_id)
-        if entry is not None and entry.epoch == header.producer_epoch and entry.batches:
-            _, epoch, batches, _, coordinator_epoch, first_offset = entry
-            delta, base_sequence = header.last_offset_delta, header.base_sequence
+        _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, _ = header
+        entry = self._producers.get(producer_id)
+        if entry is not None and entry[1] == producer_epoch and entry[2]:
+            _, _, batches, _, coordinator_epoch, first_offset = entry
             if (
                 first_offset is None
                 and base_sequence == (batches[-1][0] + 1) & INT32_MAX
-                and not header.attributes & ATTRIBUTE_TRANSACTIONAL
+                and not attributes & ATTRIBUTE_TRANSACTIONAL
             ):
                 # What nearly every batch is: the next one of a producer that is known, outside of transactions.
                 last_sequence = (base_sequence + delta) & INT32_MAX
@@ -164,7 +164,7 @@ class ProducerState:
                     Update,
                     (
                         _new_tuple(
-                            ProducerEntry, (header.producer_id, epoch, known, timestamp_ms, coordinator_epoch, None)
+                            ProducerEntry, (producer_id, producer_epoch, known, timestamp_ms, coordinator_epoch, None)
                         ),
                         None,
                     ),

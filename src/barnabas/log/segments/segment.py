@@ -319,7 +319,8 @@ class Segment:
         self._note(self.size_bytes, len(records), last_offset, max_timestamp_ms)
 
     def append_batches(self, records: Buffer, places: Sequence[BatchPlace]) -> None:
-        """Adds several whole batches with one write, as a follower gets them; otherwise as `append`.
+        """Adds several whole batches with one write, as a follower gets them, or a leader from many producers;
+        otherwise as `append`.
 
         `places` are all batches in `records`, in order.
         """
@@ -330,19 +331,7 @@ class Segment:
                 raise self._wrong_offset(last_offset)
             next_offset = last_offset + 1
         self._add(records)
-        for size_bytes, last_offset, max_timestamp_ms in places:
-            self._note(self.size_bytes, size_bytes, last_offset, max_timestamp_ms)
-
-    def append_uniform(self, records: Buffer, first_offset: int, timestamps_ms: Sequence[int]) -> None:
-        """Adds at once batches of one size with one record each, as a leader gets them; otherwise as `append`.
-
-        The batches in `records` have the offsets from `first_offset` on; their timestamps are `timestamps_ms`.
-        """
-        count = len(timestamps_ms)
-        if not self.next_offset <= first_offset <= self.base_offset + RELATIVE_OFFSET_MAX + 1 - count:
-            raise self._wrong_offset(first_offset + count - 1)
-        self._add(records, writes_at_once=True)
-        self._note_uniform(len(records) // count, first_offset, timestamps_ms)
+        self._note_all(places)
 
     def _wrong_offset(self, last_offset: int) -> ValueError:
         return ValueError(
@@ -497,40 +486,36 @@ class Segment:
             self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         self._bytes_since_index_entry += append_bytes
 
-    def _note_uniform(self, batch_bytes: int, first_offset: int, timestamps_ms: Sequence[int]) -> None:
-        """`_note` for each batch of `append_uniform`, in steps from one index entry to the next."""
-        position, count = self.size_bytes, len(timestamps_ms)
-        end_position, end_offset = position + count * batch_bytes, first_offset + count
+    def _note_all(self, places: Sequence[BatchPlace]) -> None:
+        """`_note` for each of several batches, in order."""
+        position = self.size_bytes
         if not position:
-            self._first_timestamp_ms = timestamps_ms[0]
-        self.size_bytes = end_position
-        self.next_offset = end_offset
-        self._recent_last_offsets.extend(range(first_offset, end_offset))
-        self._recent_positions.extend(range(position, end_position, batch_bytes))
+            self._first_timestamp_ms = places[0].max_timestamp_ms
+        latest_ms, latest_offset = self.max_timestamp
+        bytes_since_entry, interval_bytes = self._bytes_since_index_entry, self.config.index_interval_bytes
+        last_offset = self.next_offset - 1
+        note_offset, note_position = self._recent_last_offsets.append, self._recent_positions.append
+        for size_bytes, last_offset, max_timestamp_ms in places:
+            note_offset(last_offset)
+            note_position(position)
+            if max_timestamp_ms > latest_ms:
+                latest_ms, latest_offset = max_timestamp_ms, last_offset
+            if bytes_since_entry > interval_bytes:
+                self.offset_index.append(last_offset, position)
+                self.time_index.append_larger(latest_ms, latest_offset)
+                bytes_since_entry = 0
+            bytes_since_entry += size_bytes
+            position += size_bytes
+        self.size_bytes = position
+        self.next_offset = last_offset + 1
+        self.max_timestamp = TimestampOffset(latest_ms, latest_offset)
+        self._bytes_since_index_entry = bytes_since_entry
+        self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
         excess = len(self._recent_positions) - RECENT_BATCHES_MAX - 1
         if excess >= RECENT_BATCHES_MAX:
             forgotten = excess - excess % RECENT_BATCHES_MAX
             del self._recent_last_offsets[:forgotten]
             del self._recent_positions[:forgotten]
-        interval_bytes = self.config.index_interval_bytes
-        number = 0
-        while number < count:
-            # The next entry is that of the first batch with more than the interval before it.
-            missing = max(0, interval_bytes - self._bytes_since_index_entry + batch_bytes) // batch_bytes
-            indexed = number + missing
-            end = min(indexed + 1, count)
-            latest_ms = max(timestamps_ms[number:end])
-            if latest_ms > self.max_timestamp[0]:
-                latest = timestamps_ms.index(latest_ms, number, end)
-                self.max_timestamp = TimestampOffset(latest_ms, first_offset + latest)
-            if indexed < count:
-                self.offset_index.append(first_offset + indexed, position + indexed * batch_bytes)
-                self.time_index.append_larger(*self.max_timestamp)
-                self._bytes_since_index_entry = batch_bytes
-                self._are_indexes_full = self.offset_index.is_full or self.time_index.is_full
-            else:
-                self._bytes_since_index_entry += (count - number) * batch_bytes
-            number = end
 
     def _take_over(self, position: int) -> None:
         """Learns from the batches behind the last index entries what those do not say."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,11 @@ import pytest
 from barnabas.log.partition.appending import AppendError, AppendResult
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.segments.segment import Segment
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records
 
@@ -66,6 +71,21 @@ def shown(outcome: AppendResult | AppendError) -> Any:
     return (outcome.code, outcome.detail) if isinstance(outcome, AppendError) else outcome
 
 
+def facts(segment: Segment) -> dict[str, Any]:
+    """All that a segment is, and where it says each offset is."""
+    segment.write_pending()
+    return {
+        "bytes": Path(segment.path).read_bytes(),
+        "size": segment.size_bytes,
+        "offsets": (segment.base_offset, segment.next_offset),
+        "largest timestamp": segment.max_timestamp,
+        "age": segment.read_age(),
+        "offset index": [segment.offset_index.entry(number) for number in range(segment.offset_index.count)],
+        "time index": [segment.time_index.entry(number) for number in range(segment.time_index.count)],
+        "places": [segment.position_of(offset) for offset in range(segment.base_offset, segment.next_offset)],
+    }
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "config",
@@ -74,18 +94,20 @@ def shown(outcome: AppendResult | AppendError) -> Any:
         LogConfig(segment_bytes=2000, index_interval_bytes=100),
         LogConfig(segment_bytes=700),
         LogConfig(compression_type="gzip"),
+        LogConfig(index_interval_bytes=700, message_timestamp_after_max_ms=500),
     ],
-    ids=["usual", "rolls", "too large for a segment", "recompressed"],
+    ids=["usual", "rolls", "too large for a segment", "recompressed", "indexed"],
 )
 def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, config: LogConfig, seed: int) -> None:
     chance = random.Random(seed)
+    batches_max = 12 if config.segment_bytes < 10_000 else 80
 
     async def scenario(broker: LogBroker) -> None:
         single, joined = (broker.log(TopicPartition(name, 0)) for name in ("single", "joined"))
         producers = Producers(chance)
         kinds: set[str] = set()
         for _ in range(12):
-            batches = [producers.batch() for _ in range(chance.randint(0, 12))]
+            batches = [producers.batch() for _ in range(chance.randint(0, batches_max))]
             expected = one_by_one(single, [bytearray(data) for data in batches])
             found = joined.append_all_as_leader(batches, 4, produce_version=9)
             assert [shown(outcome) for outcome in found] == [shown(outcome) for outcome in expected]
@@ -100,8 +122,7 @@ def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, con
         assert b"".join(await broker.batches(joined)) == b"".join(await broker.batches(single))
         assert joined.latest_epoch == 4
         assert {"CORRUPT_MESSAGE", "OUT_OF_ORDER_SEQUENCE_NUMBER", "duplicate True", "duplicate False"} <= kinds
-        single_bases, joined_bases = ([segment.base_offset for segment in log.segments] for log in (single, joined))
-        assert joined_bases == single_bases
+        assert [facts(segment) for segment in joined.segments] == [facts(segment) for segment in single.segments]
 
     with_broker(scenario, config=config)
 
@@ -114,6 +135,18 @@ def test_the_time_of_the_append_is_one_for_all(with_broker: WithBroker) -> None:
         assert (first.first_offset, second.first_offset, second.last_offset) == (0, 1, 2)
         assert first.log_append_time_ms == second.log_append_time_ms == first.max_timestamp_ms > NOW_MS
         assert {each.timestamp_ms for each in await broker.records(log)} == {first.log_append_time_ms}
+
+    with_broker(scenario, config=LogConfig(message_timestamp_type="LogAppendTime"))
+
+
+def test_a_producer_that_knows_the_time_of_the_append_gets_its_mark_too(with_broker: WithBroker) -> None:
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        began_ms = int(time.time() * 1000)
+        log.append_all_as_leader([records(b"x", timestamp_ms=began_ms + number) for number in range(1000)], 0)
+        for batch in map(RecordBatch, await broker.batches(log)):
+            assert batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            batch.verify()
 
     with_broker(scenario, config=LogConfig(message_timestamp_type="LogAppendTime"))
 
