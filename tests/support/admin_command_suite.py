@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.command_suite import barnabas, fill, fresh, member, new_topic
+from tests.support.waiting import wait_until
 
 
 def broker_of(bootstrap: str) -> int:
@@ -171,3 +172,32 @@ class AdminCommandSuite:
             assert committed(bootstrap, group) == [1]
             assert barnabas(bootstrap, "group", "delete", group).output == f"Deleted group {group}.\n"
             assert barnabas(bootstrap, "group", "delete", group).status == 4
+
+    def test_offsets_and_deleted_records(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as topic:
+            fill(bootstrap, topic, 2, 10)
+            assert barnabas(bootstrap, "offsets", topic).rows[1:] == [f"{topic} 0 0 10 10", f"{topic} 1 0 10 10"]
+            assert barnabas(bootstrap, "records", "delete", topic, "--before", "4").rows[1:] == [
+                f"{topic} 0 0 4 10 4",
+                f"{topic} 1 0 4 10 4",
+            ]
+            assert barnabas(bootstrap, "offsets", f"{topic}:1").rows[1:] == [f"{topic} 1 0 10 10"]
+            done = barnabas(bootstrap, "records", "delete", topic, "--before", "4", "--execute")
+            assert (done.status, done.errors) == (0, "Deleted 8 offsets.\n")
+            done = barnabas(bootstrap, "records", "delete", f"{topic}:1", "--before", "latest", "--execute")
+            assert (done.status, done.errors) == (0, "Deleted 6 offsets.\n")
+            assert barnabas(bootstrap, "offsets", topic, "--at", "2h").rows[1:] == [
+                f"{topic} 0 4 10 6 4 6",
+                f"{topic} 1 10 10 0 10 0",
+            ]
+            assert barnabas(bootstrap, "offsets", f"{topic}:2").status == 4
+            assert barnabas(bootstrap, "config", "set", f"topic:{topic}", "cleanup.policy=compact").status == 0
+
+            def is_refused() -> bool:
+                done = barnabas(bootstrap, "records", "delete", f"{topic}:0", "--before", "-1", "--execute")
+                return done.status == 1 and "a topic that is only compacted keeps its records" in done.errors
+
+            # The leader learns of the new policy by and by.
+            wait_until(is_refused, "the leader refuses it")
+            refused = barnabas(bootstrap, "records", "delete", "__consumer_offsets", "--before", "latest", "--execute")
+            assert refused.status in {1, 4}

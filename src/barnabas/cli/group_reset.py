@@ -173,11 +173,11 @@ async def _moves(
     goal: Goal,
 ) -> list[Move]:
     """What becomes of each partition that is meant."""
-    from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions, within
+    from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions, numbers_by_topic, within
 
     partitions: Collection[TopicPartition]
     if goal.offsets is not None:
-        partitions, _ = await find_partitions(admin, _numbers_by_topic(goal.offsets))
+        partitions, _ = await find_partitions(admin, numbers_by_topic(goal.offsets))
     elif selection:
         partitions, _ = await find_partitions(admin, selection)
     else:
@@ -224,13 +224,6 @@ async def _still_there(admin: Admin, committed: Collection[TopicPartition]) -> l
     if gone:
         say(f"Left out, as these topics are gone: {', '.join(map(printable, gone))}.")
     return sorted(each for each in committed if each.topic in known and each.partition in known[each.topic].partitions)
-
-
-def _numbers_by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for partition in sorted(partitions):
-        found.setdefault(partition.topic, []).append(partition.partition)
-    return found
 
 
 async def _execute(admin: Admin, group: GroupDescription, moves: Sequence[Move]) -> None:

@@ -51,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.log",
         "Inspect the files of a log directory.",
     ),
+    "offsets": (
+        "barnabas.cli.offsets",
+        "Show where partitions begin and end, and which offset a time has.",
+    ),
     "pipeline": (
         "barnabas.cli.pipeline",
         "Run data pipelines between topics and tables, on Spark.",
@@ -58,6 +62,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": (
         "barnabas.cli.produce",
         "Write records to a topic.",
+    ),
+    "records": (
+        "barnabas.cli.records",
+        "Delete records of topics.",
     ),
     "simulate": (
         "barnabas.cli.simulate",

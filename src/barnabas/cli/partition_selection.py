@@ -49,6 +49,14 @@ def parse_selection(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
     return found
 
 
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partitions as `parse_selection` has them."""
+    found: dict[str, list[int]] = {}
+    for partition in sorted(partitions):
+        found.setdefault(partition.topic, []).append(partition.partition)
+    return found
+
+
 async def find_partitions(
     admin: Admin, selection: Mapping[str, Sequence[int] | None]
 ) -> tuple[list[TopicPartition], frozenset[str]]:

@@ -51,6 +51,8 @@ class FakeCluster:
     at_times: dict[TopicPartition, int] = field(default_factory=dict)
     times_asked_for_ms: list[int] = field(default_factory=list)
     commit_error: Exception | None = None
+    cut: dict[TopicPartition, int] = field(default_factory=dict)
+    delete_error: Exception | None = None
     log_directories: dict[int, Any] = field(default_factory=dict)
     api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
     controller: tuple[BrokerNode, DescribeControllerResponse | None] | Exception | None = None
@@ -179,6 +181,11 @@ class FakeAdmin(_Context):
         if self.fake.commit_error is not None:
             raise self.fake.commit_error
         self.fake.committed.setdefault(group_id, {}).update({place: each.offset for place, each in offsets.items()})
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.fake.delete_error is not None:
+            raise self.fake.delete_error
+        self.fake.cut.update(offsets)
 
     async def delete_group(self, group_id: str) -> None:
         if group_id == "undeletable":
