@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
-from barnabas.api.fetch_frames import COUNT_MAX, Form, IdForm, UsualRequest
+from barnabas.api.fetch_frames import Form, IdForm, UsualRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
 from barnabas.serving.fetch_sessions import SessionRequest
+from barnabas.wire.compiler_frames import COUNT_MAX
 from barnabas.wire.fetch_session import FINAL_EPOCH
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.api.fetch_frames import RepeatedForm, response_of_one, with_start
+from barnabas.api.fetch_frames import response_of_one, with_start
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import SharedRead
 from barnabas.wire.errors import KafkaError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from barnabas.serving.fetch_reads import FetchParameters
     from barnabas.serving.fetch_session import FetchSession
     from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
+    from barnabas.wire.compiler_frames import RepeatedReader
     from barnabas.wire.primitives import Buffer
 
 _LOG_END: Final = ReadIsolation.LOG_END
@@ -77,7 +78,6 @@ class FollowerFetch:
         "_correlation_id",
         "_epoch",
         "_fetches",
-        "_form",
         "_is_parked",
         "_item",
         "_leader_epoch",
@@ -86,6 +86,7 @@ class FollowerFetch:
         "_parameters",
         "_path",
         "_read_cached",
+        "_read_frame",
         "_received",
         "_session",
         "_sessions",
@@ -102,21 +103,21 @@ class FollowerFetch:
         sessions: FetchSessionCache,
         now: Callable[[], float],
         read_cached: Callable[[ReadPlan], memoryview | None],
-        form: RepeatedForm,
+        reader: RepeatedReader,
         parameters: FetchParameters,
         session: FetchSession,
         item: FetchPartition,
     ) -> None:
-        """`item` is as the request says from which the form was learnt, and `session` the one that it is of;
+        """`item` is as the request says from which `reader` was made, and `session` the one that it is of;
         `read_cached` is as of `LogReader`."""
-        self.size_bytes = form.size_bytes
+        self.size_bytes = reader.size_bytes
         """Of the frames that it takes."""
         self._path = path
         self._fetches = fetches
         self._sessions = sessions
         self._now = now
         self._read_cached = read_cached
-        self._form = form
+        self._read_frame = reader.read
         self._parameters = parameters
         self._wait_seconds = parameters.max_wait_ms / 1000
         self._session = session
@@ -133,7 +134,7 @@ class FollowerFetch:
 
     def take(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int) -> bool:
         """Handles the request in the frame of `size_bytes` at `start`, header first, if it is as usual."""
-        request = self._form.read(buffer, start)
+        request = self._read_frame(buffer, start)
         if request is None:
             return False
         correlation_id, epoch, fetch_offset, last_fetched_epoch, log_start_offset = request

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.api.fetch_frames import COUNT_MAX, ID_VERSIONS, NAME_VERSION, UsualRequest, form_of
+from barnabas.api.fetch_frames import ID_VERSIONS, NAME_VERSION, UsualRequest, form_of
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.compiler_frames import COUNT_MAX
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, FetchResponse
 from barnabas.wire.primitives import ProtocolError
@@ -223,7 +224,7 @@ def general_frame(session_id: int, found: Found, version: int) -> bytes:
     return b"".join(codec.response_encoder(ApiKey.FETCH, version)(5, response))
 
 
-def short_frame(session_id: int, found: Found, kind: Kind) -> bytes:
+def usual_frame(session_id: int, found: Found, kind: Kind) -> bytes:
     chosen = [
         (
             FetchPartition(topic, topic.encode().ljust(16), number, fetch_offset=0, max_bytes=1),
@@ -239,18 +240,18 @@ def short_frame(session_id: int, found: Found, kind: Kind) -> bytes:
 
 @given(int32s, reads, kinds)
 def test_a_response_has_the_bytes_of_the_codec(session_id: int, found: Found, kind: Kind) -> None:
-    assert short_frame(session_id, found, kind) == general_frame(session_id, found, kind[0])
+    assert usual_frame(session_id, found, kind) == general_frame(session_id, found, kind[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 1024, 1025, 16382, 16383, 16384, 2**21])
 def test_a_response_has_the_bytes_of_the_codec_at_the_bounds(size: int, kind: Kind) -> None:
     found = [("one", number, 1, 2, 3, False, bytes(size)) for number in range(3)]
-    assert short_frame(1, found, kind) == general_frame(1, found, kind[0])
+    assert usual_frame(1, found, kind) == general_frame(1, found, kind[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_response_has_as_many_partitions_as_are_allowed(kind: Kind) -> None:
     for topics in (("one",), ("one", "two")):
         found = [(topics[number % len(topics)], number, 1, 2, 3, True, b"r") for number in range(COUNT_MAX)]
-        assert short_frame(1, found, kind) == general_frame(1, found, kind[0])
+        assert usual_frame(1, found, kind) == general_frame(1, found, kind[0])
