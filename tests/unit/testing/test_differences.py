@@ -1,4 +1,4 @@
-"""The table of differences from Kafka in docs/simulation.md: complete, and naming what there is."""
+"""The tables of plans and of differences from Kafka in docs/simulation.md: complete, and naming what there is."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def test_names_plans_and_tests_that_there_are(row: list[str]) -> None:
         path, _, function = name.partition("::")
         source = (ROOT / path).read_text("utf-8")
         assert re.search(rf"def {function or 'test_'}", source), name
+
+
+def test_every_plan_is_described() -> None:
+    text = (ROOT / "docs" / "simulation.md").read_text("utf-8")
+    table = text[text.index("| plan | what strikes |") : text.index("## What is excused")]
+    assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == list(PLANS)
 
 
 def test_has_every_record_that_differs_from_kafka() -> None:
