@@ -105,6 +105,11 @@ class DataCommandSuite:
         produce(bootstrap, topic, lines, "--format", "json")
         assert values(consumed(bootstrap, topic, "--from", "-2")) == ["24", "27", "25", "28", "26", "29"]
         assert len(consumed(bootstrap, topic, "--from", "-1000")) == 30
+        options = ("--until-end", "--partition", "1", "--from", "-2", "-f", "%t %p %o %k %s")
+        assert run(bootstrap, "consume", topic, *options)[0].decode().splitlines() == [
+            f"{topic} 1 8 null 25",
+            f"{topic} 1 9 null 28",
+        ]
         assert len(consumed(bootstrap, topic, "--from", "2h")) == 30
         produce(bootstrap, topic, b'{"partition":0,"value":"old","timestamp_ms":5}\n', "--format", "json")
         assert len(consumed(bootstrap, topic, "--from", "1h", "--partition", "1")) == 10

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
+DEFAULT_PORT: Final = 9092
+DEFAULT_BOOTSTRAP_SERVER: Final = f"127.0.0.1:{DEFAULT_PORT}"
 """The first broker of `barnabas up`, when it is told nothing else."""
 BOOTSTRAP_VARIABLE: Final = "BARNABAS_BOOTSTRAP_SERVERS"
 CONNECT_TIMEOUT_MS: Final = 10_000
@@ -69,15 +70,27 @@ class CommandError(Exception):
         self.status = status
 
 
+def with_ports(bootstrap: str) -> str:
+    """The addresses, each with Kafka's port where it has none: `host`, `[::1]`."""
+    servers = [server.strip() for server in bootstrap.split(",") if server.strip()]
+    return ",".join(server if ":" in server.rpartition("]")[2] else f"{server}:{DEFAULT_PORT}" for server in servers)
+
+
+def _add_ports(_context: click.Context, _parameter: click.Parameter, bootstrap: str) -> str:
+    return with_ports(bootstrap)
+
+
 bootstrap_option = click.option(
+    "-b",
     "--bootstrap-server",
     "bootstrap",
     default=DEFAULT_BOOTSTRAP_SERVER,
     envvar=BOOTSTRAP_VARIABLE,
     show_default=True,
     show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Some brokers of the cluster; they name the others.",
+    metavar="HOST[:PORT][,...]",
+    callback=_add_ports,
+    help=f"Some brokers of the cluster; they name the others. The port is {DEFAULT_PORT} where none is given.",
 )
 """Gives a command the parameter `bootstrap`."""
 
@@ -231,7 +244,7 @@ def _completions(
     bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP_SERVER
 
     async def on_host(host: RealHost) -> list[str]:
-        async with asyncio.timeout(COMPLETION_TIMEOUT_MS / 1_000), _client(host, bootstrap) as client:
+        async with asyncio.timeout(COMPLETION_TIMEOUT_MS / 1_000), _client(host, with_ports(bootstrap)) as client:
             return await names(client)
 
     try:

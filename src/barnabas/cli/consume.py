@@ -14,9 +14,16 @@ from barnabas.cli.connection import (
     json_option,
     run_with_client,
 )
+from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
+
+_FORMAT_NAMES = ("value", "line", "json")
+
+
+def _complete_formats(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _FORMAT_NAMES if name.startswith(incomplete)]
 
 
 @click.command(name="consume")
@@ -46,12 +53,15 @@ if TYPE_CHECKING:
     help="Stop when no record has come for this long.",
 )
 @click.option(
+    "-f",
     "--format",
     "line_format",
-    type=click.Choice(["value", "line", "json"]),
+    metavar="value|line|json|TEMPLATE",
     default="value",
     show_default=True,
-    help="What to print: the value; key, tab and value; or all that a record has.",
+    shell_complete=_complete_formats,
+    help="What to print: the value; key, tab and value; all that a record has; or a template such as '%t %p %o %k %s': "
+    f"{TEMPLATE_HELP}.",
 )
 @click.option(
     "--isolation",
@@ -89,6 +99,11 @@ def command(
         place = None if start is None else parse_start(start)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--from") from None
+    try:
+        if line_format not in _FORMAT_NAMES:
+            parse_template(line_format)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from None
     plan = Plan(
         topics=tuple(dict.fromkeys(topics)),
         group=group,

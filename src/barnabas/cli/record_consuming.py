@@ -10,6 +10,7 @@ from typing import Any, Final
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.record_formats import NULL, add_bytes, header_documents, json_line, shown_bytes
+from barnabas.cli.record_templates import template_format
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start
 from barnabas.cli.streams import write
@@ -42,6 +43,7 @@ class Plan:
     until_end: bool = False
     timeout_seconds: float | None = None
     line_format: str = "value"
+    """A name of FORMATS, or a template."""
     reads_committed: bool = False
 
     @property
@@ -96,7 +98,7 @@ class _Reading:
         self._plan = plan
         self._partitions = list(partitions)
         self._ends: dict[TopicPartition, int] = {}
-        self._format = FORMATS[plan.line_format](is_terminal=sys.stdout.isatty())
+        self._format = format_of(plan.line_format, is_terminal=sys.stdout.isatty())
 
     async def begin(self) -> None:
         """Assigns partitions, or subscribes to the topics."""
@@ -327,6 +329,16 @@ def record_document(record: ConsumerRecord) -> dict[str, Any]:
 
 
 FORMATS: Final[dict[str, Callable[..., Format]]] = {"value": _value_format, "line": _line_format, "json": _json_format}
+
+
+def format_of(line_format: str, *, is_terminal: bool) -> Format:
+    """How records become lines: a name of FORMATS, or a template. Raises ValueError."""
+    named = FORMATS.get(line_format)
+    if named is not None:
+        return named(is_terminal=is_terminal)
+    return template_format(line_format, is_terminal=is_terminal)
+
+
 _NULL_BYTES: Final = NULL.encode()
 
 

@@ -20,6 +20,7 @@ from barnabas.cli.connection import (
     complete_topics,
     exiting,
     run_with_client,
+    with_ports,
 )
 from barnabas.client.admin import GroupListing
 from barnabas.client.client import Client
@@ -101,7 +102,8 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
 @pytest.mark.parametrize(
     ("bootstrap", "complaint"),
     [
-        ("localhost", "'localhost' is not the address of a broker: it must be host:port"),
+        ("localhost:", "'localhost:' is not the address of a broker: it must be host:port"),
+        ("localhost:x", "'localhost:x' is not the address of a broker: it must be host:port"),
         (" , ", "bootstrap_servers is empty"),
     ],
 )
@@ -117,6 +119,27 @@ def test_a_wrong_address_is_wrong_usage(bootstrap: str, complaint: str) -> None:
     assert result.exit_code == 2
     assert complaint in result.stderr
     assert "BARNABAS_BOOTSTRAP_SERVERS" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "addresses"),
+    [
+        ("localhost", "localhost:9092"),
+        (" a , b:1,", "a:9092,b:1"),
+        ("[::1]", "[::1]:9092"),
+        ("[::1]:5,10.0.0.1", "[::1]:5,10.0.0.1:9092"),
+        ("", ""),
+    ],
+)
+def test_an_address_without_a_port_has_kafkas(bootstrap: str, addresses: str) -> None:
+    @click.command()
+    @bootstrap_option
+    def work(bootstrap: str) -> None:
+        click.echo(bootstrap)
+
+    assert with_ports(bootstrap) == addresses
+    result = CliRunner().invoke(work, ["-b", bootstrap])
+    assert (result.exit_code, result.stdout) == (0, f"{addresses}\n")
 
 
 def test_nobody_at_the_address_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
