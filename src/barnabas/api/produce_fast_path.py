@@ -63,6 +63,8 @@ _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _NOT_ALIKE: Final = _TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _COLLECTED_BYTES_MAX: Final = 4096
 """Of the records of one request: larger ones are appended from where they were received."""
+_COPIED_ALONE_BYTES_MAX: Final = 1024
+"""Of the records of a request that comes alone: to make and to index a view of so few costs more than to copy them."""
 _COLLECTION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of all records that are collected."""
 _COLLECTED_MAX: Final = 1024
@@ -224,7 +226,7 @@ class ProduceFastPath:
         return True
 
     def take_alone(self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int) -> bool:
-        request = self._request(connection, buffer, start, end, 0)
+        request = self._request(connection, buffer, start, end, _COPIED_ALONE_BYTES_MAX)
         if request is None:
             return False
         return self._take_at_once(request, True)

@@ -249,8 +249,9 @@ class InSyncReplicas:
         Those are the maximal ISR, and whoever is caught up and about to join: were they left behind, they would never
         reach the high watermark of a busy partition. It stays while too few are in the confirmed ISR.
         """
-        log = self._partition.log
-        if log is None or not self._partition.is_leader:
+        partition = self._partition
+        log = partition.log
+        if log is None or not partition.is_leader:
             return False
         if not self.followers:
             return bool(self.state.committed) and log.increase_high_watermark(log.log_end_offset)

@@ -299,7 +299,9 @@ class Partition:
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS if all in sync must have the records
         (`required_acks` -1) and too few are, by the confirmed ISR; and what the log raises.
         """
-        log = self._log_to_append_to(required_acks)
+        log, in_sync = self.log, self.in_sync
+        if log is None or not self.is_leader or required_acks == ACKS_ALL or in_sync.followers:
+            log = self._log_to_append_to(required_acks)
         result = log.append_as_leader(
             records,
             self.leader_epoch,
@@ -308,7 +310,7 @@ class Partition:
             writes_at_once=writes_at_once,
             only_at_once=only_at_once,
         )
-        self.in_sync.advance_high_watermark()
+        in_sync.advance_high_watermark()
         self._context.wake_ups.add(self)
         return result
 

@@ -345,7 +345,8 @@ class Segment:
                 self.write_pending()
             self._pending += records
         else:
-            self.write_pending()
+            if self._pending:
+                self.write_pending()
             self._write(records)
 
     def write_pending(self) -> None:
@@ -452,7 +453,9 @@ class Segment:
         return self._descriptor
 
     def _write(self, data: Buffer) -> None:
-        descriptor = self._open()
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._open()
         position = self._written_bytes
         try:
             write_all(self._files, descriptor, data, position)
