@@ -261,7 +261,9 @@ class Reassignments:
         led = [
             partition
             for partition, leaving in unneeded.items()
-            if (known := context.leadership(partition)) is not None and known.leader in leaving
+            if (known := context.leadership(partition)) is not None
+            and known.leader in leaving
+            and not context.is_queued_for_deletion(partition.topic)
         ]
         moves = yield from self._partitions.move(led, PartitionState.ONLINE, ElectionStrategy.REASSIGN)
         for partition in led:
@@ -278,6 +280,8 @@ class Reassignments:
         known = self._context.leadership(partition)
         return (
             known is not None
+            # Of a topic that is to be deleted there is nothing to lose, and it may wait for this very cancel.
+            and not self._context.is_queued_for_deletion(partition.topic)
             and not frozenset(known.isr).isdisjoint(leaving)
             and not any(
                 member not in leaving and self._context.is_replica_online(member, partition) for member in known.isr

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from barnabas.controller.controller_election import ElectionResult
-from barnabas.controller.effects import BrokerRequest, Effect, Steps, ZnodeOperations
+from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, Steps, ZnodeOperations
 from barnabas.controller.event_watches import EventWatches
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.settings import ControllerSettings
@@ -101,9 +101,16 @@ class WatchedStore(MemoryStore):
 class CrashingShell(Shell):
     """Crashes instead of carrying out the effect of this number; a multi may have happened or not."""
 
-    def __init__(self, store: MemoryStore, crash_at: int | None = None) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        crash_at: int | None = None,
+        deliver: Callable[[BrokerRequest], None] = lambda _request: None,
+    ) -> None:
+        """`deliver` is given every request as it is sent."""
         super().__init__(store)
         self.crash_at = crash_at
+        self._deliver = deliver
         self.carried_out = 0
 
     def carry_out(self, effect: Effect) -> Any:
@@ -113,6 +120,9 @@ class CrashingShell(Shell):
                 # The first half has reached the server.
                 self.store.submit(effect.operations[: len(effect.operations) // 2 + 1])
             raise CrashError
+        if isinstance(effect, SendRequests):
+            for request in effect.requests:
+                self._deliver(request)
         return super().carry_out(effect)
 
 
@@ -134,6 +144,7 @@ class Terms:
         self.watches = EventWatches(self.events.append)
         self.answers: Callable[[BrokerRequest, TopicPartition], ErrorCode] = lambda _request, _partition: ErrorCode.NONE
         self._answered = 0
+        self.deliver: Callable[[BrokerRequest], None] = lambda _request: None
         for broker_id in broker_ids:
             self.start_broker(broker_id)
 
@@ -171,7 +182,7 @@ class Terms:
         self.epoch += 1
         self.events.clear()
         self.store.submit((SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(self.epoch), self.epoch - 1),))
-        self.shell = CrashingShell(self.store, crash_at)
+        self.shell = CrashingShell(self.store, crash_at, self.deliver)
         self._answered = 0
         self.watches = EventWatches(self.events.append)
         logger = logging.getLogger("test")

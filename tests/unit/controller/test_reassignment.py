@@ -370,6 +370,23 @@ def test_the_deletion_of_a_topic_waits_and_is_not_kept_by_a_dead_target() -> Non
     assert terms.refusals() == []
 
 
+def test_the_cancel_that_a_deletion_waits_for_is_never_refused() -> None:
+    terms = with_topic((1,))
+    ask_by_znode(terms, t0=(4, 9))
+    terms.propose(T0, 1, 4)
+    terms.delete("t")
+    terms.settle()
+    terms.stop_broker(1)
+    terms.settle()
+    assert row(terms) == (frozenset({1, 4, 9}), -1, frozenset({4}))
+    terms.start_broker(1)
+    terms.settle()
+    assert terms.reassign(T0) is None
+    terms.settle()
+    assert topic_path("t") not in terms.store.znodes
+    assert terms.refusals() == []
+
+
 def test_a_topic_is_deleted_when_its_reassignment_has_ended() -> None:
     terms = with_topic()
     terms.reassign(T0, 4, 5, 6)
