@@ -16,6 +16,7 @@ from barnabas.controller.effects import Steps
 from barnabas.controller.elections import Election, ElectionStrategy, elect_offline
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.term import ControllerTerm
+from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.coordinators.shard import ShardRuntime
 from barnabas.follower.repeated_fetch_request import RepeatedFetchRequest
 from barnabas.log.manager import log_tasks, retention
@@ -29,6 +30,7 @@ from barnabas.serving.acknowledgements import Acknowledgements, _Appended
 from barnabas.testing.cluster_plans import (
     CONFIGS,
     DIRECTORIES,
+    DOUBT,
     EXPIRY,
     FLUSHED,
     GROUPS,
@@ -221,6 +223,11 @@ def acknowledge_by_the_sync_that_goes_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acknowledgements, "_appended_to", appended_to)
 
 
+def show_what_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
+    """An offset that was not committed in time is seen from then on."""
+    patch.setattr(GroupOffsets, "doubt", GroupOffsets.settle)
+
+
 DEFECT_MUTANTS = (
     Mutant("unclean election beside members of the ISR", UNCLEAN, elect_uncleanly_beside_members),
     Mutant("unclean election unasked", POWER, elect_uncleanly_unasked),
@@ -237,4 +244,5 @@ DEFECT_MUTANTS = (
     Mutant("sent batch under another epoch", CONFIGS, begin_a_new_epoch_with_what_was_sent),
     Mutant("former topic asked for", RENEWED, ask_for_the_former_topic),
     Mutant("acknowledged by a sync before", FLUSHED, acknowledge_by_the_sync_that_goes_on),
+    Mutant("offsets in doubt shown", DOUBT, show_what_is_in_doubt),
 )

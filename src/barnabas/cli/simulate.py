@@ -36,6 +36,7 @@ _PLANS = (
     "at-once",
     "flushed",
     "renewed",
+    "doubt",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from barnabas.testing.cluster_history import FinalLog, History, StoredBatch
+from barnabas.testing.cluster_history import Committed, FinalLog, History, StoredBatch
 from barnabas.wire.topics import TopicPartition
 
 Checker = Callable[[History], Iterator[str]]
 FINDINGS_MAX: Final = 20
+LOADED_SECONDS_MAX: Final = 5.0
+"""By then what a new leader has is committed, or its followers have left the ISR."""
 STALE_SECONDS_MAX: Final = 15.0
 """How old what a consumer is given may be: a fetch takes that long at most before the client gives it up."""
 
@@ -194,6 +196,26 @@ def check_group_offsets(history: History) -> Iterator[str]:
         )
 
 
+def check_shown_offsets(history: History) -> Iterator[str]:
+    """What an OffsetFetch has shown is in the log in the end: it was committed.
+
+    A coordinator shows all that the log has when it begins, as Kafka's does; that is committed within a while.
+    """
+    if history.group_offsets is None:
+        return
+    for read in history.committed_reads:
+        if read.offset is None or (read.group, read.partition, read.offset) in history.group_offsets:
+            continue
+        if read.asked_at - history.has_coordinated_since(read) < LOADED_SECONDS_MAX or history.is_superseded(read):
+            continue
+        if history.commits_may_be_lost(Committed(read.asked_at, read.group, read.partition, read.offset)):
+            continue
+        yield (
+            f"group {read.group} was told {read.offset} for {_name(read.partition)} at {read.asked_at:.3f} s by broker "
+            f"{read.broker_id}, and the log has no such commit"
+        )
+
+
 def check_deleted(history: History) -> Iterator[str]:
     """No log starts behind what somebody wanted to be deleted, or retention may give up."""
     yield from history.unlawful
@@ -255,6 +277,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_replicas,
     check_consumed,
     check_group_offsets,
+    check_shown_offsets,
     check_flushed,
     check_renewed_topic,
 )

@@ -184,6 +184,8 @@ class History:
     committed_reads: list[CommittedRead] = field(default_factory=list)
     offsets_partition: TopicPartition | None = None
     """The partition that keeps the offsets of the group."""
+    group_offsets: set[tuple[str, TopicPartition, int]] | None = None
+    """Every offset of a group that is in the log of the groups' offsets in the end; None where nobody has looked."""
     final_logs: list[FinalLog] = field(default_factory=list)
     unflushed: list[str] = field(default_factory=list)
     """Acknowledged records that a loss of power took from who had acknowledged them, against `flush.messages`."""
@@ -263,6 +265,19 @@ class History:
             default=None,
         )
         return newest is not None and newest[1] != read.broker_id
+
+    def has_coordinated_since(self, read: CommittedRead) -> float:
+        """Since when the broker that was asked has led the partition of the groups' offsets, as of that moment."""
+        return max(
+            (
+                since
+                for (partition, _), brokers in self.leaders.items()
+                if partition == self.offsets_partition
+                for broker_id, since in brokers.items()
+                if since <= read.asked_at and broker_id == read.broker_id
+            ),
+            default=math.inf,
+        )
 
     def commits_may_be_lost(self, committed: Committed) -> bool:
         """Whether a group may be told less than it has committed: the commit may be lost, or what the partition had

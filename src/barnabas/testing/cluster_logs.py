@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from barnabas.coordinators.group.records import OffsetKey, read_key, read_offset_value
 from barnabas.testing.cluster_history import RecordId, StoredBatch, StoredRecord
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import RecordsError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from barnabas.testing.simulated_disk import Node, SimulatedDisk
+    from barnabas.wire.records import Record
     from barnabas.wire.topics import TopicPartition
 
 _HEADER: Final = struct.Struct(">qiibIhi")
@@ -78,14 +80,21 @@ class StoredLog:
 
     def records(self) -> tuple[StoredRecord, ...]:
         """Every record."""
-        found: list[StoredRecord] = []
+        return tuple(StoredRecord(record.offset, RecordId.of_value(record.value)) for record in self._raw_records())
+
+    def group_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Every offset that was written, of the partition as one of `__consumer_offsets`: group, partition, offset."""
+        for record in self._raw_records():
+            key = read_key(record.key or b"")
+            if isinstance(key, OffsetKey) and record.value is not None:
+                yield key.group_id, key.partition, read_offset_value(record.value).offset
+
+    def _raw_records(self) -> Iterator[Record]:
         for _, node in self._segments():
             position = 0
             for _, size_bytes in _batches(node.content, 0):
-                batch = RecordBatch(bytes(node.content[position : position + size_bytes]))
-                found += [StoredRecord(record.offset, RecordId.of_value(record.value)) for record in batch.records()]
+                yield from RecordBatch(bytes(node.content[position : position + size_bytes])).records()
                 position += size_bytes
-        return tuple(found)
 
     @property
     def exists(self) -> bool:

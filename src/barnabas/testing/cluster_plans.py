@@ -283,6 +283,19 @@ RENEWED: Final = Plan(
 """A topic is deleted and made anew under its name while followers fetch it and clients write and read, out to break
 what goes by the name and the leader epoch alone (0014).
 """
+DOUBT: Final = Plan(
+    "doubt",
+    {
+        FaultKind.CUT: 25.0,
+        FaultKind.PAUSE: 6.0,
+        FaultKind.CRASH: 10.0,
+    },
+    down_at_most=2,
+    lasting={FaultKind.CUT: (1.0, 5.0), FaultKind.PAUSE: (1.0, 5.0), FaultKind.CRASH: (0.1, 1.0)},
+    load=Load(consumers=4, commit_pause_ms=200, records_pause_ms=150, topic_pause_seconds=20),
+    properties={"offsets.commit.timeout.ms": "300"},
+)
+"""Commits of groups are not replicated in time while leaders fall, out to break what OffsetFetch shows (0015)."""
 
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
@@ -306,5 +319,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         AT_ONCE,
         FLUSHED,
         RENEWED,
+        DOUBT,
     )
 }

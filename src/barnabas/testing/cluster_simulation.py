@@ -263,6 +263,13 @@ class ClusterSimulation:
                         replica.log.log_start_offset,
                     )
                 )
+        at = self.history.offsets_partition
+        if at is not None:
+            self.history.group_offsets = {
+                offset
+                for machine in self._brokers.values()
+                for offset in StoredLog(machine.disk, DIRECTORIES, at).group_offsets()
+            }
 
     def _report(self) -> Report:
         coverage = self.observer.coverage

@@ -367,6 +367,19 @@ def test_what_did_not_come_to_rest_is_a_finding() -> None:
     assert check_all(history) == ["check_settled: not every partition has a leader"]
 
 
+def test_an_offset_that_was_shown_and_is_not_in_the_log_is_a_finding() -> None:
+    history = good_history()
+    history.offsets_partition = TopicPartition("__consumer_offsets", 0)
+    history.leaders[history.offsets_partition, 0] = {2: 1.0}
+    history.committed_reads.append(CommittedRead(10.0, "readers", EVENTS, 9, 2))
+    history.group_offsets = {(read.group, read.partition, read.offset or 0) for read in history.committed_reads}
+    assert findings(checkers.check_shown_offsets, history) == []
+    history.group_offsets.discard(("readers", EVENTS, 9))
+    assert len(findings(checkers.check_shown_offsets, history)) == 1
+    history.leaders[history.offsets_partition, 0] = {2: 6.0}
+    assert findings(checkers.check_shown_offsets, history) == [], "it may have loaded what was not committed"
+
+
 def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
     history = good_history()
     history.unflushed.append("broker 1 has lost it")
