@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -112,6 +113,12 @@ class TestOnBarnabas(CommandSuite):
                 moves = barnabas(alive, "controller", "show", "--transitions", "100", "--json").document["transitions"]
                 offline = [move for move in moves if (move["topic"], move["to"]) == (single, "offline")]
                 assert [move["replica"] for move in offline if move["replica"] is not None] == [dead]
+                health = barnabas(alive, "cluster", "health", "--json")
+                assert health.status == 1
+                kinds = {problem["kind"]: problem for problem in json.loads(health.output)["problems"]}
+                assert {*kinds} >= {"without_leader", "under_replicated", "broker_gone"}
+                assert kinds["broker_gone"]["brokers"] == [dead]
+                assert {each["topic"] for each in kinds["without_leader"]["partitions"]} >= {single}
                 gauges = barnabas(alive, "controller", "show", "--json").document["gauges"]
                 assert gauges["OfflinePartitionsCount"] >= 1
             finally:

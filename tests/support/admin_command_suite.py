@@ -201,3 +201,10 @@ class AdminCommandSuite:
             wait_until(is_refused, "the leader refuses it")
             refused = barnabas(bootstrap, "records", "delete", "__consumer_offsets", "--before", "latest", "--execute")
             assert refused.status in {1, 4}
+
+    def test_the_health_of_a_whole_cluster(self, bootstrap: str) -> None:
+        with new_topic(bootstrap):
+            done = barnabas(bootstrap, "cluster", "health")
+            assert (done.status, done.errors) == (0, ""), done.output
+            assert done.output.startswith("All is well: ")
+            assert barnabas(bootstrap, "cluster", "health", "--json").document == {"problems": []}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class DescribedBroker:
 
 @click.group(name="cluster")
 def command() -> None:
-    """Show what a cluster consists of."""
+    """Show what a cluster consists of, and what is wrong with it."""
 
 
 @command.command(name="describe")
@@ -112,6 +112,76 @@ def describe(bootstrap: str, as_json: bool) -> None:
             _print(client.cluster.cluster_id, controller, topics, brokers)
 
     run_with_client(bootstrap, body)
+
+
+@command.command(name="health")
+@bootstrap_option
+@json_option
+def health(bootstrap: str, as_json: bool) -> None:
+    """Show what is wrong, the worst first, and what to do; the exit status is 1 where something is.
+
+    Looked for are: no controller, partitions without a leader, with fewer replicas in sync than min.insync.replicas or
+    with any that are behind, brokers that are gone or do not answer, log directories that cannot be used, and brokers
+    that lead far fewer partitions than they are preferred for.
+    """
+
+    async def body(client: Client) -> None:
+        import asyncio
+
+        from barnabas.cli import cluster_health
+        from barnabas.client.admin import Admin
+        from barnabas.client.broker_views import BrokerViews
+
+        async with Admin(client) as admin, BrokerViews(client) as views:
+            topics = await admin.describe_topics()
+            nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
+            brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
+            min_isr = await _min_isr_of_behind(admin, topics)
+        observed = cluster_health.Observed(
+            topics,
+            {node.node_id for node in nodes},
+            client.cluster.controller_id if client.cluster.controller_id >= 0 else None,
+            min_isr,
+            [broker.node.node_id for broker in brokers if broker.software is None],
+            [
+                (broker.node.node_id, directory.path, directory.error)
+                for broker in brokers
+                for directory in broker.directories or ()
+                if directory.error is not None
+            ],
+        )
+        problems = cluster_health.diagnose(observed)
+        if as_json:
+            print_json({"problems": [cluster_health.document(problem) for problem in problems]})
+        elif problems:
+            cluster_health.print_problems(problems)
+        else:
+            partitions = sum(len(topic.partitions) for topic in topics.values())
+            click.echo(f"All is well: {counted(len(nodes), 'broker')}, {counted(partitions, 'partition')}.")
+        if problems:
+            raise CommandError(counted(len(problems), "problem"))
+
+    run_with_client(bootstrap, body)
+
+
+async def _min_isr_of_behind(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """min.insync.replicas of the topics that have replicas which are behind."""
+    from barnabas.client.admin import ResourceType
+    from barnabas.wire.errors import ErrorCode, KafkaError
+
+    found = {}
+    for name, topic in topics.items():
+        if all(len(partition.isr) >= len(partition.replicas) for partition in topic.partitions.values()):
+            continue
+        try:
+            entry = (await admin.describe_configs(ResourceType.TOPIC, name)).get("min.insync.replicas")
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            continue
+        if entry is not None and (entry.value or "").isdigit():
+            found[name] = int(entry.value or "1")
+    return found
 
 
 def described(

@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "cluster": (
         "barnabas.cli.cluster",
-        "Show what a cluster consists of.",
+        "Show what a cluster consists of, and what is wrong with it.",
     ),
     "completion": (
         "barnabas.cli.completion",

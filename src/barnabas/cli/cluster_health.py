@@ -1,0 +1,224 @@
+"""What is wrong with a cluster, as far as brokers tell, and what to do about it."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.output import Column, Mark, Marked, counted, print_table
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import PartitionInfo, TopicInfo
+
+IMBALANCE_MAX: Final = 0.1
+"""Of the partitions that a broker is preferred for, how many may have another leader (Kafka's
+leader.imbalance.per.broker.percentage).
+"""
+_NAMES_SHOWN_MAX: Final = 5
+_COLUMNS: Final = (Column("", "severity"), Column("What", "what"), Column("What to do", "advice"))
+
+
+class Severity(enum.Enum):
+    """How bad it is; the value is the word in JSON."""
+
+    CRITICAL = "critical"
+    """Somebody cannot write, or read."""
+    WARNING = "warning"
+    """What remains works; the next failure may be one too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and what to do."""
+
+    kind: str
+    severity: Severity
+    what: str
+    advice: str
+    partitions: tuple[TopicPartition, ...] = ()
+    brokers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What brokers have told."""
+
+    topics: Mapping[str, TopicInfo]
+    alive: Collection[int]
+    controller: int | None
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    """min.insync.replicas of the topics that have replicas which are behind."""
+    silent: Collection[int] = ()
+    """Brokers that are in the cluster and do not answer."""
+    failed_directories: Sequence[tuple[int, str, str]] = ()
+    """Broker, path and error."""
+
+
+def diagnose(observed: Observed) -> list[Problem]:
+    """Everything that is wrong, the worst first."""
+    found = [
+        *_controller(observed),
+        *_partitions(observed),
+        *_brokers(observed),
+        *_directories(observed),
+        *_imbalance(observed),
+    ]
+    return sorted(found, key=lambda problem: problem.severity is not Severity.CRITICAL)
+
+
+def document(problem: Problem) -> dict[str, Any]:
+    """A problem as `cluster health --json` has it."""
+    return {
+        "kind": problem.kind,
+        "severity": problem.severity.value,
+        "what": problem.what,
+        "advice": problem.advice,
+        "partitions": [{"topic": each.topic, "partition": each.partition} for each in problem.partitions],
+        "brokers": list(problem.brokers),
+    }
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """For people."""
+    marks = {Severity.CRITICAL: Mark.BAD, Severity.WARNING: Mark.WARNING}
+    print_table(
+        _COLUMNS, [(Marked(each.severity.value, marks[each.severity]), each.what, each.advice) for each in problems]
+    )
+
+
+# Inside.
+
+
+def _controller(observed: Observed) -> Iterable[Problem]:
+    if observed.controller is None:
+        yield Problem(
+            "no_controller",
+            Severity.CRITICAL,
+            "no broker is controller: leaders are not replaced, topics not created",
+            "look in the server.log of the brokers whether they reach ZooKeeper (zookeeper.connect)",
+        )
+
+
+def _partitions(observed: Observed) -> Iterable[Problem]:
+    leaderless: list[TopicPartition] = []
+    refused: list[TopicPartition] = []
+    behind: list[TopicPartition] = []
+    last: set[int] = set()
+    late: set[int] = set()
+    for partition, info in _all(observed.topics):
+        missing = {*info.replicas} - {*info.isr}
+        if info.leader_id < 0:
+            leaderless.append(partition)
+            last |= {*(info.isr or info.replicas)}
+            continue
+        if missing:
+            behind.append(partition)
+            late |= missing
+        if len(info.isr) < min(observed.min_isr.get(partition.topic, 1), len(info.replicas)):
+            refused.append(partition)
+    if leaderless:
+        yield Problem(
+            "without_leader",
+            Severity.CRITICAL,
+            f"{_named(leaderless)}: no leader, nobody can read or write",
+            f"start {_brokers_named(last)}, the last in sync; only if they are lost for good, set "
+            "unclean.leader.election.enable=true for the topic: that loses records",
+            tuple(leaderless),
+            tuple(sorted(last)),
+        )
+    if refused:
+        yield Problem(
+            "under_min_isr",
+            Severity.CRITICAL,
+            f"{_named(refused)}: fewer replicas in sync than min.insync.replicas, acks=all is refused",
+            f"bring {_brokers_named(late)} back in sync",
+            tuple(refused),
+            tuple(sorted(late)),
+        )
+    if behind:
+        dead = late - {*observed.alive}
+        advice = f"start {_brokers_named(dead)}" if dead else f"see how disk and network of {_brokers_named(late)} do"
+        yield Problem(
+            "under_replicated",
+            Severity.WARNING,
+            f"{_named(behind)}: replicas are behind",
+            f"{advice}; replicas that come back catch up by themselves",
+            tuple(behind),
+            tuple(sorted(late)),
+        )
+
+
+def _brokers(observed: Observed) -> Iterable[Problem]:
+    counts = Counter(node_id for _, info in _all(observed.topics) for node_id in info.replicas)
+    for node_id in sorted({*counts} - {*observed.alive}):
+        yield Problem(
+            "broker_gone",
+            Severity.WARNING,
+            f"broker {node_id} has {counted(counts[node_id], 'replica')}, and is not in the cluster",
+            "start it again with the same broker.id and log.dirs, or move its replicas to other brokers",
+            brokers=(node_id,),
+        )
+    for node_id in sorted(observed.silent):
+        yield Problem(
+            "broker_silent",
+            Severity.WARNING,
+            f"broker {node_id} is in the cluster, and does not answer",
+            "look whether its process is stopped or overloaded, and whether its listener can be reached from here",
+            brokers=(node_id,),
+        )
+
+
+def _directories(observed: Observed) -> Iterable[Problem]:
+    for node_id, path, error in observed.failed_directories:
+        yield Problem(
+            "log_directory",
+            Severity.WARNING,
+            f"log directory {path} of broker {node_id} cannot be used ({error})",
+            "mend or replace the disk, and start the broker anew; its replicas are fetched again",
+            brokers=(node_id,),
+        )
+
+
+def _imbalance(observed: Observed) -> Iterable[Problem]:
+    preferred: Counter[int] = Counter()
+    elsewhere: dict[int, list[TopicPartition]] = {}
+    for partition, info in _all(observed.topics):
+        if not info.replicas:
+            continue
+        first = info.replicas[0]
+        preferred[first] += 1
+        if info.leader_id >= 0 and info.leader_id != first and first in info.isr and first in observed.alive:
+            elsewhere.setdefault(first, []).append(partition)
+    for node_id, led_by_others in sorted(elsewhere.items()):
+        if len(led_by_others) > IMBALANCE_MAX * preferred[node_id]:
+            yield Problem(
+                "leader_imbalance",
+                Severity.WARNING,
+                f"broker {node_id} leads {preferred[node_id] - len(led_by_others)} of the "
+                f"{counted(preferred[node_id], 'partition')} that it is preferred for",
+                "with auto.leader.rebalance.enable the controller gives them back within "
+                "leader.imbalance.check.interval.seconds",
+                tuple(led_by_others),
+                (node_id,),
+            )
+
+
+def _all(topics: Mapping[str, TopicInfo]) -> Iterable[tuple[TopicPartition, PartitionInfo]]:
+    for name in sorted(topics):
+        for number, info in sorted(topics[name].partitions.items()):
+            yield TopicPartition(name, number), info
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    names = [f"{each.topic}-{each.partition}" for each in partitions[:_NAMES_SHOWN_MAX]]
+    more = len(partitions) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")
+
+
+def _brokers_named(node_ids: Collection[int]) -> str:
+    noun = "broker" if len(node_ids) == 1 else "brokers"
+    return f"{noun} {', '.join(map(str, sorted(node_ids)))}"

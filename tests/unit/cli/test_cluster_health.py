@@ -1,0 +1,99 @@
+"""`barnabas cluster health`: each thing that can be wrong is told, with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from barnabas.cli.cluster_health import Observed, Severity, diagnose
+from barnabas.client.admin import ConfigEntry
+from barnabas.wire.topics import TopicPartition
+from tests.support.command_runs import Done
+from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
+
+Barnabas = Callable[..., Done]
+
+
+def kinds(observed: Observed) -> list[str]:
+    return [problem.kind for problem in diagnose(observed)]
+
+
+def test_nothing_is_wrong() -> None:
+    topics = {"flights": topic("flights", partition(1), partition(2, (2, 3, 1)))}
+    assert diagnose(Observed(topics, {1, 2, 3}, 1)) == []
+
+
+def test_no_controller() -> None:
+    (problem,) = diagnose(Observed({}, {1}, None))
+    assert (problem.kind, problem.severity) == ("no_controller", Severity.CRITICAL)
+
+
+def test_a_partition_without_leader_names_who_was_last_in_sync() -> None:
+    topics = {"flights": topic("flights", partition(1), partition(-1, (2, 3), isr=(3,)))}
+    (problem, gone) = diagnose(Observed(topics, {1, 2}, 1))[:2]
+    assert (problem.kind, problem.partitions, problem.brokers) == (
+        "without_leader",
+        (TopicPartition("flights", 1),),
+        (3,),
+    )
+    assert "start broker 3, the last in sync" in problem.advice
+    assert (gone.kind, gone.brokers) == ("broker_gone", (3,))
+
+
+def test_too_few_in_sync_is_worse_than_behind() -> None:
+    topics = {"flights": topic("flights", *[partition(1, isr=(1,))] * 7)}
+    refused, behind = diagnose(Observed(topics, {1, 2, 3}, 1, {"flights": 2}))
+    assert (refused.kind, refused.severity) == ("under_min_isr", Severity.CRITICAL)
+    assert refused.what.startswith("flights-0, flights-1, flights-2, flights-3, flights-4 and 2 more: fewer")
+    assert (behind.kind, behind.severity, behind.brokers) == ("under_replicated", Severity.WARNING, (2, 3))
+    assert "disk and network of brokers 2, 3" in behind.advice
+    assert kinds(Observed(topics, {1, 2, 3}, 1, {"flights": 1})) == ["under_replicated"]
+
+
+def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+    topics = {"flights": topic("flights", partition(1, (1,)))}
+    assert kinds(Observed(topics, {1}, 1, {"flights": 2})) == []
+
+
+def test_brokers_and_directories() -> None:
+    observed = Observed({}, {1, 2}, 1, {}, [2], [(1, "/data", "KAFKA_STORAGE_ERROR")])
+    assert [(each.kind, each.brokers) for each in diagnose(observed)] == [
+        ("broker_silent", (2,)),
+        ("log_directory", (1,)),
+    ]
+
+
+def test_leaders_elsewhere_count_past_a_tenth() -> None:
+    home, away = partition(1, (1, 2)), partition(2, (1, 2))
+    topics = {"flights": topic("flights", *[home] * 9, away)}
+    assert kinds(Observed(topics, {1, 2}, 1)) == []
+    topics = {"flights": topic("flights", *[home] * 8, away, away)}
+    (problem,) = diagnose(Observed(topics, {1, 2}, 1))
+    assert problem.what == "broker 1 leads 8 of the 10 partitions that it is preferred for"
+    # What cannot lead now is no imbalance.
+    topics = {"flights": topic("flights", partition(2, (1, 2), isr=(2,)))}
+    assert "leader_imbalance" not in kinds(Observed(topics, {1, 2}, 1))
+
+
+def test_the_command_ends_with_1_where_something_is_wrong(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    cluster.add(topic("flights", partition(1, (1, 2), isr=(1,))))
+    cluster.configs["flights"] = [
+        ConfigEntry("min.insync.replicas", "2", 4, is_read_only=False, is_sensitive=False),
+    ]
+    done = barnabas("cluster", "health")
+    assert (done.status, done.errors) == (1, "barnabas cluster health: 2 problems\n")
+    assert done.rows[1].startswith("critical flights-0: fewer replicas in sync than min.insync.replicas")
+    done = barnabas("cluster", "health", "--json")
+    found = json.loads(done.output)["problems"]
+    assert [(each["kind"], each["partitions"], each["brokers"]) for each in found] == [
+        ("under_min_isr", [{"topic": "flights", "partition": 0}], [2]),
+        ("under_replicated", [{"topic": "flights", "partition": 0}], [2]),
+    ]
+
+
+def test_the_command_on_a_whole_cluster(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    cluster.add(topic("flights", partition(1)))
+    assert barnabas("cluster", "health") == Done(0, "All is well: 3 brokers, 1 partition.\n", "")
+    cluster.cluster = replace(cluster.cluster, controller_id=-1)
+    assert "no broker is controller" in barnabas("cluster", "health").output
