@@ -3,17 +3,18 @@ without errors.
 
 Versions 15 to 17, which have the same bytes for these, and version 11, which many clients have stayed with. Measured,
 the general codec's objects cost more than what the request does. Whatever is not exactly of these forms is left to it.
-What reads the requests follows from the schema file (`wire/compiler_frames`).
+What reads and writes them follows from the schema file (`wire/compiler_frames`, `wire/compiler_frame_responses`).
 """
 
 from __future__ import annotations
 
-import struct
+import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
-from barnabas.wire import headers
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.compiler_frame_responses import ResponseShape, ResponseWriter, response_writer
 from barnabas.wire.compiler_frames import (
     CORRELATION_ID,
     FrameShape,
@@ -31,29 +32,8 @@ ID_VERSIONS: Final = range(15, 18)
 """They name topics by id."""
 NAME_VERSION: Final = 11
 """It names topics by name."""
-_ONE_BYTE_MAX: Final = 0x7F
 ISOLATION_LEVELS: Final[tuple[int, ...]] = (0, 1)
 """Read uncommitted and read committed; a request with another one is refused, on the general path."""
-_JOINED_BYTES_MAX: Final = 1024
-"""Records up to this size are copied between what is ahead of them and what is behind."""
-
-# Size, correlation id, tags of the header; throttle time, error, session id, count of topics.
-_RESPONSE: Final = struct.Struct(">iiBihiB")
-# Size, correlation id, tags of the header; throttle time, error, session id. What follows of one partition: count of
-# topics, id, count of partitions, and as below.
-_RESPONSE_START: Final = struct.Struct(">iiBihi")
-_RESPONSE_OF_ONE: Final = struct.Struct(">B16sBihqqqBi")
-_RESPONSE_END: Final = bytes(3)
-# Number, error, high watermark, last stable offset, log start offset, no aborted transactions, no other replica.
-_RESPONSE_PARTITION: Final = struct.Struct(">ihqqqBi")
-
-# Of version 11.
-_LENGTH: Final = struct.Struct(">h")
-_COUNT: Final = struct.Struct(">i")
-# Size, correlation id; throttle time, error, session id, count of topics.
-_NAME_RESPONSE: Final = struct.Struct(">iiihii")
-# Number, error, high watermark, last stable offset, log start offset, aborted transactions, no other replica, records.
-_NAME_RESPONSE_PARTITION: Final = struct.Struct(">ihqqqiii")
 
 
 class UsualRequest(NamedTuple):
@@ -126,7 +106,7 @@ _REPEATED_HOLES: Final = frozenset({"session_epoch", "fetch_offset", "last_fetch
 class _Form:
     """What both forms have in common: their requests are read as the schema file says."""
 
-    __slots__ = ("_api_version", "_client_id", "_shape", "read")
+    __slots__ = ("_api_version", "_client_id", "_shape", "_write", "read")
 
     def __init__(
         self, shape: FrameShape, api_version: int, client_id: str | None, follower: tuple[int, int] | None
@@ -147,6 +127,7 @@ class IdForm(_Form):
 
     def __init__(self, api_version: int, client_id: str | None, follower: tuple[int, int] | None) -> None:
         super().__init__(_BY_ID, api_version, client_id, follower)
+        self._write = response_writer(_RESPONSE_BY_ID, ApiKey.FETCH, api_version).write
 
     def repeated(self, frame: bytes) -> RepeatedReader:
         """The reader of requests that are like this one, which names one partition: all bytes but a few fields equal
@@ -155,7 +136,19 @@ class IdForm(_Form):
         return repeated_reader(self._shape, self._api_version, self._client_id, frame, _REPEATED_HOLES)
 
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
-        return _id_response(correlation_id, session_id, given, records)
+        elements = [
+            (
+                item.topic_id,
+                item.topic_partition.partition,
+                read.high_watermark,
+                read.last_stable_offset,
+                read.log_start_offset,
+                read.aborted,
+                data,
+            )
+            for (item, read, _), data in zip(given, records, strict=True)
+        ]
+        return self._write(correlation_id, session_id, elements)
 
 
 class NameForm(_Form):
@@ -167,130 +160,64 @@ class NameForm(_Form):
 
     def __init__(self, client_id: str | None) -> None:
         super().__init__(_BY_NAME, NAME_VERSION, client_id, None)
+        self._write = response_writer(_RESPONSE_BY_NAME, ApiKey.FETCH, NAME_VERSION).write
 
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
-        return _name_response(correlation_id, session_id, given, records)
+        elements = [
+            (
+                item.topic_partition.topic,
+                item.topic_partition.partition,
+                read.high_watermark,
+                read.last_stable_offset,
+                read.log_start_offset,
+                read.aborted,
+                data,
+            )
+            for (item, read, _), data in zip(given, records, strict=True)
+        ]
+        return self._write(correlation_id, session_id, elements)
 
 
-def _id_response(correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
-    # Grown in place, and begun anew behind records that are not copied.
-    part = bytearray(_RESPONSE.size)
-    found: list[Buffer] = [part]
-    topics = partitions = 0
-    topic: str | None = None
-    topic_id: Uuid = b""
-    counted_in, count_at = part, 0  # where the count of the topic's partitions is
-    for (item, read, _), data in zip(given, records, strict=True):
-        if topic != item.topic_partition.topic or topic_id != item.topic_id:
-            if topics:
-                counted_in[count_at] = partitions + 1
-                part.append(0)
-            topic, topic_id = item.topic_partition.topic, item.topic_id
-            topics += 1
-            partitions = 0
-            counted_in, count_at = part, len(part) + len(topic_id)
-            part += topic_id
-            part.append(0)
-        partitions += 1
-        part += _RESPONSE_PARTITION.pack(
-            item.topic_partition.partition,
-            0,
-            read.high_watermark,
-            read.last_stable_offset,
-            read.log_start_offset,
-            0 if read.aborted is None else 1,
-            -1,
-        )
-        length = len(data) + 1
-        while length > _ONE_BYTE_MAX:
-            part.append(length & 0x7F | 0x80)
-            length >>= 7
-        part.append(length)
-        if len(data) <= _JOINED_BYTES_MAX:
-            part += data
-            part.append(0)
-        else:
-            part = bytearray(1)
-            found += (data, part)
-    if topics:
-        counted_in[count_at] = partitions + 1
-        part.append(0)
-    part.append(0)
-    first = found[0]
-    size = sum(map(len, found)) - headers.SIZE_BYTES
-    _RESPONSE.pack_into(first, 0, size, correlation_id, 0, 0, 0, session_id, topics + 1)
-    return found
+def _shape_of_response(topic: str) -> ResponseShape:
+    """Of the responses that name topics by that field."""
+    watermarks = ("high_watermark", "last_stable_offset", "log_start_offset")
+    element = ("partition_index", *watermarks, "aborted_transactions", "records")
+    return ResponseShape("responses", "session_id", topic, element)
 
 
-def response_of_one(
+_RESPONSE_BY_ID: Final = _shape_of_response("topic_id")
+_RESPONSE_BY_NAME: Final = _shape_of_response("topic")
+
+
+class SharedResponse(NamedTuple):
+    """The response of one partition to all followers that fetch the same of it (`IdForm`)."""
+
+    parts: list[Buffer]
+    """All that follows the session's id."""
+    parts_bytes: int
+
+    def frame(self, correlation_id: int, session_id: int) -> list[Buffer]:
+        """The response to one follower. The parts stay as they are."""
+        start = _writer_by_id().start(self.parts_bytes, correlation_id, session_id)
+        return [start + self.parts[0], *self.parts[1:]]
+
+
+def shared_response(
     topic_id: Uuid,
     number: int,
     high_watermark: int,
     last_stable_offset: int,
     log_start_offset: int,
     records: Buffer,
-) -> list[Buffer]:
-    """`IdForm.response` of one partition, from behind the session's id on: the same for all who fetch the same."""
-    part = bytearray(
-        _RESPONSE_OF_ONE.pack(2, topic_id, 2, number, 0, high_watermark, last_stable_offset, log_start_offset, 0, -1)
-    )
-    length = len(records) + 1
-    while length > _ONE_BYTE_MAX:
-        part.append(length & 0x7F | 0x80)
-        length >>= 7
-    part.append(length)
-    if len(records) > _JOINED_BYTES_MAX:
-        return [part, records, _RESPONSE_END]
-    part += records
-    part += _RESPONSE_END
-    return [part]
+) -> SharedResponse:
+    """`IdForm.response` of one partition, from behind the session's id on."""
+    writer = _writer_by_id()
+    element = (topic_id, number, high_watermark, last_stable_offset, log_start_offset, None, records)
+    first, *others = writer.write(0, 0, (element,))
+    parts = [first[writer.start_bytes :], *others]
+    return SharedResponse(parts, sum(map(len, parts)))
 
 
-def with_start(correlation_id: int, session_id: int, parts: list[Buffer], parts_bytes: int) -> list[Buffer]:
-    """The response with these parts, of so many bytes, behind the session's id. The parts stay as they are."""
-    size = _RESPONSE_START.size - headers.SIZE_BYTES + parts_bytes
-    start = _RESPONSE_START.pack(size, correlation_id, 0, 0, 0, session_id)
-    return [start + parts[0], *parts[1:]]
-
-
-def _name_response(correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
-    part = bytearray(_NAME_RESPONSE.size)
-    found: list[Buffer] = [part]
-    topics = partitions = 0
-    topic: str | None = None
-    counted_in, count_at = part, 0  # as above
-    for (item, read, _), data in zip(given, records, strict=True):
-        if topic != item.topic_partition.topic:
-            if topics:
-                _COUNT.pack_into(counted_in, count_at, partitions)
-            topic = item.topic_partition.topic
-            name = topic.encode()
-            topics += 1
-            partitions = 0
-            part += _LENGTH.pack(len(name))
-            part += name
-            counted_in, count_at = part, len(part)
-            part += bytes(_COUNT.size)
-        partitions += 1
-        part += _NAME_RESPONSE_PARTITION.pack(
-            item.topic_partition.partition,
-            0,
-            read.high_watermark,
-            read.last_stable_offset,
-            read.log_start_offset,
-            -1 if read.aborted is None else 0,
-            -1,
-            len(data),
-        )
-        if len(data) <= _JOINED_BYTES_MAX:
-            part += data
-        else:
-            part = bytearray()
-            found += (data, part)
-    if topics:
-        _COUNT.pack_into(counted_in, count_at, partitions)
-    if not part:
-        found.pop()
-    size = sum(map(len, found)) - headers.SIZE_BYTES
-    _NAME_RESPONSE.pack_into(found[0], 0, size, correlation_id, 0, 0, session_id, topics)
-    return found
+@functools.cache
+def _writer_by_id() -> ResponseWriter:
+    return response_writer(_RESPONSE_BY_ID, ApiKey.FETCH, ID_VERSIONS[-1])

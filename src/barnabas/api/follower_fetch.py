@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.api.fetch_frames import response_of_one, with_start
+from barnabas.api.fetch_frames import shared_response
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import SharedRead
 from barnabas.wire.errors import KafkaError
@@ -289,7 +289,7 @@ class FollowerFetch:
         item.sent_log_start_offset = log.log_start_offset
         session.settle(item, gave=True, has_more=True)
         self._path.count_given(item, read.size_bytes)
-        return with_start(self._correlation_id, session.session_id, read.parts, read.parts_bytes)
+        return read.response.frame(self._correlation_id, session.session_id)
 
     def _read(self, log: PartitionLog, state: tuple[object, ...]) -> SharedRead | None:
         item, fetches = self._item, self._fetches
@@ -304,7 +304,7 @@ class FollowerFetch:
             return None  # said there
         if data is None:
             return None
-        parts = response_of_one(
+        response = shared_response(
             item.topic_id,
             item.topic_partition.partition,
             found.high_watermark,
@@ -312,6 +312,6 @@ class FollowerFetch:
             found.log_start_offset,
             data,
         )
-        read = SharedRead(state, len(data), parts, sum(map(len, parts)))
+        read = SharedRead(state, len(data), response)
         fetches.share(read)
         return read

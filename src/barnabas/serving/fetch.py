@@ -39,6 +39,12 @@ _TALLIED_PER_STEP: Final = 8192
 _FETCHER_TYPES: Final = ("consumer", "follower")
 
 
+class SharedResponse(Protocol):
+    """A response that differs by request and session only."""
+
+    def frame(self, correlation_id: int, session_id: int) -> list[Buffer]: ...
+
+
 class SharedRead(NamedTuple):
     """What was read of a log for one follower, and is given to all that fetch the same in the same turn."""
 
@@ -46,9 +52,7 @@ class SharedRead(NamedTuple):
     """Of the log, and what was asked for: whoever finds the same would read the same."""
     size_bytes: int
     """Of the records."""
-    parts: list[Buffer]
-    """Of the response: all that follows the session's id."""
-    parts_bytes: int
+    response: SharedResponse
 
 
 class DelayedFetches:
