@@ -68,12 +68,14 @@ class Reassignments:
         """
         outcomes: dict[TopicPartition, KafkaError | None] = {}
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
-        for partition, target in targets.items():
+        for number, (partition, target) in enumerate(targets.items(), start=1):
             answer = self._decide(partition, target)
             if isinstance(answer, KafkaError):
                 outcomes[partition] = answer
             else:
                 accepted[partition] = answer
+            if not number % PARTITIONS_PER_BATCH:
+                yield from give_way()
         if accepted:
             yield from forget_requests(
                 lambda partition, _: partition in accepted, self._context.epoch_version, self._logger
@@ -102,7 +104,9 @@ class Reassignments:
         wanted = yield from read_requests(self._reader.watches, self._logger)
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
         refused: dict[TopicPartition, KafkaError] = {}
-        for partition, target in wanted.items():
+        for number, (partition, target) in enumerate(wanted.items(), start=1):
+            if not number % PARTITIONS_PER_BATCH:
+                yield from give_way()
             current = self._context.assignment(partition)
             if current.is_being_reassigned and current.target_replicas == target:
                 continue
