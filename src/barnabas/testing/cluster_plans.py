@@ -292,7 +292,7 @@ DOUBT: Final = Plan(
     },
     down_at_most=2,
     lasting={FaultKind.CUT: (1.0, 5.0), FaultKind.PAUSE: (1.0, 5.0), FaultKind.CRASH: (0.1, 1.0)},
-    load=Load(consumers=4, commit_pause_ms=200, records_pause_ms=150, topic_pause_seconds=20),
+    load=Load(consumers=4, commit_pause_ms=200, records_pause_ms=150),
     properties={"offsets.commit.timeout.ms": "300"},
 )
 """Commits of groups are not replicated in time while leaders fall, out to break what OffsetFetch shows (0015)."""
