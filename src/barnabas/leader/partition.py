@@ -310,8 +310,7 @@ class Partition:
             writes_at_once=writes_at_once,
             only_at_once=only_at_once,
         )
-        in_sync.advance_high_watermark()
-        self._context.wake_ups.add(self)
+        self._has_grown()
         return result
 
     def validation(
@@ -337,8 +336,7 @@ class Partition:
             return None
         result = log.append_after(validation, batch, self.leader_epoch)
         if result is not None:
-            self.in_sync.advance_high_watermark()
-            self._context.wake_ups.add(self)
+            self._has_grown()
         return result
 
     def append_all(
@@ -351,9 +349,15 @@ class Partition:
         log = self._log_to_append_to(required_acks)
         outcomes = log.append_all_as_leader(batches, self.leader_epoch, produce_version=produce_version)
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
-            self.in_sync.advance_high_watermark()
-            self._context.wake_ups.add(self)
+            self._has_grown()
         return outcomes
+
+    def _has_grown(self) -> None:
+        """Something was appended."""
+        if self.in_sync.advance_high_watermark():
+            self._context.wake_ups.add(self)
+        else:
+            self._context.wake_ups.add_grown(self)
 
     def _log_to_append_to(self, required_acks: int) -> PartitionLog:
         log = self._appendable_log(required_acks)

@@ -44,7 +44,7 @@ class WakeUps:
     after it.
     """
 
-    __slots__ = ("_changed", "_logger", "_parked", "_tick")
+    __slots__ = ("_changed", "_grown", "_logger", "_parked", "_tick")
 
     def __init__(self, tick: Tick, purgatories: tuple[Purgatory[Any], ...], logger: logging.Logger) -> None:
         """The purgatories are keyed by topic partition, and checked in their order."""
@@ -52,6 +52,8 @@ class WakeUps:
         self._logger = logger
         self._parked = tuple((purgatory, purgatory.watched_keys) for purgatory in purgatories)
         self._changed: dict[WatchedPartition, None] = {}
+        # Those of them of which the log's end has moved, and nothing else.
+        self._grown: set[WatchedPartition] = set()
 
     def add(self, partition: WatchedPartition) -> None:
         """Something moved in the partition. Whoever begins to wait later in this tick looks for himself first."""
@@ -65,16 +67,33 @@ class WakeUps:
         if not self._changed:
             self._tick.before_send(self.run)
         self._changed[partition] = None
+        self._grown.discard(partition)
+
+    def add_grown(self, partition: WatchedPartition) -> None:
+        """As `add`, where nothing but the log's end has moved: news for watchers, and for nobody in a purgatory.
+
+        Invariant: what the purgatories wait for (acknowledgements, deleted records) hangs on the high watermark, the
+        log's start, the leader and the ISR, and whatever moves one of these calls `add`.
+        """
+        if not partition.watchers or partition in self._changed:
+            return
+        if not self._changed:
+            self._tick.before_send(self.run)
+        self._changed[partition] = None
+        self._grown.add(partition)
 
     def run(self) -> None:
         """Tells all who wait; what changes meanwhile is told in the next tick, which comes at once."""
         changed, self._changed = self._changed, {}
+        grown, self._grown = self._grown, set()
         for partition in changed:
             for watcher in tuple(partition.watchers):
                 try:
                     watcher.partition_changed(partition)
                 except Exception:
                     self._logger.exception("Telling %r of a change of %s failed", watcher, partition)
+            if partition in grown:
+                continue
             key = partition.topic_partition
             for purgatory, parked in self._parked:
                 if key in parked:

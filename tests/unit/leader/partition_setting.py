@@ -32,9 +32,13 @@ class WokenPartitions:
 
     def __init__(self) -> None:
         self.count = 0
+        self.grown_count = 0
 
     def add(self, _partition: Partition) -> None:
         self.count += 1
+
+    def add_grown(self, _partition: Partition) -> None:
+        self.grown_count += 1
 
 
 class BrokerSetting:

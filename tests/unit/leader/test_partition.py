@@ -439,6 +439,29 @@ class TestIsr:
         assert setting.partition.partition_epoch == 5
 
 
+class TestWakeUps:
+    def test_append_that_followers_have_to_fetch_is_news_for_watchers_only(self) -> None:
+        setting = BrokerSetting()
+        setting.lead()
+        setting.fetch(2, 0)
+        setting.fetch(3, 0)
+        woken, grown = setting.woken.count, setting.woken.grown_count
+        setting.append("a")
+        assert (setting.woken.count, setting.woken.grown_count) == (woken, grown + 1)
+        setting.fetch(2, 1)
+        assert setting.woken.count == woken
+        setting.fetch(3, 1)
+        assert (setting.woken.count, setting.woken.grown_count) == (woken + 1, grown + 1)
+
+    def test_append_that_is_committed_at_once_is_news_for_all(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1,))
+        setting.partition.in_sync.replace((1,), (1,))
+        woken = setting.woken.count
+        setting.append("a", acks=1)
+        assert (setting.woken.count, setting.woken.grown_count) == (woken + 1, 0)
+
+
 class TestLowWatermark:
     def test_is_the_least_of_those_that_are_alive(self) -> None:
         setting = BrokerSetting()
