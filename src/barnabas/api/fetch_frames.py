@@ -9,7 +9,7 @@ What reads and writes them follows from the schema file (`wire/compiler_frames`,
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead
@@ -195,11 +195,13 @@ class SharedResponse(NamedTuple):
     parts: list[Buffer]
     """All that follows the session's id."""
     parts_bytes: int
+    start: Callable[[int, int, int], bytes]
+    """As of `ResponseWriter`."""
 
     def frame(self, correlation_id: int, session_id: int) -> list[Buffer]:
         """The response to one follower. The parts stay as they are."""
-        start = _writer_by_id().start(self.parts_bytes, correlation_id, session_id)
-        return [start + self.parts[0], *self.parts[1:]]
+        parts, parts_bytes, start = self
+        return [start(parts_bytes, correlation_id, session_id) + parts[0], *parts[1:]]
 
 
 def shared_response(
@@ -212,10 +214,8 @@ def shared_response(
 ) -> SharedResponse:
     """`IdForm.response` of one partition, from behind the session's id on."""
     writer = _writer_by_id()
-    element = (topic_id, number, high_watermark, last_stable_offset, log_start_offset, None, records)
-    first, *others = writer.write(0, 0, (element,))
-    parts = [first[writer.start_bytes :], *others]
-    return SharedResponse(parts, sum(map(len, parts)))
+    parts = writer.write_rest(topic_id, number, high_watermark, last_stable_offset, log_start_offset, None, records)
+    return SharedResponse(parts, sum(map(len, parts)), writer.start)
 
 
 @functools.cache

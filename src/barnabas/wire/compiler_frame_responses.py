@@ -29,6 +29,8 @@ class ResponseWriter(NamedTuple):
     """(correlation id, the given field ahead of the array, elements) -> the frame. An element is the key of the outer
     structure, and the fields that are given of the inner one; those with the same key stand together. At most
     `compiler_frames.COUNT_MAX`. Records are among the buffers uncopied where they are large."""
+    write_rest: Callable[..., list[Buffer]]
+    """(*element) -> what follows `start` in the frame of one element."""
     start: Callable[[int, int, int], bytes]
     """(size of what follows, correlation id, the given field ahead of the array) -> the frame ahead of the array."""
     start_bytes: int
@@ -51,7 +53,8 @@ class ResponseShape(NamedTuple):
 def response_writer(shape: ResponseShape, api_key: int, version: int) -> ResponseWriter:
     """The writer for a version. Raises `ValueError` for what has no such shape."""
     writer = _Writer(shape, api_key, version)
-    return ResponseWriter(writer.source().build("write"), writer.start().build("start"), writer.start_bytes)
+    write, start = writer.source().build("write"), writer.start().build("start")
+    return ResponseWriter(write, _Writer(shape, api_key, version).rest().build("rest"), start, writer.start_bytes)
 
 
 class _Writer:
@@ -117,6 +120,26 @@ class _Writer:
             out.line("return found")
         return out
 
+    def rest(self) -> Source:
+        out, shape = self._out, self._shape
+        count = struct.pack(f">{out.length_format(self._outer, 'array')}", 1 + out.compact(self._outer))
+        with out.block(f"def rest({', '.join((shape.key, *shape.element))}):"):
+            if self._key.type.name == "uuid" and out.compact(self._inner):
+                self._element("B16sB", f"2, {shape.key}, 2, ", begins="found = [part]")
+            else:
+                out.line(f"part = bytearray({count!r})")
+                out.line("found = [part]")
+                self._write_key()
+                out.line(f"part += {count!r}")
+                self._element()
+            if out.flexible:
+                out.line(f"part += {bytes(2)!r}")
+            else:
+                with out.block("if not part:"):
+                    out.line("found.pop()")
+            out.line("return found")
+        return out
+
     def _end_outer(self) -> None:
         out = self._out
         if out.compact(self._inner):
@@ -137,8 +160,8 @@ class _Writer:
         else:
             raise ValueError(f"{name} is of a type that is no key here")
 
-    def _element(self) -> None:
-        """Writes one, up to its records and with them."""
+    def _element(self, ahead_format: str = "", ahead: str = "", begins: str = "") -> None:
+        """Writes one, up to its records and with them; with what is ahead of it where it `begins` the response."""
         out, given = self._out, self._shape.element
         fields = out.plain(out.struct_fields(self._inner))
         if fields[-1].name != _RECORDS or given[-1] != _RECORDS:
@@ -146,7 +169,10 @@ class _Writer:
         format_ = "".join(self._format(field) for field in fields[:-1])
         values = [self._value(field, is_given=field.name in given) for field in fields[:-1]]
         if out.compact(fields[-1]):
-            out.line(f"part += {out.struct_method('pack', format_)}({', '.join(values)})")
+            packed = f"{out.struct_method('pack', ahead_format + format_)}({ahead}{', '.join(values)})"
+            out.line(f"part = bytearray({packed})" if begins else f"part += {packed}")
+            if begins:
+                out.line(begins)
             out.line("length = len(records) + 1")
             with out.block(f"while length > {_ONE_BYTE_MAX}:"):
                 out.line(f"part.append(length & {_ONE_BYTE_MAX} | {_ONE_BYTE_MAX + 1})")

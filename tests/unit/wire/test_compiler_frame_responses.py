@@ -47,6 +47,10 @@ def test_writes_what_the_codec_writes(
     assert b"".join(written) == frame
     assert writer.start(len(frame) - writer.start_bytes, 9, session_id) == frame[: writer.start_bytes]
     assert all(len(part) for part in written)
+    if len(found) == 1:
+        rest = writer.write_rest(*given_elements[0])
+        assert b"".join(rest) == frame[writer.start_bytes :]
+        assert all(len(part) for part in rest)
 
 
 @pytest.mark.parametrize(
