@@ -25,6 +25,8 @@ class Cluster:
     """The machines of one simulation, and what is seen of them."""
 
     simulation: Simulation
+    balance_seconds: int | None = None
+    """How often a controller has leaders go back to their preferred replicas; None: never."""
     coordinator: SimulatedMachine = field(init=False)
     brokers: dict[int, SimulatedMachine] = field(init=False)
     seen: Observations = field(default_factory=Observations)
@@ -52,7 +54,8 @@ class Cluster:
     def start(self, broker_id: int) -> None:
         machine = self.brokers[broker_id]
         coordinator = self.coordinator.address
-        main = broker_main(broker_id, machine.address, coordinator, self.disks[broker_id], self.seen, self.running)
+        disk = self.disks[broker_id]
+        main = broker_main(broker_id, machine.address, coordinator, disk, self.seen, self.running, self.balance_seconds)
         machine.start(main)
 
     def shut_down_some(self, seconds: float) -> None:

@@ -283,7 +283,14 @@ class ScriptedBroker:
     """One process of a broker."""
 
     def __init__(
-        self, host: Host, broker_id: int, address: str, coordinator: str, disk: Disk, seen: Observations
+        self,
+        host: Host,
+        broker_id: int,
+        address: str,
+        coordinator: str,
+        disk: Disk,
+        seen: Observations,
+        balance_seconds: int | None = None,
     ) -> None:
         self._host = host
         self.broker_id = broker_id
@@ -300,7 +307,13 @@ class ScriptedBroker:
         self.metrics = MetricsRegistry(host.loop.time)
         self.controller = Controller(
             host,
-            ControllerSettings(broker_id, LISTENER, request_timeout_ms=5_000),
+            ControllerSettings(
+                broker_id,
+                LISTENER,
+                request_timeout_ms=5_000,
+                auto_leader_rebalance_enable=balance_seconds is not None,
+                leader_imbalance_check_interval_ms=(balance_seconds or 0) * 1000,
+            ),
             ControllerPorts(
                 self.registration,
                 Connections(host, self._link),
@@ -471,10 +484,13 @@ def broker_main(
     disk: Disk,
     seen: Observations,
     running: dict[int, ScriptedBroker],
+    balance_seconds: int | None = None,
 ) -> Main:
     async def main(host: Host) -> None:
         while True:
-            broker = running[broker_id] = ScriptedBroker(host, broker_id, address, coordinator, disk, seen)
+            broker = running[broker_id] = ScriptedBroker(
+                host, broker_id, address, coordinator, disk, seen, balance_seconds
+            )
             try:
                 await broker.run()
             except SessionExpiredError:

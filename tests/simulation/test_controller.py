@@ -33,6 +33,7 @@ from tests.simulation.controller_cluster import BROKERS, Cluster
 
 TOPICS = tuple(f"topic-{number}" for number in range(6))
 HEAL_SECONDS = 90.0
+BALANCE_SECONDS = 4
 
 
 async def create_topic(client: Client, host: Host, topic: str, partitions: int, replication_factor: int) -> None:
@@ -191,7 +192,7 @@ FAULTS = FaultSchedule(
 @pytest.mark.parametrize("seed", simulation_seeds(25))
 def test_whatever_fails_there_is_one_controller_every_partition_is_led_and_deletions_end(seed: int) -> None:
     with Simulation(seed) as simulation:
-        cluster = Cluster(simulation)
+        cluster = Cluster(simulation, BALANCE_SECONDS if seed % 2 else None)
         cluster.elect()
         machine = simulation.machine("administrator")
         machine.start(administrator(cluster))

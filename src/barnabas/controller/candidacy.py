@@ -20,10 +20,15 @@ from barnabas.controller.event_watches import EventWatches
 from barnabas.controller.events import ControllerChange, ControllerEvent, Reelect
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.recent_transitions import RecentTransitions
-from barnabas.controller.settings import READ_AGAIN_MS, ControllerSettings
+from barnabas.controller.settings import FIRST_LEADER_IMBALANCE_CHECK_MS, READ_AGAIN_MS, ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.term import ControllerTerm
-from barnabas.controller.term_events import ReadAgain, UncleanElectionDelayOver, response_event
+from barnabas.controller.term_events import (
+    AutoPreferredReplicaLeaderElection,
+    ReadAgain,
+    UncleanElectionDelayOver,
+    response_event,
+)
 from barnabas.coordination.layout.controller import ControllerRegistration
 from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.kernel.host import Host
@@ -189,6 +194,8 @@ class Candidacy:
         delay_over = UncleanElectionDelayOver(elected.epoch)
         self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
         self._timers.call_after(READ_AGAIN_MS, self._read_again, elected.epoch)
+        if self._settings.auto_leader_rebalance_enable:
+            self._check_balance_after(FIRST_LEADER_IMBALANCE_CHECK_MS, elected.epoch)
 
     def _read_again(self, epoch: int) -> None:
         """Has the term read again what it could not read, every `READ_AGAIN_MS` as long as it lasts."""
@@ -196,6 +203,15 @@ class Candidacy:
             if self.term.must_read_again:
                 self._put(ReadAgain(epoch))
             self._timers.call_after(READ_AGAIN_MS, self._read_again, epoch)
+
+    def _check_balance_after(self, delay_ms: int, epoch: int) -> None:
+        check = AutoPreferredReplicaLeaderElection(epoch, self._balance_checked)
+        self._timers.call_after(delay_ms, self._put, check)
+
+    def _balance_checked(self, epoch: int) -> None:
+        """The next check comes an interval after the end of the former, so that checks never wait for one another."""
+        if self.term is not None and self.term.context.epoch == epoch:
+            self._check_balance_after(self._settings.leader_imbalance_check_interval_ms, epoch)
 
     async def _move(self, epoch_version: int) -> None:
         """Gives controllership up, so that any broker can be elected."""

@@ -29,6 +29,7 @@ from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.reassignment import Target
 from barnabas.controller.recent_transitions import RecentTransitions
+from barnabas.controller.replica_elections import ElectionOutcomes
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.states import ControllerState
@@ -40,6 +41,7 @@ from barnabas.controller.term_events import (
     ApiPartitionReassignment,
     ControlledShutdown,
     ListPartitionReassignments,
+    ReplicaLeaderElection,
     TermEvent,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
@@ -56,7 +58,7 @@ from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.timers import Timers
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ElectionType, TopicPartition
 
 Answer = TypeVar("Answer")
 STOP_LIMIT_MS = 5_000
@@ -240,6 +242,14 @@ class Controller:
         Raises `KafkaError`: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
         return await self._ask(lambda answer: ControlledShutdown(answer, broker_id, broker_epoch))
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition], election_type: ElectionType
+    ) -> ElectionOutcomes:
+        """Elects leaders of the partitions: the new leader of each, or why it has none. Raises `KafkaError`,
+        NOT_CONTROLLER.
+        """
+        return await self._ask(lambda answer: ReplicaLeaderElection(answer, partitions, election_type))
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """Gives a broker a block of producer ids that nobody else has.

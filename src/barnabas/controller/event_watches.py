@@ -14,6 +14,7 @@ from barnabas.controller.term_events import (
     IsrChangeNotification,
     LogDirEventNotification,
     PartitionModifications,
+    PreferredElectionsRequested,
     TermEvent,
     TopicChange,
     TopicDeletion,
@@ -38,6 +39,7 @@ class EventWatches:
         self.isr_changes = self._watcher(EventType.NODE_CHILDREN_CHANGED, IsrChangeNotification())
         self.log_dir_events = self._watcher(EventType.NODE_CHILDREN_CHANGED, LogDirEventNotification())
         self.reassignments = self._watcher(ANY_CHANGE, ZkPartitionReassignment())
+        self.preferred_elections = self._watcher(ANY_CHANGE, PreferredElectionsRequested())
         self._brokers: dict[int, Watcher] = {}
         self._topics: dict[str, Watcher] = {}
 

@@ -10,6 +10,8 @@ that a cluster of many partitions does not cost the controller its session.
 """
 READ_AGAIN_MS = 5_000
 """How often it tries again to read znodes that it could not read; no watch tells when they are mended."""
+FIRST_LEADER_IMBALANCE_CHECK_MS = 5_000
+"""After the takeover; brokers that started with the controller have joined the ISRs by then, as Kafka has it."""
 TOPICS_PER_BATCH = 50
 """How many topics it reads at a time."""
 
@@ -24,6 +26,10 @@ class ControllerSettings:
     marked as recovering where `leader_recovery_supported` (KIP-704). An attempt to send a request to a broker takes
     `request_timeout_ms` at most, and the next one comes `retry_backoff_ms` later. `zookeeper_connection_timeout_ms` is
     how long the broker's own cache of `/feature` may take to follow.
+
+    With `auto_leader_rebalance_enable` the controller looks every `leader_imbalance_check_interval_ms` for brokers that
+    do not lead more than `leader_imbalance_per_broker_percentage` of the partitions of which they are the preferred
+    leaders, and has them led by these again.
     """
 
     broker_id: int
@@ -36,6 +42,9 @@ class ControllerSettings:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     zookeeper_connection_timeout_ms: int = 18_000
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_ms: int = 300_000
+    leader_imbalance_per_broker_percentage: int = 10
 
     @property
     def controller_to_broker_listener_name(self) -> str:

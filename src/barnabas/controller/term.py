@@ -13,7 +13,7 @@ from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
 from barnabas.controller.controller_election import ElectionResult
-from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, operate, pieces
+from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, pieces
 from barnabas.controller.features import set_up_features
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
@@ -23,6 +23,7 @@ from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.reassignment import Reassignments
+from barnabas.controller.replica_elections import ReplicaElections
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH, ControllerSettings
@@ -30,10 +31,8 @@ from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
 from barnabas.controller.watches import ControllerWatches
-from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -84,6 +83,8 @@ class ControllerTerm:
         self._brokers = BrokerChanges(
             context, settings, self._partitions, self._replicas, self._deletion, self.reassignments, logger
         )
+        self.replica_elections = ReplicaElections(context, settings, self._partitions, watches, logger)
+        """Elections that somebody asks for, and the return of leadership to the preferred replicas."""
         self._topics = TopicChanges(context, self._partitions, self._replicas, logger)
         self._isr_changes = AlterPartitionProcessor(context, logger)
         self._broker_reader = BrokerReader(watches, {}, logger)
@@ -115,9 +116,9 @@ class ControllerTerm:
         if returned:
             yield from self._brokers.start_up(returned)
         self._logger.info("Ready to serve as the new controller with epoch %d", context.epoch)
-        yield from self._warn_of_unsupported_requests()
         yield from self.reassignments.start_up()
         yield from self._deletion.resume()
+        yield from self.replica_elections.requested_by_znode()
 
     def _set_up_features(self) -> Steps[bool]:
         """Returns whether `/feature` could be read. While it cannot, no feature counts as finalized, which is the
@@ -202,13 +203,6 @@ class ControllerTerm:
                 elif known is not None:
                     self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
         return refreshed
-
-    def _warn_of_unsupported_requests(self) -> Steps[None]:
-        paths = (PREFERRED_REPLICA_ELECTION_PATH,)
-        outcomes = yield from operate([Exists(path) for path in paths])
-        for path, outcome in zip(paths, outcomes, strict=True):
-            if outcome is not None:
-                self._logger.warning("Ignoring %s: what it asks for is not supported yet", path)
 
     # Events of znodes.
 

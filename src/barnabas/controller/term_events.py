@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.controller.effects import BrokerRequest, Steps
 from barnabas.controller.events import ControllerEvent
 from barnabas.controller.reassignment import Target
+from barnabas.controller.replica_elections import ElectionOutcomes
 from barnabas.controller.states import ControllerState
 from barnabas.controller.term import ControllerTerm
 from barnabas.coordination.layout.cluster import ProducerIdBlock
@@ -31,7 +32,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ElectionType, TopicPartition
 
 
 class TermEvent(ControllerEvent, ABC):
@@ -139,6 +140,30 @@ class ZkPartitionReassignment(TermEvent):
 
     def steps(self, term: ControllerTerm) -> Steps[None]:
         return term.reassignment_znode_changed()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredElectionsRequested(TermEvent):
+    """`/admin/preferred_replica_election` was made, changed or deleted."""
+
+    state = ControllerState.MANUAL_LEADER_BALANCE
+
+    def steps(self, term: ControllerTerm) -> Steps[None]:
+        return term.replica_elections.requested_by_znode()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AutoPreferredReplicaLeaderElection(OneTermEvent):
+    """It is time to look whether leadership is balanced. `when_over` is called with the epoch afterwards."""
+
+    when_over: Callable[[int], None]
+    state = ControllerState.AUTO_LEADER_BALANCE
+
+    def steps(self, term: ControllerTerm) -> Steps[None]:
+        return term.replica_elections.rebalance()
+
+    def finish(self) -> None:
+        self.when_over(self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +315,19 @@ class AlterPartitionReceived(AnsweredEvent):
     def later_steps(self, term: ControllerTerm) -> Steps[None]:
         # Kafka's PartitionReassignmentIsrChange.
         return term.reassignments.go_on()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaLeaderElection(AnsweredEvent):
+    """Somebody asks for leaders of these partitions."""
+
+    answer: asyncio.Future[ElectionOutcomes]
+    partitions: Sequence[TopicPartition]
+    election_type: ElectionType
+    state = ControllerState.MANUAL_LEADER_BALANCE
+
+    def steps(self, term: ControllerTerm) -> Steps[ElectionOutcomes]:
+        return term.replica_elections.elect(self.partitions, self.election_type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

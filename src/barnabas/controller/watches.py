@@ -24,6 +24,8 @@ class ControllerWatches(Protocol):
     """For the children of `/log_dir_event_notification`."""
     reassignments: Watcher
     """For `/admin/reassign_partitions`, which comes and goes."""
+    preferred_elections: Watcher
+    """For the existence and the data of `/admin/preferred_replica_election`."""
 
     def broker(self, broker_id: int) -> Watcher:
         """For the data of `/brokers/ids/N`."""

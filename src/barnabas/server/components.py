@@ -278,6 +278,9 @@ class BrokerComponents:
             delete_topic_enable=values["delete.topic.enable"],
             request_timeout_ms=values["controller.socket.timeout.ms"],
             zookeeper_connection_timeout_ms=zookeeper_connection_timeout_ms(values),
+            auto_leader_rebalance_enable=values["auto.leader.rebalance.enable"],
+            leader_imbalance_check_interval_ms=values["leader.imbalance.check.interval.seconds"] * 1000,
+            leader_imbalance_per_broker_percentage=values["leader.imbalance.per.broker.percentage"],
         )
         return Controller(
             shared.host,

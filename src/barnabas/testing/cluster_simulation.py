@@ -85,6 +85,7 @@ request.timeout.ms=5000
 group.initial.rebalance.delay.ms=200
 log.segment.bytes=16384
 controlled.shutdown.enable=true
+auto.leader.rebalance.enable=false
 """
 
 

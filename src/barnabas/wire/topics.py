@@ -26,3 +26,12 @@ class LeaderRecoveryState(enum.IntEnum):
 
     RECOVERED = 0
     RECOVERING = 1
+
+
+class ElectionType(enum.IntEnum):
+    """Who may become a leader when somebody asks for an election (KIP-460); the value is that of the protocol."""
+
+    PREFERRED = 0
+    """The first replica of the assignment, if it is in sync."""
+    UNCLEAN = 1
+    """Where there is no leader: a replica in sync, or else any, with the loss of what it lacks."""
