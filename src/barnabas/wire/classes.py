@@ -37,7 +37,9 @@ class _DataclassFields:
     """What `dataclasses` knows of a class, found out when it first asks; brokers never do."""
 
     def __get__(self, instance: object, owner: type[Structure]) -> dict[str, dataclasses.Field[Any]]:
-        space = {} if owner.__module__ != MODULE else vars(message_class(owner.__qualname__.partition(".")[0]))
+        if owner.__module__ != MODULE:  # a base: what is kept there, all messages would inherit in place of this
+            return {}
+        space = vars(message_class(owner.__qualname__.partition(".")[0]))
         annotations = {field.name: _python_type(field, space) for field in owner.FIELDS}
         twin = type(owner.__name__, (), {"__annotations__": annotations, **_dataclass_defaults(owner.FIELDS, space)})
         dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)(twin)

@@ -7,11 +7,12 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from barnabas.wire import catalogue, messages
-from barnabas.wire.classes import Message, message_class
+from barnabas.wire.classes import Message, Structure, message_class
 from barnabas.wire.messages import (
     ConsumerGroupDescribeResponse,
     FetchRequest,
@@ -41,6 +42,13 @@ def test_every_message_can_be_made_without_arguments_and_equals_another_such(nam
     assert made() == made()
     assert made is getattr(messages, name) is message_class(name)
     assert issubclass(made, Message)
+
+
+def test_asking_for_the_fields_of_a_base_takes_no_message_its_own() -> None:
+    bases: tuple[Any, ...] = (Message, Structure)
+    for base in bases:
+        assert dataclasses.fields(base) == ()
+    assert [field.name for field in dataclasses.fields(ProduceRequest.TopicProduceData)] == ["name", "partition_data"]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
