@@ -489,13 +489,14 @@ class Reassignments:
         return [partition for partition in leaving if partition not in faults]
 
     def _restore(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """The znode still has these assignments, so they are in force; replicas of them that were deleted are as a
-        controller that takes over finds them.
+        """The znode still has these assignments, so they are in force and go on before long; replicas of them that were
+        deleted are as a controller that takes over finds them.
         """
         for partition, assignment in assignments.items():
             if self._context.assignment(partition) == assignment:
                 continue
             self._context.set_assignment(partition, assignment)
+            self._failed[partition] = None
             for broker_id in assignment.replicas:
                 replica = PartitionReplica(partition, broker_id)
                 if self._context.replica_state(replica) is ReplicaState.NON_EXISTENT:

@@ -1,0 +1,54 @@
+"""Reassignments when a step fails while the controller goes on: what is tried again, and what is spared."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.coordination.errors import RuntimeInconsistencyError
+from barnabas.coordination.layout.topics import topic_path
+from barnabas.wire.errors import ErrorCode
+from tests.unit.controller.test_reassignment import NEW, T0, code, row, with_topic
+
+
+def test_the_former_one_goes_on_where_its_replacement_cannot_be_written() -> None:
+    terms = with_topic()
+    terms.reassign(T0, 4, 5, 6)
+    path = topic_path("t")
+    good = terms.store.znodes[path][0]
+    terms.store.put_data(path, b"{")
+    # The replicas that it adds are deleted by now.
+    assert code(terms.reassign(T0)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    terms.store.put_data(path, good)
+    terms.settle()
+    terms.shell.requests.clear()
+    terms._answered = 0
+    is_due = terms.term.must_read_again
+    assert is_due
+    terms.run(terms.term.read_again())
+    assert {4, 5, 6} <= {request.broker_id for request in terms.sent("LEADER_AND_ISR")}
+    assert not terms.term.must_read_again
+    assert terms.propose(T0, 1, 2, 3, 4, 5, 6) is ErrorCode.NONE
+    assert row(terms) == (NEW, 4, NEW)
+    assert terms.refusals() == []
+
+
+def test_one_whose_event_has_ended_with_an_error_is_tried_again() -> None:
+    terms = with_topic()
+    terms.reassign(T0, 4, 5, 6)
+    path = topic_path("t")
+
+    def fail_writes_of_the_assignment() -> None:
+        if row(terms)[1:] == (4, NEW):
+            terms.store.faults[path] = RuntimeInconsistencyError(path)
+
+    terms.store.before_batch = fail_writes_of_the_assignment
+    with pytest.raises(RuntimeInconsistencyError):
+        terms.propose(T0, 1, 2, 3, 4, 5, 6)
+    terms.store.before_batch = lambda: None
+    del terms.store.faults[path]
+    is_due = terms.term.must_read_again
+    assert is_due
+    terms.run(terms.term.read_again())
+    assert row(terms) == (NEW, 4, NEW)
+    assert not terms.term.must_read_again
+    assert terms.refusals() == []
