@@ -28,7 +28,7 @@ from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_deletion import TopicDeletionManager
-from barnabas.controller.topic_znodes import TopicReader, replace_assignments
+from barnabas.controller.topic_znodes import TopicReader, ZnodeWriteError, replace_assignments
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -412,9 +412,13 @@ class Reassignments:
             self._restore({partition: known for partition, known in before.items() if partition not in ended})
         # 10
         done = {partition: after[partition].replicas for partition in ended}
-        yield from forget_requests(
-            lambda partition, target: done.get(partition) == target, context.epoch_version, self._logger
-        )
+        try:
+            yield from forget_requests(
+                lambda partition, target: done.get(partition) == target, context.epoch_version, self._logger
+            )
+        except ZnodeWriteError as error:
+            # Whoever keeps writing it has it looked at again, and the partitions are where it wants them.
+            self._logger.warning("Reassignments that are done are still asked for: %s", error)
         # 11
         batch = self._batch()
         batch.add_update_metadata(context.live_or_shutting_down_brokers, ended)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.errors import RuntimeInconsistencyError
-from barnabas.coordination.layout.topics import topic_path
+from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
+from barnabas.coordination.layout.topics import ReplicaAssignment, topic_path
 from barnabas.wire.errors import ErrorCode
-from tests.unit.controller.test_reassignment import NEW, T0, code, row, with_topic
+from tests.unit.controller.test_reassignment import NEW, T0, ask_by_znode, code, row, with_topic
 
 
 def test_the_former_one_goes_on_where_its_replacement_cannot_be_written() -> None:
@@ -51,4 +52,24 @@ def test_one_whose_event_has_ended_with_an_error_is_tried_again() -> None:
     terms.run(terms.term.read_again())
     assert row(terms) == (NEW, 4, NEW)
     assert not terms.term.must_read_again
+    assert terms.refusals() == []
+
+
+def test_a_request_that_cannot_be_removed_keeps_nobody_from_the_rest() -> None:
+    terms = with_topic()
+    ask_by_znode(terms, t0=(4, 5, 6))
+
+    def somebody_writes() -> None:
+        if terms.assignment("t") == ReplicaAssignment((4, 5, 6)):
+            data, version = terms.store.znodes[REASSIGN_PARTITIONS_PATH]
+            terms.store.znodes[REASSIGN_PARTITIONS_PATH] = (data, version + 1)
+
+    terms.store.before_batch = somebody_writes
+    terms.delete("t")
+    terms.propose(T0, 1, 2, 3, 4, 5, 6)
+    assert terms.sent("UPDATE_METADATA")
+    terms.store.before_batch = lambda: None
+    terms.settle()
+    # Its deletion waited for the reassignment.
+    assert topic_path("t") not in terms.store.znodes
     assert terms.refusals() == []
