@@ -351,8 +351,10 @@ class Reassignments:
                 continue
             assignment = context.assignment(partition)
             batch.add_leader_and_isr(assignment.origin_replicas, partition, known, is_new=False)
-            # A new replica may be made although a log directory of its broker has failed.
-            batch.add_leader_and_isr(assignment.adding_replicas, partition, known, is_new=True)
+            for replica in assignment.adding_replicas:
+                # A new replica may be made although a log directory of its broker has failed. One that is in sync has
+                # been made: if it is not to be found, it must not come back without what is committed.
+                batch.add_leader_and_isr([replica], partition, known, is_new=replica not in known.isr)
         effects = batch.effects()
         if effects:
             yield effects

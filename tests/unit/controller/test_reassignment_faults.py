@@ -8,6 +8,7 @@ from barnabas.coordination.errors import RuntimeInconsistencyError
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
 from barnabas.coordination.layout.topics import ReplicaAssignment, topic_path
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import LeaderAndIsrRequest
 from tests.unit.controller.test_reassignment import NEW, T0, ask_by_znode, code, row, with_topic
 
 
@@ -73,3 +74,16 @@ def test_a_request_that_cannot_be_removed_keeps_nobody_from_the_rest() -> None:
     # Its deletion waited for the reassignment.
     assert topic_path("t") not in terms.store.znodes
     assert terms.refusals() == []
+
+
+def test_a_replica_that_is_in_sync_is_not_made_anew() -> None:
+    terms = with_topic()
+    terms.reassign(T0, 4, 5, 6)
+    terms.propose(T0, 1, 2, 3, 4)
+    terms.elect()
+    is_new: dict[int, bool] = {}
+    for request in terms.sent("LEADER_AND_ISR"):
+        assert isinstance(request.message, LeaderAndIsrRequest)
+        state = request.message.topic_states[0].partition_states[0]
+        is_new[request.broker_id] = is_new.get(request.broker_id, False) or state.is_new
+    assert is_new == {1: False, 2: False, 3: False, 4: False, 5: True, 6: True}
