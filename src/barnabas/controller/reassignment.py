@@ -35,6 +35,8 @@ from barnabas.wire.topics import TopicPartition
 
 Target = tuple[int, ...] | None
 """The replicas that a partition shall have, the preferred leader first; None cancels."""
+REFUSALS_SHOWN_MAX = 100
+"""In one line of the log."""
 
 
 class Reassignments:
@@ -118,9 +120,11 @@ class Reassignments:
         outcomes = yield from self._begin(accepted)
         refused |= {partition: error for partition, error in outcomes.items() if error is not None}
         if refused:
+            some = islice(refused.items(), REFUSALS_SHOWN_MAX)
             self._logger.warning(
-                "Ignoring reassignments that /admin/reassign_partitions asks for: %s",
-                "; ".join(f"{partition.topic}-{partition.partition}: {error}" for partition, error in refused.items()),
+                "Ignoring %d reassignments that /admin/reassign_partitions asks for, among them %s",
+                len(refused),
+                "; ".join(f"{partition.topic}-{partition.partition}: {error}" for partition, error in some),
             )
             yield from forget_requests(
                 lambda partition, _: partition in refused, self._context.epoch_version, self._logger
@@ -142,7 +146,8 @@ class Reassignments:
         if complaint is not None:
             return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
         wanted = current.reassigned_to(target)
-        dead = [replica for replica in wanted.adding_replicas if replica not in context.live_brokers]
+        alive = frozenset(context.live_brokers)
+        dead = [replica for replica in wanted.adding_replicas if replica not in alive]
         if dead and must_be_alive:
             return KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from barnabas.controller.effects import Steps, operate, write_as_controller
+from barnabas.controller.effects import Steps, give_way, in_pieces, operate, write_as_controller
 from barnabas.controller.topic_znodes import ZnodeWriteError
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import BadVersionError, NoNodeError
@@ -53,10 +53,12 @@ def _read(logger: logging.Logger) -> Steps[tuple[Reassignment, int] | None]:
     if isinstance(outcome, Exception):
         raise outcome
     try:
-        return Reassignment.decode(outcome.data), outcome.stat.version
+        requests = yield from in_pieces(Reassignment.decode_in_steps(outcome.data))
     except LayoutError as error:
         logger.warning("Ignoring reassignments that cannot be read; delete the znode, or write it anew: %s", error)
         return None
+    yield from give_way()
+    return requests, outcome.stat.version
 
 
 def forget_requests(

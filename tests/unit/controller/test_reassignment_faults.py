@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.errors import RuntimeInconsistencyError
-from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
+from barnabas.coordination.layout.admin import PARTITIONS_PER_STEP, REASSIGN_PARTITIONS_PATH, Reassignment
 from barnabas.coordination.layout.topics import ReplicaAssignment, topic_path
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest
+from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.test_reassignment import NEW, T0, ask_by_znode, code, row, with_topic
 
 
@@ -87,3 +88,16 @@ def test_a_replica_that_is_in_sync_is_not_made_anew() -> None:
         state = request.message.topic_states[0].partition_states[0]
         is_new[request.broker_id] = is_new.get(request.broker_id, False) or state.is_new
     assert is_new == {1: False, 2: False, 3: False, 4: False, 5: True, 6: True}
+
+
+def test_very_many_requests_are_read_in_steps_and_refused_in_a_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    terms = with_topic()
+    wanted = Reassignment({TopicPartition("u", number): (1,) for number in range(2 * PARTITIONS_PER_STEP + 1)})
+    steps = Reassignment.decode_in_steps(wanted.encode())
+    assert sum(1 for _ in steps) == 2
+    assert Reassignment.decode(wanted.encode()) == wanted
+    terms.store.put_data(REASSIGN_PARTITIONS_PATH, wanted.encode())
+    terms.settle()
+    assert REASSIGN_PARTITIONS_PATH not in terms.store.znodes
+    assert "Ignoring 4097 reassignments" in caplog.text
+    assert max(len(record.getMessage()) for record in caplog.records) < 10_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordination.layout.notifications import decode_partitions, encode_partitions
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, encode_json
+from barnabas.kernel.steps import Steps, at_once
 from barnabas.wire.topics import TopicPartition
 
 ADMIN_PATH = "/admin"
@@ -15,6 +16,8 @@ DELETE_TOPICS_PATH = "/admin/delete_topics"
 REASSIGN_PARTITIONS_PATH = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION_PATH = "/admin/preferred_replica_election"
 VERSION = 1
+PARTITIONS_PER_STEP: Final = 2_048
+"""Partitions of a request for reassignments that are decoded at a time."""
 
 
 def delete_topic_path(topic: str) -> str:
@@ -40,12 +43,22 @@ class Reassignment:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = REASSIGN_PARTITIONS_PATH) -> Reassignment:
+        return at_once(cls.decode_in_steps(data, path))
+
+    @classmethod
+    def decode_in_steps(cls, data: bytes | None, path: str = REASSIGN_PARTITIONS_PATH) -> Steps[Reassignment]:
+        """Like `decode`, for very many partitions."""
         fields = Fields.decode(data, path)
         fields.integer("version", VERSION)
-        partitions = {
-            TopicPartition(item.text("topic"), item.integer("partition")): item.broker_ids("replicas")
-            for item in fields.objects("partitions")
-        }
+        partitions: dict[TopicPartition, tuple[int, ...]] = {}
+        left = PARTITIONS_PER_STEP
+        for item in fields.each_object("partitions"):
+            partition = TopicPartition(item.text("topic"), item.integer("partition"))
+            partitions[partition] = item.broker_ids("replicas")
+            left -= 1
+            if not left:
+                yield
+                left = PARTITIONS_PER_STEP
         return cls(partitions, fields.rest())
 
 

@@ -197,13 +197,17 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         """A list of objects."""
+        return list(self.each_object(name))
+
+    def each_object(self, name: str) -> Iterator[Fields]:
+        """A list of objects, of which there may be very many, one after the other."""
         value = self._take(name)
         if not isinstance(value, list):
             raise self.wrong(name, "a list of objects", value)
-        for item in value:
+        for index, item in enumerate(value):
             if not isinstance(item, dict):
                 raise self.wrong(name, "a list of objects", value)
-        return [Fields(item, self.path, f"{self._name(name)}[{index}]") for index, item in enumerate(value)]
+            yield Fields(item, self.path, f"{self._name(name)}[{index}]")
 
     def mapping(self, name: str) -> dict[str, Any]:
         """An object whose names are data; empty when the field is missing."""
