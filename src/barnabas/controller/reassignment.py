@@ -17,7 +17,7 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps, give_way, pieces
+from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -172,13 +172,16 @@ class Reassignments:
     def resume_for(self, broker_ids: Iterable[int]) -> Steps[None]:
         """Resumes those that wait for one of these brokers, which have started."""
         started = frozenset(broker_ids)
-        yield from self._advance(
-            [
+        waiting: list[TopicPartition] = []
+        for piece in pieces(self._context.reassigned_partitions):
+            waiting += [
                 partition
-                for partition in self._context.reassigned_partitions
+                for partition in piece
                 if not started.isdisjoint(self._context.assignment(partition).target_replicas)
             ]
-        )
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        yield from self._advance(waiting)
 
     def note_changes(self, partitions: Iterable[TopicPartition]) -> None:
         """The ISRs of these partitions have changed."""
