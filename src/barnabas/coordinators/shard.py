@@ -13,12 +13,11 @@ was taken stays in the log as long as the shard lives, and so in the state, what
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.coordinators.ports import Buffer, InternalLog
 from barnabas.kernel.host import Host
@@ -153,10 +152,28 @@ class _Append:
         del self._under_way[self]
 
 
+class _Late(NamedTuple):
+    """A batch that was not committed in time, and who is to be told when it is."""
+
+    base_offset: int
+    on_committed: Callable[[int], None]
+
+
 class Shard(Generic[Content]):
     """One partition's share. `ShardRuntime` makes, loads and closes it."""
 
-    __slots__ = ("_content", "_log", "_settings", "_under_way", "leader_epoch", "loading", "partition", "state")
+    __slots__ = (
+        "_content",
+        "_is_awaiting",
+        "_late",
+        "_log",
+        "_settings",
+        "_under_way",
+        "leader_epoch",
+        "loading",
+        "partition",
+        "state",
+    )
 
     def __init__(self, partition: TopicPartition, leader_epoch: int, log: InternalLog, settings: ShardSettings) -> None:
         self.partition = partition
@@ -166,6 +183,10 @@ class Shard(Generic[Content]):
         self._log = log
         self._settings = settings
         self._under_way: dict[_Append, None] = {}
+        self._late: dict[Hashable, _Late] = {}
+        """The last batch of each owner that was not committed in time."""
+        self._is_awaiting = False
+        """Whether the log is to tell of one of them."""
         self._content: Content | None = None
 
     @property
@@ -200,20 +221,10 @@ class Shard(Generic[Content]):
         batch: bytearray,
         replay: Callable[[int], None],
         on_done: Callable[[ErrorCode], None],
-        on_committed_late: Callable[[], None] | None = None,
     ) -> None:
-        """As `append`, of a batch that `batch_in_steps` has made. Where `on_done` was told REQUEST_TIMED_OUT,
-        `on_committed_late()` is called when the batch is committed after all, if the shard is active then.
-        """
+        """As `append`, of a batch that `batch_in_steps` has made."""
         self._check_active()
-        base_offset = -1
-
-        def done(error: ErrorCode) -> None:
-            on_done(error)
-            if error is ErrorCode.REQUEST_TIMED_OUT and on_committed_late is not None:
-                self._await_commit(base_offset, on_committed_late)
-
-        append = _Append(self._under_way, done)
+        append = _Append(self._under_way, on_done)
         try:
             base_offset = self._log.start_append(
                 self.partition,
@@ -247,16 +258,40 @@ class Shard(Generic[Content]):
         """Tells every append under way that this broker leads no more; what became of it is not known here."""
         yield from each(lambda append: append.done(ErrorCode.NOT_LEADER_OR_FOLLOWER), list(self._under_way))
 
-    def _await_commit(self, offset: int, on_committed: Callable[[], None]) -> None:
-        """Calls when the record at the offset is committed. What leads no more is told so, or resigns."""
+    def await_commit(self, owner: Hashable, base_offset: int, on_committed: Callable[[int], None]) -> None:
+        """For a batch whose `on_done` was told REQUEST_TIMED_OUT: calls `on_committed(offset)` when all that was
+        written up to the offset is committed, while the shard is active; perhaps several times, until that is
+        `base_offset` or more. Of one owner the last call counts: so what waits is bounded by who waits, however long
+        nothing is committed.
+        """
+        if self.is_active:
+            self._late[owner] = _Late(base_offset, on_committed)
+            if not self._is_awaiting:
+                self._await_last()
+
+    def _await_last(self) -> None:
+        """Waits for the last batch that is late now. What leads no more is told so, or resigns."""
+        offset = max(late.base_offset for late in self._late.values())
 
         def told(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and self.is_active:
-                on_committed()
+            self._is_awaiting = False
+            passed, self._late = self._late, {}
+            if error is not ErrorCode.NONE or not self.is_active:
+                return
+            for owner, late in passed.items():
+                if late.base_offset > offset:
+                    self._late[owner] = late
+            for late in passed.values():
+                late.on_committed(offset)
+            if self._late and not self._is_awaiting:
+                self._await_last()
 
-        if self.is_active:
-            with contextlib.suppress(KafkaError):
-                self._log.when_committed(self.partition, self.leader_epoch, offset, told)
+        self._is_awaiting = True
+        try:
+            self._log.when_committed(self.partition, self.leader_epoch, offset, told)
+        except KafkaError:
+            self._is_awaiting = False
+            self._late = {}
 
     def _check_active(self) -> None:
         if self.state is not ShardState.ACTIVE:

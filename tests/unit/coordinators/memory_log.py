@@ -95,10 +95,9 @@ class MemoryLog:
             tell(code)
 
     def release_late(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Tells those of whom `release` has said REQUEST_TIMED_OUT."""
-        late, self.late = self.late, []
-        for _, tell in late:
-            tell(code)
+        """Tells those of whom `release` has said REQUEST_TIMED_OUT, and those who wait for more then."""
+        while self.late:
+            self.late.pop(0)[1](code)
 
     def write(self, partition: TopicPartition, batch: bytearray) -> int:
         """Appends a batch as it is, under the next offsets."""

@@ -88,25 +88,17 @@ def append_commit(
                 left = _APPLIED_PER_STEP
         if is_committed:
             metrics.offset_commits.count += len(accepted)
+        elif error is ErrorCode.REQUEST_TIMED_OUT and replayed_at is not None:
+            handle.shard.await_commit(group_offsets, replayed_at, committed_late)
         on_done(codes)
-
-    def end_late() -> Steps[None]:
-        left = _APPLIED_PER_STEP
-        for partition in accepted:
-            if replayed_at is not None:
-                group_offsets.settle(partition, replayed_at)
-            left -= 1
-            if not left:
-                yield
-                left = _APPLIED_PER_STEP
 
     def done(error: ErrorCode) -> None:
         background.run(end(error), "commit-offsets")
 
-    def committed_late() -> None:
-        background.run(end_late(), "commit-offsets-late")
+    def committed_late(offset: int) -> None:
+        background.run(group_offsets.settle_doubts(offset), "commit-offsets-late")
 
     try:
-        handle.shard.append_batch(batch, replay, done, committed_late)
+        handle.shard.append_batch(batch, replay, done)
     except KafkaError as error:
         done(error.code)

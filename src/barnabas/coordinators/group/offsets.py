@@ -10,6 +10,7 @@ from barnabas.kernel.steps import Steps
 from barnabas.wire.topics import TopicPartition
 
 _FREED_PER_STEP: Final = 4096
+_SETTLED_PER_STEP: Final = 1024
 
 
 def emptied_mapping(mapping: dict[Any, Any]) -> Steps[None]:
@@ -117,16 +118,25 @@ class GroupOffsets:
             pending.append((base_offset, committed))
 
     def settle(self, partition: TopicPartition, base_offset: int) -> None:
-        """The offset that was pending, or in doubt, is committed. Nothing happens where it is neither any more: the
-        partition's offsets were deleted, or a later one is in doubt.
+        """The offset that was pending is committed. Nothing happens where it is not pending any more: the partition's
+        offsets were deleted.
         """
         committed = self._take_pending(partition, base_offset)
-        if committed is None:
-            in_doubt = self._in_doubt.get(partition)
-            if in_doubt is None or in_doubt.base_offset != base_offset:
-                return
-            committed = self._in_doubt.pop(partition).committed
-        self._show(partition, base_offset, committed)
+        if committed is not None:
+            self._show(partition, base_offset, committed)
+
+    def settle_doubts(self, offset: int) -> Steps[None]:
+        """What is in doubt is committed up to this offset of the log."""
+        left = _SETTLED_PER_STEP
+        for partition in tuple(self._in_doubt):
+            stored = self._in_doubt.get(partition)
+            if stored is not None and stored.base_offset <= offset:
+                del self._in_doubt[partition]
+                self._show(partition, *stored)
+            left -= 1
+            if not left:
+                yield
+                left = _SETTLED_PER_STEP
 
     def doubt(self, partition: TopicPartition, base_offset: int) -> None:
         """The offset that was pending is in the log and was not committed in time: it may be, or be lost with this

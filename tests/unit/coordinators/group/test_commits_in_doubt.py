@@ -59,12 +59,33 @@ def test_does_not_replace_what_was_committed_behind_it(world: GroupWorld) -> Non
 def test_of_several_the_last_is_kept(world: GroupWorld) -> None:
     for offset in (2, 3, 4):
         commit_in_doubt(world, offset)
-    first, second, third = world.log.late
-    for _, tell in (first, second):
-        tell(ErrorCode.NONE)
+    world.log.late.pop(0)[1](ErrorCode.NONE)
     assert world.offset("g", T0) is None
-    third[1](ErrorCode.NONE)
+    world.log.late.pop(0)[1](ErrorCode.NONE)
     assert world.offset("g", T0) == 4
+
+
+def test_one_waits_however_many_are_in_doubt(world: GroupWorld) -> None:
+    for offset in range(100):
+        commit_in_doubt(world, offset)
+    assert len(world.log.late) == 1
+    handle = world.coordinator._groups["g"]
+    assert len(handle.shard._late) == 1
+    world.log.release_late()
+    assert world.offset("g", T0) == 99
+    assert not handle.shard._late
+
+
+def test_those_of_other_partitions_that_are_committed_are_seen_before_the_last(world: GroupWorld) -> None:
+    world.log.holds_back = True
+    world.commit("g", {T0: 1})
+    world.log.release(TIMED_OUT)
+    world.commit("g", {T1: 2})
+    world.log.release(TIMED_OUT)
+    world.log.late.pop(0)[1](ErrorCode.NONE)
+    assert (world.offset("g", T0), world.offset("g", T1)) == (1, None)
+    world.log.release_late()
+    assert world.offset("g", T1) == 2
 
 
 def test_a_deletion_takes_it_away(world: GroupWorld) -> None:
