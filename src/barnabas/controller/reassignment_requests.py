@@ -17,6 +17,8 @@ from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Delete, Exists, GetData, SetData
 from barnabas.wire.topics import TopicPartition
 
+REPLICAS_MAX = 1_000
+"""Of one partition. What is done for a partition is done in one turn of the loop, whatever replicas it has."""
 WRITE_ATTEMPTS_MAX = 100
 """How often requests are removed anew because somebody has changed the znode meanwhile."""
 
@@ -25,6 +27,8 @@ def complaint_of(replicas: Collection[int]) -> str | None:
     """Why no partition can have these replicas, whatever the cluster is; None if one can."""
     if not replicas:
         return "Empty replica list specified in partition reassignment."
+    if len(replicas) > REPLICAS_MAX:
+        return f"{len(replicas)} replicas in partition reassignment; a partition has {REPLICAS_MAX} at most."
     if len(frozenset(replicas)) < len(replicas):
         return f"Duplicate replica ids in partition reassignment replica list: {list(replicas)}"
     if min(replicas) < 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -129,6 +129,8 @@ class ReplicaStateMachine:
         else:
             for replica in advanced.states:
                 self._move_one(replica, before[replica], target, moves, batch)
+            if target is ReplicaState.NON_EXISTENT:
+                self._forget(moves.moved)
         for replica in moves.moved:
             context.set_replica_state(replica, target)
         effects = (*self._lines(before, target, moves), *batch.effects())
@@ -159,11 +161,17 @@ class ReplicaStateMachine:
                 batch.add_leader_and_isr([broker_id], partition, known, is_new=False)
             case ReplicaState.DELETION_STARTED:
                 batch.add_stop_replica([broker_id], partition, delete=True)
-            case ReplicaState.NON_EXISTENT:
-                context.set_assignment(partition, _without(context.assignment(partition), broker_id))
             case _:
                 pass
         moves.moved.append(replica)
+
+    def _forget(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Takes replicas out of their assignments, those of one partition together."""
+        leaving: dict[TopicPartition, set[int]] = {}
+        for partition, broker_id in replicas:
+            leaving.setdefault(partition, set()).add(broker_id)
+        for partition, broker_ids in leaving.items():
+            self._context.set_assignment(partition, _without(self._context.assignment(partition), broker_ids))
 
     def _is_lost_leader(self, replica: PartitionReplica, known: LeaderAndIsr) -> bool:
         """Whether it has started anew while the state cannot be read: it is not to lead in its old epoch."""
@@ -279,10 +287,10 @@ class ReplicaStateMachine:
         return lines
 
 
-def _without(assignment: ReplicaAssignment, broker_id: int) -> ReplicaAssignment:
+def _without(assignment: ReplicaAssignment, broker_ids: Collection[int]) -> ReplicaAssignment:
     return ReplicaAssignment(
         *(
-            tuple(replica for replica in replicas if replica != broker_id)
+            tuple(replica for replica in replicas if replica not in broker_ids)
             for replicas in (assignment.replicas, assignment.adding_replicas, assignment.removing_replicas)
         )
     )

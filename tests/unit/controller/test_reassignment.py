@@ -162,6 +162,7 @@ def test_fewer_and_more_replicas() -> None:
         (T0, (), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (T0, (4, 4), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (T0, (-1, 4), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, tuple(range(1_001)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (T0, (1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (T0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
         (TopicPartition("t", 1), (1, 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -192,7 +193,7 @@ def test_a_dead_broker_may_stay_but_not_come_in() -> None:
     assert "not alive: [4]" in str(refused)
 
 
-@pytest.mark.parametrize("target", [(), (4, 4), (-1,)])
+@pytest.mark.parametrize("target", [(), (4, 4), (-1,), tuple(range(1_001))])
 def test_the_znode_can_ask_for_nothing_that_no_partition_can_have(target: tuple[int, ...]) -> None:
     terms = with_topic()
     ask_by_znode(terms, t0=target, t7=(1,))
