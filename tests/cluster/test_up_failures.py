@@ -268,6 +268,13 @@ def test_a_new_group_is_refused_nothing_once_up_is_ready(tmp_path: Path, brokers
         offsets = call(found.port, ApiKey.OFFSET_FETCH, 5, OffsetFetchRequest(group_id="readers", topics=None))
         assert offsets.error_code == ErrorCode.NONE
         create_topic(up.ports[0], "first", 1, brokers)
+        # The controller has answered for itself; this broker may hear of the topic a moment later.
+        wait_until(
+            lambda: bool(metadata(up.ports[0], ["first"]).topics[0].partitions),
+            "the topic is known",
+            PATIENCE_SECONDS,
+            up.errors,
+        )
         (topic,) = metadata(up.ports[0], ["first"]).topics
         assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE]
     finally:
