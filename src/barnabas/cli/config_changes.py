@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, read_configs, settable_configs
@@ -117,6 +118,9 @@ def _parse_pair(pair: str) -> Change:
         name = name[:-1]
     if not equals or not name.strip():
         raise ValueError(f"{pair!r} must have the form KEY=VALUE, or KEY+=ITEM and KEY-=ITEM for lists")
+    if operation is not ConfigOperation.SET:
+        # Brokers compare items as they are, spaces included.
+        value = ",".join(item.strip() for item in value.split(",") if item.strip())
     return Change(name.strip(), operation, value)
 
 
@@ -173,4 +177,16 @@ def _is_shown(resource: Resource, entry: ConfigEntry | None, value: str | None, 
         return is_deleted and (entry is None or entry.source != resource.own_source)
     if entry.is_sensitive:
         return entry.source == resource.own_source
-    return (entry.value or "") == (value or "").strip()
+    return _plain(entry.value) == _plain(value)
+
+
+def _plain(value: str | None) -> list[str]:
+    """The items of a value as they compare: brokers show `true` for TRUE, `5` for +05 and `a,b` for `a, b`."""
+    return [_plain_item(item.strip()) for item in (value or "").split(",")]
+
+
+def _plain_item(item: str) -> str:
+    try:
+        return str(Decimal(item).normalize())
+    except InvalidOperation:
+        return item.lower() if item.lower() in {"true", "false"} else item

@@ -201,6 +201,32 @@ def test_a_broker_that_does_not_show_a_change_in_time_is_told_of(configured: Fak
     assert configured.seconds > 5
 
 
+@pytest.mark.parametrize(
+    ("name", "written", "shown"),
+    [
+        ("retention.ms", "+05000", "5000"),
+        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
+        ("unclean.leader.election.enable", "TRUE", "true"),
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+    ],
+)
+def test_a_value_that_brokers_show_in_another_form_is_shown(
+    configured: FakeCluster, barnabas: Barnabas, name: str, written: str, shown: str
+) -> None:
+    configured.configs["flights"] = [entry(name, shown, 1)]
+    configured.is_slow = True
+    done = barnabas("config", "set", "topic:flights", f"{name}={written}")
+    assert (done.status, done.errors) == (0, "")
+    assert done.rows[1:] == [f"{name} {shown} {shown}"]
+
+
+def test_items_are_added_and_taken_away_without_their_spaces(configured: FakeCluster, barnabas: Barnabas) -> None:
+    done = barnabas("config", "set", "topic:flights", "cleanup.policy+= compact, ", "--dry-run")
+    assert done.rows[1:] == ["cleanup.policy delete delete,compact"]
+    ((_, _, changes, _),) = configured.altered
+    assert changes == [("cleanup.policy", ConfigOperation.APPEND, "compact")]
+
+
 def test_a_secret_is_set_and_not_shown(configured: FakeCluster, barnabas: Barnabas) -> None:
     configured.is_slow = True
     done = barnabas("config", "set", "broker:1", "ssl.key.password=hunter2", "--json", "--dry-run")
