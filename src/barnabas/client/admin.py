@@ -281,7 +281,7 @@ class Admin:
         async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, ConfigEntry]:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             result = response.results[0]
-            raise_for_code(result.error_code, _told(name, result))
+            raise_for_code(result.error_code, _told(resource_type, name, result))
             return {
                 entry.name: ConfigEntry(
                     entry.name,
@@ -314,7 +314,7 @@ class Admin:
             resource_type=int(resource_type), resource_name=name, configs=configs
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        alter = self._alter_with(request, name)
+        alter = self._alter_with(request, resource_type, name)
         await self._at_resource(resource_type, name, "altering configs", alter, timeout_ms, is_change=True)
 
     async def replace_configs(
@@ -327,7 +327,7 @@ class Admin:
             configs=[AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()],
         )
         request = AlterConfigsRequest(resources=[resource], validate_only=False)
-        alter = self._alter_with(request, name)
+        alter = self._alter_with(request, resource_type, name)
         await self._at_resource(resource_type, name, "replacing configs", alter, timeout_ms, is_change=True)
 
     # Records and offsets.
@@ -527,11 +527,13 @@ class Admin:
             what, lambda attempt_ms: ask(self._client.node(int(name)), attempt_ms), timeout_ms
         )
 
-    def _alter_with(self, request: Any, name: str) -> Callable[[BrokerNode, float], Coroutine[Any, Any, None]]:
+    def _alter_with(
+        self, request: Any, resource_type: ResourceType, name: str
+    ) -> Callable[[BrokerNode, float], Coroutine[Any, Any, None]]:
         async def ask(node: BrokerNode, attempt_ms: float) -> None:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             for result in response.responses:
-                raise_for_code(result.error_code, _told(name, result))
+                raise_for_code(result.error_code, _told(resource_type, name, result))
 
         return ask
 
@@ -548,9 +550,16 @@ class Admin:
         return int(answer.low_watermark)
 
 
-def _told(name: str, result: Any) -> str:
+def _told(resource_type: ResourceType, name: str, result: Any) -> str:
     """What a broker says of a resource in words, or only which it is."""
-    return f"{name}: {result.error_message}" if result.error_message else name
+    match resource_type:
+        case ResourceType.BROKER:
+            subject = f"broker {name}" if name else "all brokers"
+        case ResourceType.BROKER_LOGGER:
+            subject = f"loggers of broker {name}"
+        case _:
+            subject = name
+    return f"{subject}: {result.error_message}" if result.error_message else subject
 
 
 def _broker_ms(attempt_ms: float) -> int:
