@@ -18,8 +18,22 @@ def run() -> None:
         from barnabas.cli.main import main
 
         main(prog_name="barnabas")
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not _comes_from_ctrl_c(error):
+            raise
         sys.exit(_INTERRUPTED)
+
+
+def _comes_from_ctrl_c(error: BaseException | None) -> bool:
+    """Tells whether `error` is Ctrl-C, or what others made of it.
+
+    Python 3.11 gives a RuntimeError when a `__set_name__` is interrupted, as while a class of a module is made.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__
+    return False
 
 
 def fill_closed_descriptors() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli.entry import run
+
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 COMMAND = f"exec {sys.executable} -m barnabas.cli"
 NOBODY = "--bootstrap-server 127.0.0.1:1"
@@ -45,6 +47,29 @@ def test_output_that_goes_nowhere_is_an_error_in_one_line(command: str) -> None:
     assert process.returncode == 1
     assert len(errors.splitlines()) == 1
     assert errors.endswith("the output cannot be written: standard output is closed\n")
+
+
+def test_ctrl_c_while_a_class_is_made_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def import_something(**_: object) -> None:
+        type("Imported", (), {"attribute": Interrupted()})
+
+    monkeypatch.setattr("barnabas.cli.main.main", import_something)
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == 130
+
+
+def test_another_error_than_ctrl_c_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr("barnabas.cli.main.main", fail)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        run()
 
 
 def test_ctrl_c_ends_a_command_with_130_however_soon_it_comes() -> None:
