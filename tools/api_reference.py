@@ -33,16 +33,17 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Administration",
         "client/admin.py",
-        (
-            "Admin",
-            "NewTopic",
-            "ConfigEntry",
-            "ResourceType",
-            "ConfigOperation",
-            "GroupListing",
-            "GroupDescription",
-            "GroupMemberDescription",
-        ),
+        ("Admin", "NewTopic"),
+    ),
+    (
+        "Administration: configurations",
+        "client/config_admin.py",
+        ("ConfigAdmin", "ConfigEntry", "ConfigSynonym", "ResourceType", "ConfigOperation"),
+    ),
+    (
+        "Administration: groups",
+        "client/group_admin.py",
+        ("GroupAdmin", "GroupListing", "GroupDescription", "GroupMemberDescription"),
     ),
     (
         "Errors",

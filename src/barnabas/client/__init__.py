@@ -10,7 +10,8 @@ simulator.
             records = await consumer.poll(1_000)
 
 A `Client` holds what its users share: what is known of the cluster (`metadata`, `cluster`), and the connections, by
-broker and lane (`client`). `admin` and `broker_views`; `producer` over `batches` and `producer_sender`; `consumer` over
+broker and lane (`client`). `admin` over
+`config_admin` and `group_admin`; `broker_views`; `producer` over `batches` and `producer_sender`; `consumer` over
 `positions`, `fetcher`, `fetch_session` and `offset_lookup`; `group_member` over `assignors`, `subscription_bytes` and
 `group_coordinator`.
 
