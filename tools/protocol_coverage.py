@@ -54,8 +54,6 @@ NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _QUOTAS,
     ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between log directories yet",
     ApiKey.ELECT_LEADERS: "preferred leaders are not elected on request yet",
-    ApiKey.UPDATE_FEATURES: "there is no feature to finalize: Kafka 3.9 in ZooKeeper mode supports none",
-    ApiKey.ENVELOPE: "brokers in ZooKeeper mode forward nothing to the controller",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
 }

@@ -25,6 +25,7 @@ from barnabas.controller.events import (
     RegisterBrokerAndReelect,
     Startup,
 )
+from barnabas.controller.features import FeatureUpdate, UpdateOutcomes
 from barnabas.controller.gauges import ControllerGauges
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.reassignment import Target
@@ -45,6 +46,7 @@ from barnabas.controller.term_events import (
     TermEvent,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
+    UpdateFeatures,
     not_controller,
 )
 from barnabas.coordination.layout.cluster import ProducerIdBlock
@@ -257,6 +259,10 @@ class Controller:
         Raises `KafkaError`: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED, UNKNOWN_SERVER_ERROR.
         """
         return await self._ask(lambda answer: AllocateProducerIds(answer, broker_id, broker_epoch))
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> UpdateOutcomes:
+        """Finalizes features (KIP-584), or only says what it would refuse. Raises `KafkaError`, NOT_CONTROLLER."""
+        return await self._ask(lambda answer: UpdateFeatures(answer, updates, validate_only))
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Target]

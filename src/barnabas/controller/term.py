@@ -14,7 +14,7 @@ from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
 from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, pieces
-from barnabas.controller.features import set_up_features
+from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, set_up_features, update_features
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
@@ -338,6 +338,16 @@ class ControllerTerm:
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Steps[ProducerIdBlock]:
         """Raises `KafkaError`."""
         return (yield from allocate_producer_ids(self.context, broker_id, broker_epoch))
+
+    def update_features(self, updates: Iterable[FeatureUpdate], *, validate_only: bool) -> Steps[UpdateOutcomes]:
+        """Deletes finalized features, which lets brokers in that lacked them; says why others were refused."""
+        outcomes = yield from update_features(updates, self.context.epoch_version, validate_only=validate_only)
+        deleted = {feature for feature, refusal in outcomes.items() if refusal is None and not validate_only}
+        if deleted:
+            left = {name: level for name, level in self._broker_reader.features.items() if name not in deleted}
+            self._broker_reader = BrokerReader(self._watches, left, self._logger)
+            yield from self.brokers_changed()
+        return outcomes
 
     def try_online(self, topic: str | None = None) -> Steps[None]:
         """Unclean elections became possible, for all topics or for one."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from barnabas.controller.effects import BrokerRequest, Steps
 from barnabas.controller.events import ControllerEvent
+from barnabas.controller.features import FeatureUpdate, UpdateOutcomes
 from barnabas.controller.reassignment import Target
 from barnabas.controller.replica_elections import ElectionOutcomes
 from barnabas.controller.states import ControllerState
@@ -377,3 +378,16 @@ class ListPartitionReassignments(AnsweredEvent):
 
     def steps(self, term: ControllerTerm) -> Steps[dict[TopicPartition, ReplicaAssignment]]:
         return term.reassignments.under_way(self.partitions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateFeatures(AnsweredEvent):
+    """Levels of features shall be finalized, or be finalized no more."""
+
+    answer: asyncio.Future[UpdateOutcomes]
+    updates: Sequence[FeatureUpdate]
+    validate_only: bool
+    state = ControllerState.UPDATE_FEATURES
+
+    def steps(self, term: ControllerTerm) -> Steps[UpdateOutcomes]:
+        return term.update_features(self.updates, validate_only=self.validate_only)

@@ -30,6 +30,7 @@ from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
+from barnabas.api.envelope import EnvelopeHandler
 from barnabas.api.fetch import FetchHandler
 from barnabas.api.find_coordinator import FindCoordinatorHandler
 from barnabas.api.heartbeat import HeartbeatHandler
@@ -50,6 +51,7 @@ from barnabas.api.produce import ProduceHandler
 from barnabas.api.registry import Handler, Registry
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.sync_group import SyncGroupHandler
+from barnabas.api.update_features import UpdateFeaturesHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
@@ -262,6 +264,8 @@ class Handlers:
             ),
             AlterPartitionReassignmentsHandler(controller),
             ListPartitionReassignmentsHandler(controller),
+            UpdateFeaturesHandler(controller),
+            EnvelopeHandler(),
             CreatePartitionsHandler(
                 controller,
                 PartitionCreator(host, session, metadata, configs, controller, logger, components.shared.steps),

@@ -14,8 +14,11 @@ from barnabas.api.alter_partition import AlterPartitionHandler
 from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
+from barnabas.api.envelope import EnvelopeHandler
 from barnabas.api.list_partition_reassignments import ListPartitionReassignmentsHandler
+from barnabas.api.update_features import UpdateFeaturesHandler
 from barnabas.controller.description import ControllerDescription, EventTiming
+from barnabas.controller.features import FeatureUpdate, UpgradeType
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.recent_transitions import StateTransition, TimedTransition
 from barnabas.controller.states import ControllerState
@@ -36,9 +39,13 @@ from barnabas.wire.messages import (
     ControlledShutdownResponse,
     DescribeControllerRequest,
     DescribeControllerResponse,
+    EnvelopeRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
+from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition
 
 Result = TypeVar("Result")
@@ -85,6 +92,13 @@ class Controller:
         self.asked.append((partitions,))
         found = [TopicPartition("t", 0), TopicPartition("u", 1), TopicPartition("t", 2)]
         return dict.fromkeys(found, ReplicaAssignment((4, 1, 2), (4,), (1,)))
+
+    async def update_features(
+        self, updates: list[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, KafkaError | None]:
+        self.asked.append((updates, validate_only))
+        refused = KafkaError(ErrorCode.INVALID_REQUEST, "not now")
+        return {update.feature: refused if update.level else None for update in updates}
 
     def describe(self, transitions_max: int) -> ControllerDescription:
         self.asked.append((transitions_max,))
@@ -223,3 +237,50 @@ def test_refusals_are_at_the_top_of_the_response_in_every_version(handler_class:
         response = handler.error_response(Context(version), None, error)
         decoded = codec.decode(type(response), version, b"".join(codec.encode(response, version)))
         assert decoded.error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "upgrade_type"),
+    [
+        (0, {"allow_downgrade": False}, UpgradeType.UPGRADE),
+        (0, {"allow_downgrade": True}, UpgradeType.SAFE_DOWNGRADE),
+        (1, {}, UpgradeType.UPGRADE),
+        (1, {"upgrade_type": 2}, UpgradeType.SAFE_DOWNGRADE),
+        (1, {"upgrade_type": 3}, UpgradeType.UNSAFE_DOWNGRADE),
+        (1, {"upgrade_type": 0}, UpgradeType.UNKNOWN),
+        (1, {"upgrade_type": 9}, UpgradeType.UNKNOWN),
+        (1, {"upgrade_type": -1}, UpgradeType.UNKNOWN),
+    ],
+)
+def test_what_an_update_of_a_feature_may_do_depends_on_the_version(
+    version: int, fields: dict[str, Any], upgrade_type: UpgradeType
+) -> None:
+    controller = Controller()
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="f", max_version_level=2, **fields)
+    handle(UpdateFeaturesHandler(cast("Any", controller)), UpdateFeaturesRequest(feature_updates=[update]), version)
+    assert controller.asked == [([FeatureUpdate("f", 2, upgrade_type)], False)]
+
+
+def test_each_update_of_a_feature_has_its_outcome_and_the_first_mention_counts() -> None:
+    controller = Controller()
+    key_of, result_of = UpdateFeaturesRequest.FeatureUpdateKey, UpdateFeaturesResponse.UpdatableFeatureResult
+    request = UpdateFeaturesRequest(
+        feature_updates=[
+            key_of(feature=name, max_version_level=level) for name, level in (("f", 0), ("g", 1), ("f", 7))
+        ],
+        validate_only=True,
+    )
+    response = handle(UpdateFeaturesHandler(cast("Any", controller)), request, 1)
+    updates, validate_only = controller.asked[0]
+    assert ([(update.feature, update.level) for update in updates], validate_only) == ([("f", 0), ("g", 1)], True)
+    assert response == UpdateFeaturesResponse(
+        results=[
+            result_of(feature="f", error_code=ErrorCode.NONE),
+            result_of(feature="g", error_code=ErrorCode.INVALID_REQUEST, error_message="not now"),
+        ]
+    )
+
+
+def test_a_forwarded_request_closes_its_connection() -> None:
+    with pytest.raises(ProtocolError, match="forwarding is not enabled"):
+        EnvelopeHandler().handle(cast("Any", Context(0)), EnvelopeRequest())
