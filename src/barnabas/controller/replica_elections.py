@@ -103,7 +103,7 @@ class ReplicaElections:
             is_needed = not context.is_replica_online(known.leader, partition)
         if is_needed:
             return None
-        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message)
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
     def requested_by_znode(self) -> Steps[None]:
         """Elects the preferred leaders that `/admin/preferred_replica_election` asks for, if it is there, and deletes

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.api.administration.config_alteration import ConfigAlterer
+from barnabas.api.administration.leader_waits import LeaderWaits
 from barnabas.api.administration.logger_levels import LoggerLevels
 from barnabas.api.administration.partition_creation import PartitionCreator
 from barnabas.api.administration.topic_creation import TopicCreator
@@ -30,6 +31,7 @@ from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
+from barnabas.api.elect_leaders import ElectLeadersHandler
 from barnabas.api.envelope import EnvelopeHandler
 from barnabas.api.fetch import FetchHandler
 from barnabas.api.find_coordinator import FindCoordinatorHandler
@@ -117,7 +119,9 @@ class Handlers:
             shared.host.entropy,
             shared.metrics,
         )
-        self.topic_waits = TopicWaits(components.metadata_cache, shared.host.loop, shared.timers, administration)
+        waits = (components.metadata_cache, shared.host.loop, shared.timers, administration)
+        self.topic_waits = TopicWaits(*waits)
+        self.leader_waits = LeaderWaits(*waits)
         self.topic_creator = TopicCreator(
             shared.host,
             components.session,
@@ -134,13 +138,11 @@ class Handlers:
             take(AutoCreationSettings, components.config.values),
             shared.logs.logger("kafka.server.DefaultAutoTopicCreationManager"),
         )
-        purgatory = self.topic_waits.purgatory
-        for name, read in (
-            ("PurgatorySize", lambda: purgatory.watched),
-            ("NumDelayedOperations", lambda: purgatory.delayed),
-        ):
+        for purgatory in (self.topic_waits.purgatory, self.leader_waits.purgatory):
             tags = (("delayedOperation", purgatory.name),)
-            shared.metrics.gauge(MetricName("kafka.server", "DelayedOperationPurgatory", name, tags), read)
+            for name, attribute in (("PurgatorySize", "watched"), ("NumDelayedOperations", "delayed")):
+                metric = MetricName("kafka.server", "DelayedOperationPurgatory", name, tags)
+                shared.metrics.gauge(metric, partial(getattr, purgatory, attribute))
         for handler in (
             *self._of_metadata(),
             *self._of_data(),
@@ -264,6 +266,7 @@ class Handlers:
             ),
             AlterPartitionReassignmentsHandler(controller),
             ListPartitionReassignmentsHandler(controller),
+            ElectLeadersHandler(controller, self.leader_waits, metadata),
             UpdateFeaturesHandler(controller),
             EnvelopeHandler(),
             CreatePartitionsHandler(

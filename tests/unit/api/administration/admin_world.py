@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from barnabas.api.administration.config_alteration import ConfigAlterer
+from barnabas.api.administration.leader_waits import LeaderWaits
 from barnabas.api.administration.partition_creation import PartitionCreator
 from barnabas.api.administration.topic_creation import TopicCreator
 from barnabas.api.administration.topic_deletion import TopicDeleter
@@ -70,6 +71,7 @@ class AdminWorld:
         config = check_broker_config({**STATIC, **static}, "test")
         self.broker_configs = BrokerConfigs(config, broker_id=BROKER_ID, logger=self.logger)
         self.waits = TopicWaits(self.metadata, host.loop, self.timers, self.logger)
+        self.leader_waits = LeaderWaits(self.metadata, host.loop, self.timers, self.logger)
         steps = StepRunner(host.loop)
         self.creator = TopicCreator(host, client, self.metadata, self.broker_configs, self.logger, steps)
         self.deleter = TopicDeleter(client, self.logger)
