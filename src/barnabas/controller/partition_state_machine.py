@@ -70,7 +70,8 @@ class PartitionStateMachine:
 
     Invariant: a leader that is not in sync is elected only where no member of the ISR is registered, and none can be
     expected. When all brokers restart they register one after the other, so at the beginning of a term members are
-    expected, until `allow_unclean_elections`. An election on demand (OFFLINE_UNCLEAN) does not wait.
+    expected, until `allow_unclean_elections`. An election on demand (OFFLINE_UNCLEAN) does not wait for them, but
+    passes over no registered member either.
     """
 
     def __init__(
@@ -330,8 +331,9 @@ class PartitionStateMachine:
         registered = context.registered_members(partition, current.isr)
         if registered:
             return NotElected(
-                f"brokers {list(registered)} of the ISR {list(current.isr)} are registered and cannot lead yet; no "
-                f"other replica is elected while they are registered"
+                f"brokers {list(registered)} of the ISR {list(current.isr)} are registered and have every committed "
+                "record, but cannot lead now: wait until they can or have stopped, or stop them; before that none is "
+                "elected that is not in sync"
             )
         if self._unclean_elections_wait and strategy is ElectionStrategy.OFFLINE:
             self._is_anybody_waiting = True

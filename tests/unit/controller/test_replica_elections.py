@@ -16,6 +16,7 @@ from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, PreferredReplicaElection
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, partition_state_path, topic_path
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import ElectionType, TopicPartition
 from tests.unit.controller.memory_store import LISTENER
@@ -152,6 +153,42 @@ def test_on_demand_a_replica_leads_that_was_not_in_sync() -> None:
     assert (state(terms, "t").leader, state(terms, "t").isr) == (1, (1,))
     assert terms.shell.unclean_elections == 1
     assert names(elect(terms, UNCLEAN, t0)) == {t0: "ELECTION_NOT_NEEDED"}
+
+
+@pytest.mark.parametrize("obstacle", ["shutting down", "held back"])
+def test_on_demand_too_nobody_overtakes_a_registered_member_and_the_answer_says_what_to_do(obstacle: str) -> None:
+    terms = terms_with({"t": [(1, 2)]}, (1, 2, 3))
+    terms.stop_broker(1)
+    terms.settle()
+    terms.start_broker(1)
+    terms.settle()
+    before = state(terms, "t")
+    assert (before.leader, before.isr) == (2, (2,))
+    context, t0 = terms.term.context, TopicPartition("t", 0)
+    if obstacle == "shutting down":
+        context.begin_shutdown(2)
+    else:
+        context.hold_back([2])
+    (refusal,) = elect(terms, UNCLEAN, t0).values()
+    assert isinstance(refusal, KafkaError)
+    assert refusal.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert "brokers [2] of the ISR [2] are registered" in refusal.message
+    assert "wait until they can or have stopped, or stop them" in refusal.message
+    assert state(terms, "t") == before
+    terms.stop_broker(2)
+    terms.settle()
+    assert names(elect(terms, UNCLEAN, t0)) == {t0: 1}
+
+
+def test_on_demand_a_member_whose_directory_has_failed_is_overtaken() -> None:
+    terms = terms_with({"t": [(1, 2)]}, (1, 2, 3))
+    terms.stop_broker(1)
+    terms.settle()
+    terms.start_broker(1)
+    terms.settle()
+    t0 = TopicPartition("t", 0)
+    terms.term.context.set_offline_log_dir_partitions(2, [t0])
+    assert names(elect(terms, UNCLEAN, t0)) == {t0: 1}
 
 
 def test_where_nobody_lives_nobody_is_eligible() -> None:
