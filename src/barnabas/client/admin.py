@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.client.admin_calls import broker_ms
 from barnabas.client.cluster import Cluster
 from barnabas.client.config_admin import ConfigAdmin, ConfigEntry, ConfigOperation, ConfigSynonym, ResourceType
+from barnabas.client.elections import elect_codes, elect_request, elected
 from barnabas.client.group_admin import GroupAdmin, GroupDescription, GroupListing, GroupMemberDescription
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
@@ -29,7 +30,7 @@ from barnabas.wire.messages import (
     MetadataRequest,
 )
 from barnabas.wire.primitives import ZERO_UUID
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ElectionType, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -142,6 +143,22 @@ class Admin(ConfigAdmin, GroupAdmin):
                 "listing reassignments", lambda broker_ms: list_request(wanted, broker_ms), codes, timeout_ms
             )
         )
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Has leaders elected: None for a partition that has another leader now, else why not, such as
+        ELECTION_NOT_NEEDED. Of all partitions (None) those are left out that had their leader before.
+        """
+        wanted = None if partitions is None else list(dict.fromkeys(partitions))
+
+        def build(broker_ms: int) -> Any:
+            return elect_request(wanted, election_type, broker_ms)
+
+        return elected(await self._at_controller("electing leaders", build, elect_codes, timeout_ms))
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, timeout_ms: float | None = None

@@ -31,6 +31,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.CREATE_PARTITIONS: (1, 3),
     ApiKey.DELETE_GROUPS: (1, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.ELECT_LEADERS: (1, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.OFFSET_DELETE: (0, 0),
