@@ -125,8 +125,8 @@ def _partitions(observed: Observed) -> Iterable[Problem]:
             "without_leader",
             Severity.CRITICAL,
             f"{_named(leaderless)}: no leader, nobody can read or write",
-            f"start {_brokers_named(last)}, the last in sync; only if they are lost for good, set "
-            "unclean.leader.election.enable=true for the topic: that loses records",
+            f"start {_brokers_named(last)}, the last in sync; only if they are lost for good: "
+            "`barnabas elect unclean`, which loses records",
             tuple(leaderless),
             tuple(sorted(last)),
         )
@@ -201,7 +201,7 @@ def _imbalance(observed: Observed) -> Iterable[Problem]:
                 f"broker {node_id} leads {preferred[node_id] - len(led_by_others)} of the "
                 f"{counted(preferred[node_id], 'partition')} that it is preferred for",
                 "with auto.leader.rebalance.enable the controller gives them back within "
-                "leader.imbalance.check.interval.seconds",
+                "leader.imbalance.check.interval.seconds; at once: `barnabas elect preferred --all`",
                 tuple(led_by_others),
                 (node_id,),
             )

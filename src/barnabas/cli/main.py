@@ -43,6 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
     ),
+    "elect": (
+        "barnabas.cli.elect",
+        "Have leaders of partitions elected.",
+    ),
     "group": (
         "barnabas.cli.group",
         "List, describe, reset and delete consumer groups.",

@@ -19,7 +19,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeControllerResponse
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ElectionType, TopicPartition
 
 PARTITIONS_MAX = 1_000
 NOW_MS = 1_700_000_100_000
@@ -64,6 +64,8 @@ class FakeCluster:
     waited_for: list[tuple[str, ...]] = field(default_factory=list)
     grown: dict[str, int] = field(default_factory=dict)
     altered: list[Any] = field(default_factory=list)
+    elections: list[tuple[ElectionType, list[TopicPartition]]] = field(default_factory=list)
+    election_errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
     is_slow: bool = False
     """Brokers do not show what was changed."""
     seconds: float = 0.0
@@ -113,6 +115,26 @@ class FakeAdmin(_Context):
             if self.fake.topics[name].is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: it is internal.")
             self.fake.deleted.append(name)
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """The first replica leads where it did not, unless `election_errors` has a reason against it."""
+        asked = list(partitions)
+        self.fake.elections.append((election_type, asked))
+        found: dict[TopicPartition, KafkaError | None] = {}
+        for place in asked:
+            known = self.fake.topics[place.topic].partitions[place.partition]
+            found[place] = self.fake.election_errors.get(place)
+            if known.leader_id == known.replicas[0]:
+                found[place] = KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+            elif found[place] is None:
+                partitions_now = {
+                    **self.fake.topics[place.topic].partitions,
+                    place.partition: replace(known, leader_id=known.replicas[0]),
+                }
+                self.fake.add(replace(self.fake.topics[place.topic], partitions=partitions_now))
+        return found
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         if names is None:
