@@ -33,6 +33,8 @@ _PLANS = (
     "lives",
     "watermarks",
     "moves",
+    "elections",
+    "demand",
     "at-once",
     "flushed",
     "renewed",

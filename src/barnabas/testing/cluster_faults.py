@@ -20,7 +20,7 @@ from barnabas.coordination.layout.topics import ReplicaAssignment, partition_sta
 from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES, acting_value, has_stored
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
-from barnabas.wire.topics import OFFSETS_TOPIC
+from barnabas.wire.topics import OFFSETS_TOPIC, ElectionType
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -105,6 +105,7 @@ class ClusterFaults:
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
             FaultKind.REASSIGNED: self._reassign,
+            FaultKind.LEADERS_ELECTED: self._elect_leaders,
             FaultKind.TOPIC_MADE_ANEW: self._make_topic_anew,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
@@ -349,6 +350,21 @@ class ClusterFaults:
             self._effects.when_seen(
                 FaultKind.REASSIGNED, lambda: self._observer.assignment(partition) == ReplicaAssignment(target)
             )
+        return _nothing
+
+    def _elect_leaders(self) -> Undo:
+        """Of all partitions or of one; it has come to something when the controller says so of any."""
+        one = self._random.choice(self._observer.all_partitions())
+        partitions = self._random.choice((None, [one]))
+        types = tuple(ElectionType) if self._observer.history.allows_unclean else (ElectionType.PREFERRED,)
+        election_type = self._random.choice(types)
+
+        async def elect(admin: Admin) -> None:
+            outcomes = await admin.elect_leaders(election_type, partitions, timeout_ms=10_000)
+            if None in outcomes.values():
+                self._effects.happened(FaultKind.LEADERS_ELECTED)
+
+        self._operator.administer(elect)
         return _nothing
 
     def _make_topic_anew(self) -> Undo:

@@ -238,6 +238,44 @@ MOVES: Final = Plan(
 controllers and brokers fall: out to have a replica deleted that alone has what is committed (0012).
 """
 
+_BALANCED: Final = {"auto.leader.rebalance.enable": "true", "leader.imbalance.check.interval.seconds": "5"}
+ELECTIONS: Final = Plan(
+    "elections",
+    {
+        FaultKind.LEADERS_ELECTED: 25.0,
+        FaultKind.CRASH: 8.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+        FaultKind.EXPIRY: 2.0,
+        FaultKind.CUT: 3.0,
+    },
+    lasting_seconds=(0.1, 5.0),
+    late_copies=0.2,
+    properties=_BALANCED,
+)
+"""Preferred leaders are elected, on demand and by the controller itself every 5 s, while brokers and controllers fall:
+leadership goes back and forth between replicas of which one may have lagged, and nothing may be lost (0012).
+"""
+DEMAND: Final = Plan(
+    "demand",
+    {
+        FaultKind.LEADERS_ELECTED: 25.0,
+        FaultKind.CRASH_ALL: 3.0,
+        FaultKind.CRASH: 6.0,
+        FaultKind.CONTROLLER_DELETED: 2.0,
+        FaultKind.EXPIRY: 2.0,
+        FaultKind.CUT: 2.0,
+        FaultKind.ROLLING_RESTART: 1.0,
+    },
+    down_at_most=3,
+    lasting_seconds=(0.1, 6.0),
+    load=_UNCLEAN_LOAD,
+    properties=_BALANCED,
+)
+"""Leaders are elected uncleanly on demand, too, which waits for nobody who may come: out to have a replica overtake a
+registered member of the ISR, of brokers that shut down above all (0012).
+"""
+
 AT_ONCE: Final = Plan(
     "at-once",
     {
@@ -316,6 +354,8 @@ PLANS: Final[Mapping[str, Plan]] = {
         LIVES,
         WATERMARKS,
         MOVES,
+        ELECTIONS,
+        DEMAND,
         AT_ONCE,
         FLUSHED,
         RENEWED,

@@ -42,6 +42,7 @@ class FaultKind(enum.Enum):
     RECORDS_DELETED = "records-deleted"  # DeleteRecords up to an offset below the high watermark
     INTERNAL_TOPIC_DELETED = "internal-topic-deleted"  # somebody deletes `__consumer_offsets`
     REASSIGNED = "reassigned"  # somebody moves a partition to other brokers, or cancels that
+    LEADERS_ELECTED = "leaders-elected"  # somebody has preferred leaders elected, or uncleanly where that is allowed
     TOPIC_MADE_ANEW = "topic-made-anew"  # a topic under load is deleted, and made again under its name
     DIRECTORY_ERROR = "directory-error"  # one log directory gives EIO; the broker is restarted when it is mended
     DIRECTORY_FULL = "directory-full"  # one log directory has no space left
