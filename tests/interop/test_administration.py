@@ -25,6 +25,7 @@ from barnabas.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
 )
 from tests.support.apache_kafka import apache_kafka_broker
@@ -296,6 +297,32 @@ def test_an_operation_that_nobody_knows_is_refused_where_kafka_fails(after_the_s
     ours, theirs = after_the_script.call(key, VERSIONS[key], request)
     assert ours.responses[0].error_code == ErrorCode.INVALID_REQUEST
     assert theirs.responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+ELECTED: Final = {"plain": [0, 4, 5, -1, 0], "hand": [1], "nobody": [0], "": [0]}
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+@pytest.mark.parametrize(
+    ("version", "election_type"), [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (2, -1)]
+)
+def test_elections_are_answered_alike(after_the_script: Both, version: int, election_type: int, is_all: bool) -> None:
+    """Every partition has its only replica as leader: none is elected."""
+    named = [ElectLeadersRequest.TopicPartitions(topic=name, partitions=numbers) for name, numbers in ELECTED.items()]
+    request = ElectLeadersRequest(
+        election_type=election_type, topic_partitions=None if is_all else named, timeout_ms=20_000
+    )
+    ours, theirs = after_the_script.call(ApiKey.ELECT_LEADERS, version, request)
+    assert elections(ours) == elections(theirs)
+
+
+def elections(response: Any) -> tuple[int, list[tuple[str, int, int, str | None]]]:
+    """Kafka answers in the order of a hash table."""
+    return response.error_code, sorted(
+        (topic.topic, result.partition_id, result.error_code, result.error_message)
+        for topic in response.replica_election_results
+        for result in topic.partition_result
+    )
 
 
 TOPIC_ID: Final = re.compile(rb'"topic_id":"[A-Za-z0-9_-]{22}"')

@@ -340,7 +340,18 @@ _ANSWERED_AS_OFTEN_AS_NAMED: Final = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.OFF
 _RECORD_BATCHES_SINCE: Final = 4
 _LOG_OVERHEAD_BYTES: Final = 12
 _NAMES: Final = (
-    *("name", "topic", "topic_id", "topic_name", "partition_index", "partition", "index", "group_id", "key"),
+    *(
+        "name",
+        "topic",
+        "topic_id",
+        "topic_name",
+        "partition_index",
+        "partition",
+        "partition_id",
+        "index",
+        "group_id",
+        "key",
+    ),
     *("resource_type", "resource_name", "member_id"),
 )
 NOT_ALIKE: Final = frozenset(

@@ -484,6 +484,7 @@ _FIELDS: Final[Mapping[str, Callable[[Steps], Any]]] = {
     "states_filter": lambda steps: steps.choose("Stable", "empty", "Dead", "nothing"),
     "types_filter": lambda steps: steps.choose("classic", "CONSUMER", "nothing"),
     "transactional_id": lambda _: None,
+    "ElectLeaders.election_type": lambda steps: steps.choose(0, 0, 0, 1, 1, 2, -1),
     "InitProducerId.transactional_id": lambda steps: steps.choose(None, None, None, ""),
     "InitProducerId.producer_id": lambda steps: steps.choose(-1, -1, 0, 5, -2),
     "InitProducerId.producer_epoch": lambda steps: steps.choose(-1, -1, 0, 5, -2),
