@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
+from operator import length_hint
 from typing import Final
 
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
@@ -15,6 +16,8 @@ from barnabas.wire.topics import TopicPartition
 
 PARTITIONS_PER_OPERATION: Final = 500
 """So many are parked in one turn of the loop. (Kafka parks all partitions of a request as one operation.)"""
+CHANGES_PER_TURN: Final = 5_000
+"""So many changes of the metadata are looked at in one turn."""
 
 
 class _UntilLed(DelayedOperation):
@@ -35,11 +38,10 @@ class _UntilLed(DelayedOperation):
         self.missing = dict(leaders)
         """The partitions that have not been seen with their leaders."""
         self._metadata = metadata
-        for partition in leaders:
-            self.look_at(partition)
+        self._look()
 
     def look_at(self, partition: TopicPartition) -> None:
-        """The metadata of the partition may have changed."""
+        """The partition may have the leader that was elected."""
         known = self._metadata.image.partition(partition)
         if known is not None and known.leader == self.missing.get(partition):
             del self.missing[partition]
@@ -48,8 +50,13 @@ class _UntilLed(DelayedOperation):
         return not self.missing and self.force_complete()
 
     def on_complete(self) -> None:
+        self._look()
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _look(self) -> None:
+        for partition in tuple(self.missing):
+            self.look_at(partition)
 
 
 class LeaderWaits:
@@ -92,11 +99,17 @@ class LeaderWaits:
         return {partition for operation in operations for partition in operation.missing}
 
     def _metadata_changed(self, change: MetadataChange) -> None:
+        self._look(iter(change.changed))
+
+    def _look(self, changed: Iterator[TopicPartition]) -> None:
+        """Wakes those that wait for what has changed; of very many changes the rest in the next turn."""
         watched = self.purgatory.watched_keys
         if not watched:
             return
-        for partition in change.changed:
+        for partition in islice(changed, CHANGES_PER_TURN):
             if partition in watched:
                 for operation in self.purgatory.watchers(partition):
                     operation.look_at(partition)
                 self.purgatory.check_and_complete(partition)
+        if length_hint(changed):
+            self._loop.call_soon(self._look, changed)

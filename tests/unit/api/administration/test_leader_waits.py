@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from barnabas.api.administration import leader_waits
 from barnabas.api.administration.leader_waits import PARTITIONS_PER_OPERATION
 from barnabas.wire.topics import TopicPartition
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
@@ -93,6 +94,25 @@ def test_very_many_partitions_are_parked_in_several_turns_and_woken_by_pieces() 
         await asyncio.sleep(1)
         assert world.leader_waits.purgatory.watched == len(many) - PARTITIONS_PER_OPERATION
         world.show({"a": [1] * len(many)})
+        assert await waiting == set()
+
+    in_world(main)
+
+
+def test_very_many_changes_at_once_are_looked_at_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_waits, "CHANGES_PER_TURN", 10)
+
+    async def main(world: AdminWorld) -> None:
+        many = {TopicPartition("a", number): 1 for number in range(35)}
+        deadline = world.host.loop.time() + 60
+        waiting = asyncio.create_task(world.leader_waits.until_led({**many, B0: 1}, deadline, Turns()))
+        await asyncio.sleep(1)
+        (operation,) = world.leader_waits.purgatory.watchers(B0)
+        world.show({"a": [1] * 35})
+        assert len(operation.missing) == 26
+        await asyncio.sleep(1)
+        assert list(operation.missing) == [B0]
+        world.show({"b": [1]})
         assert await waiting == set()
 
     in_world(main)
