@@ -19,10 +19,6 @@ PARTITIONS = 6
 TOPIC = "balanced"
 INTERVAL_SECONDS = 5
 PATIENCE_SECONDS = 60.0
-OVERRIDES = {
-    "zookeeper.session.timeout.ms": 3_000,
-    "replica.lag.time.max.ms": 3_000,
-}
 
 
 def partitions_at(port: int) -> list[Any]:
@@ -49,9 +45,9 @@ def wait_for(cluster: BrokerCluster, condition: Any, what: str) -> None:
     wait_until(lambda: condition(cluster), what, PATIENCE_SECONDS, cluster.log_tails)
 
 
-def lose_a_leader(cluster: BrokerCluster) -> dict[int, int]:
-    """A broker that leads and is not the controller is killed, replaced and started again; returns the leader epochs
-    of its partitions as they were while it was away.
+def lose_a_leader(cluster: BrokerCluster) -> list[int]:
+    """A broker that leads and is not the controller is killed, replaced and started again; returns the partitions that
+    it is to lead.
     """
     port = controller_port(next(iter(cluster.brokers.values())).port)
     create_topic(port, TOPIC, PARTITIONS, BROKERS)
@@ -66,29 +62,24 @@ def lose_a_leader(cluster: BrokerCluster) -> dict[int, int]:
         return all(partitions_at(port)[number].leader_id not in (-1, victim.broker_id) for number in own)
 
     wait_until(are_replaced, "others lead its partitions", PATIENCE_SECONDS, cluster.log_tails)
-    epochs = {number: partitions_at(port)[number].leader_epoch for number in own}
     victim.start()
-    return epochs
+    return own
 
 
 @pytest.mark.timeout(300)
 def test_a_leader_that_was_killed_leads_again_after_the_interval(tmp_path: Path) -> None:
-    overrides = {**OVERRIDES, "leader.imbalance.check.interval.seconds": INTERVAL_SECONDS}
+    overrides = {"leader.imbalance.check.interval.seconds": INTERVAL_SECONDS}
     with broker_cluster(tmp_path, BROKERS, overrides=overrides) as cluster:
-        epochs = lose_a_leader(cluster)
+        lose_a_leader(cluster)
         wait_for(cluster, lambda each: is_whole(each) and is_balanced(each), "leadership is balanced again")
-        found = partitions_at(cluster.brokers[1].port)
-        assert {number: found[number].leader_epoch for number in epochs} == {
-            number: epoch + 1 for number, epoch in epochs.items()
-        }, "it has gone back once"
         cluster.check_that_none_exited_by_itself()
 
 
 @pytest.mark.timeout(300)
 def test_leadership_goes_back_at_once_when_somebody_asks(tmp_path: Path) -> None:
-    overrides = {**OVERRIDES, "auto.leader.rebalance.enable": "false"}
+    overrides = {"auto.leader.rebalance.enable": "false"}
     with broker_cluster(tmp_path, BROKERS, overrides=overrides) as cluster:
-        epochs = lose_a_leader(cluster)
+        own = lose_a_leader(cluster)
         wait_for(cluster, is_whole, "it is in sync again")
         assert not is_balanced(cluster)
         controller = controller_port(next(iter(cluster.brokers.values())).port)
@@ -98,7 +89,7 @@ def test_leadership_goes_back_at_once_when_somebody_asks(tmp_path: Path) -> None
             range(PARTITIONS), ErrorCode.NOT_CONTROLLER
         )
         answer = call(controller, ApiKey.ELECT_LEADERS, 2, request, PATIENCE_SECONDS)
-        assert codes(answer) == dict.fromkeys(epochs, ErrorCode.NONE)
+        assert codes(answer) == dict.fromkeys(own, ErrorCode.NONE)
         assert [each.leader_id for each in partitions_at(controller)] == [
             each.replica_nodes[0] for each in partitions_at(controller)
         ], "the answer comes when the controller's broker shows it"
