@@ -6,7 +6,9 @@ import contextlib
 import socket
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.apache_kafka_jars import KAFKA_VERSION, class_path
@@ -24,6 +26,7 @@ CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 DUMP_LOG_SEGMENTS = "kafka.tools.DumpLogSegments"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
+LEADER_ELECTION_COMMAND = "org.apache.kafka.tools.LeaderElectionCommand"
 CONSUMER_GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 _METADATA_KEY = 3
@@ -165,8 +168,36 @@ def run_tool(
     An exit status other than `expected_status` raises `RuntimeError` with both outputs (None accepts any); more than
     `timeout_seconds` raises `subprocess.TimeoutExpired`.
     """
-    configuration = class_path().removesuffix("/*") + "-tools-log4j.properties"
-    Path(configuration).write_text(_TOOL_LOG_CONFIGURATION)
+    done = tool_run(main_class, arguments, standard_input=standard_input, timeout_seconds=timeout_seconds)
+    if expected_status is not None and done.status != expected_status:
+        raise RuntimeError(f"{main_class} ended with {done.status}\n{done.output[-4000:]}\n{done.errors[-4000:]}")
+    return done.output
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """How one of the tools ended, and what it wrote to standard output and standard error."""
+
+    status: int
+    output: str
+    errors: str
+
+
+def tool_run(
+    main_class: str,
+    arguments: Sequence[str | Path],
+    *,
+    standard_input: str | None = None,
+    timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
+) -> ToolRun:
+    """Runs one of Apache Kafka's command-line tools, however it ends; more than `timeout_seconds` raises
+    `subprocess.TimeoutExpired`.
+    """
+    configuration = Path(class_path().removesuffix("/*") + "-tools-log4j.properties")
+    if not configuration.exists() or configuration.read_text() != _TOOL_LOG_CONFIGURATION:
+        with tempfile.NamedTemporaryFile("w", dir=configuration.parent, delete=False) as new:
+            new.write(_TOOL_LOG_CONFIGURATION)
+        Path(new.name).replace(configuration)  # another tool that starts now reads the whole of it
     command = [
         *(
             java().executable,
@@ -180,9 +211,7 @@ def run_tool(
     done = subprocess.run(
         command, input=standard_input, capture_output=True, text=True, timeout=timeout_seconds, check=False
     )
-    if expected_status is not None and done.returncode != expected_status:
-        raise RuntimeError(f"{main_class} ended with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
-    return done.stdout
+    return ToolRun(done.returncode, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
