@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode, TopicInfo
 
 _LOG_DIRECTORIES_TIMEOUT_MS = 5_000
+_IMBALANCE_TIMEOUT_MS = 5_000
 
 _BROKER_COLUMNS = (
     Column("Broker", "id", is_number=True),
@@ -122,7 +123,7 @@ def health(bootstrap: str, as_json: bool) -> None:
 
     Looked for are: no controller, partitions without a leader, with fewer replicas in sync than min.insync.replicas or
     with any that are behind, brokers that are gone or do not answer, log directories that cannot be used, and brokers
-    that lead far fewer partitions than they are preferred for.
+    for whose preferred partitions others lead more than leader.imbalance.per.broker.percentage permits.
     """
 
     async def body(client: Client) -> None:
@@ -137,6 +138,7 @@ def health(bootstrap: str, as_json: bool) -> None:
             nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
             brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
             min_isr = await _min_isr_of_behind(admin, topics)
+            imbalance_percent = await _imbalance_percent(admin, client.cluster.controller_id)
         observed = cluster_health.Observed(
             topics,
             {node.node_id for node in nodes},
@@ -149,6 +151,7 @@ def health(bootstrap: str, as_json: bool) -> None:
                 for directory in broker.directories or ()
                 if directory.error is not None
             ],
+            imbalance_percent,
         )
         problems = cluster_health.diagnose(observed)
         if as_json:
@@ -166,22 +169,38 @@ def health(bootstrap: str, as_json: bool) -> None:
 
 async def _min_isr_of_behind(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
     """min.insync.replicas of the topics that have replicas which are behind."""
-    from barnabas.client.admin import ResourceType
-    from barnabas.wire.errors import ErrorCode, KafkaError
+    key = "min.insync.replicas"
+    behind = [
+        name
+        for name, topic in topics.items()
+        if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions.values())
+    ]
+    found = await admin.describe_topic_configs(behind, [key])
+    return {
+        name: int(entries[key].value or "1")
+        for name, entries in found.items()
+        if key in entries and (entries[key].value or "").isdigit()
+    }
 
-    found = {}
-    for name, topic in topics.items():
-        if all(len(partition.isr) >= len(partition.replicas) for partition in topic.partitions.values()):
-            continue
-        try:
-            entry = (await admin.describe_configs(ResourceType.TOPIC, name)).get("min.insync.replicas")
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            continue
-        if entry is not None and (entry.value or "").isdigit():
-            found[name] = int(entry.value or "1")
-    return found
+
+async def _imbalance_percent(admin: Admin, controller_id: int) -> int:
+    """leader.imbalance.per.broker.percentage of the controller; Kafka's default where it does not tell."""
+    from barnabas.cli.cluster_health import IMBALANCE_PERCENT
+    from barnabas.client.admin import ResourceType
+    from barnabas.client.errors import ClientTimeoutError
+    from barnabas.wire.errors import KafkaError
+
+    if controller_id < 0:
+        return IMBALANCE_PERCENT
+    try:
+        entries = await admin.describe_configs(ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS)
+    except (ClientTimeoutError, KafkaError):
+        # What is wrong with the controller is told elsewhere.
+        return IMBALANCE_PERCENT
+    entry = entries.get("leader.imbalance.per.broker.percentage")
+    return (
+        int(entry.value) if entry is not None and (entry.value or "").isdigit() and entry.value else IMBALANCE_PERCENT
+    )
 
 
 def described(

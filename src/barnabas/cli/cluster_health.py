@@ -14,11 +14,13 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.client.cluster import PartitionInfo, TopicInfo
 
-IMBALANCE_MAX: Final = 0.1
-"""Of the partitions that a broker is preferred for, how many may have another leader (Kafka's
-leader.imbalance.per.broker.percentage).
+IMBALANCE_PERCENT: Final = 10
+"""Of the partitions that a broker is preferred for, how many may have another leader where the brokers do not tell
+(Kafka's default of leader.imbalance.per.broker.percentage).
 """
 _NAMES_SHOWN_MAX: Final = 5
+_NAMED_CHARACTERS_MAX: Final = 100
+_NAME_CHARACTERS_MAX: Final = 60
 _COLUMNS: Final = (Column("", "severity"), Column("What", "what"), Column("What to do", "advice"))
 
 
@@ -56,6 +58,8 @@ class Observed:
     """Brokers that are in the cluster and do not answer."""
     failed_directories: Sequence[tuple[int, str, str]] = ()
     """Broker, path and error."""
+    imbalance_percent: int = IMBALANCE_PERCENT
+    """leader.imbalance.per.broker.percentage of the controller."""
 
 
 def diagnose(observed: Observed) -> list[Problem]:
@@ -194,7 +198,7 @@ def _imbalance(observed: Observed) -> Iterable[Problem]:
         if info.leader_id >= 0 and info.leader_id != first and first in info.isr and first in observed.alive:
             elsewhere.setdefault(first, []).append(partition)
     for node_id, led_by_others in sorted(elsewhere.items()):
-        if len(led_by_others) > IMBALANCE_MAX * preferred[node_id]:
+        if len(led_by_others) * 100 > observed.imbalance_percent * preferred[node_id]:
             yield Problem(
                 "leader_imbalance",
                 Severity.WARNING,
@@ -214,7 +218,13 @@ def _all(topics: Mapping[str, TopicInfo]) -> Iterable[tuple[TopicPartition, Part
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    names = [f"{each.topic}-{each.partition}" for each in partitions[:_NAMES_SHOWN_MAX]]
+    """Some of the partitions, at most a hundred characters of them; all are in the JSON document."""
+    names: list[str] = []
+    for each in partitions[:_NAMES_SHOWN_MAX]:
+        topic = each.topic if len(each.topic) <= _NAME_CHARACTERS_MAX else f"{each.topic[:_NAME_CHARACTERS_MAX]}..."
+        names.append(f"{topic}-{each.partition}")
+        if sum(map(len, names)) > _NAMED_CHARACTERS_MAX:
+            break
     more = len(partitions) - len(names)
     return ", ".join(names) + (f" and {more:,} more" if more else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +59,9 @@ async def apply_changes(
 
     Raises CommandError for a name that the resource does not have, and for a config that only a restart changes.
     """
+    if resource.kind is Kind.LOGGER:
+        # Brokers know the levels in capitals only.
+        changes = [replace(change, value=change.value and change.value.strip().upper()) for change in changes]
     before = await read_configs(client, admin, resource)
     known = await settable_configs(client, admin, resource, before)
     check_names(resource, [change.name for change in changes], known)
@@ -69,6 +72,13 @@ async def apply_changes(
                 f"{change.name} of {resource} cannot be changed while a broker runs: change it in server.properties, "
                 "and start the broker anew"
             )
+    not_set = [
+        change.name
+        for change in changes
+        if change.operation is ConfigOperation.DELETE and not _is_own(resource, before.get(change.name))
+    ]
+    if not_set and resource.kind is not Kind.LOGGER:
+        say(f"Not set for {resource}, so that nothing changes: {', '.join(not_set)}.")
     wanted = {
         change.name: without_own(resource, known.get(change.name))
         if change.operation is ConfigOperation.DELETE
@@ -140,6 +150,10 @@ def without_own(resource: Resource, entry: ConfigEntry | None) -> str | None:
     """The value that a config has where nothing is set for this very resource; None where nobody tells."""
     weaker = (synonym.value for synonym in entry.synonyms if synonym.source > resource.own_source) if entry else ()
     return next(iter(weaker), None)
+
+
+def _is_own(resource: Resource, entry: ConfigEntry | None) -> bool:
+    return entry is not None and entry.source == resource.own_source
 
 
 def _effect(name: str, before: ConfigEntry | None, known: ConfigEntry | None, after: str | None) -> Effect:

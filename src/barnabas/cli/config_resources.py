@@ -27,6 +27,7 @@ else:
 
 FORMS = "topic:NAME, broker:ID, broker:default (all brokers) or logger:ID (the log levels of a broker)"
 HIDDEN = "(secret)"
+_BROKER_DIGITS_MAX = 10
 _PLUG_IN_PREFIXES = ("listener.name.",)
 """Names that begin so are settable although no broker lists them."""
 _MINUTE_MS = 60_000
@@ -97,6 +98,10 @@ def parse_resource(text: str) -> Resource:
     if text == Kind.ALL_BROKERS.value:
         return Resource(Kind.ALL_BROKERS, "")
     if kind in (Kind.BROKER.value, Kind.LOGGER.value) and name.isascii() and name.isdigit():
+        if len(name.lstrip("0")) > _BROKER_DIGITS_MAX:
+            raise ValueError(
+                f"{kind}:{name[:_BROKER_DIGITS_MAX]}... is no broker: ids have {_BROKER_DIGITS_MAX} digits at most"
+            )
         return Resource(Kind(kind), str(int(name)))
     raise ValueError(f"{text!r} has no configs: write {FORMS}")
 

@@ -19,8 +19,6 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, shown
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from barnabas.cli.partition_selection import Bounds
     from barnabas.cli.starts import Start
     from barnabas.client.admin import Admin, GroupDescription
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 _COMMITTED_AT_A_TIME = 1_000
+_CONSUMERS = frozenset({"consumer", ""})
+"""What brokers call consumer groups; those without a protocol have only committed offsets."""
 _COLUMNS = (
     Column("Topic", "topic"),
     Column("Partition", "partition", is_number=True),
@@ -42,11 +42,12 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where to: one of a place, a number of records forwards, and offsets from a file."""
+    """Where to: one of a place, a number of records forwards, offsets from a file, and where the group is now."""
 
     place: Start | None = None
     shift: int | None = None
     offsets: Mapping[TopicPartition, int] | None = None
+    is_current: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Move:
 
 
 @click.command(name="reset")
-@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
+@click.argument("group_id", metavar="[GROUP]", required=False, shell_complete=complete_groups)
 @click.option(
     "--to",
     "place",
@@ -83,11 +84,11 @@ class Move:
 @click.option(
     "--from-file",
     "file",
-    type=click.File("rb"),
     metavar="FILE",
     help="Offsets of single partitions: lines of TOPIC,PARTITION,OFFSET, or what --json has printed; - is standard "
     "input.",
 )
+@click.option("--to-current", is_flag=True, help="Where it is now, or the end of partitions without an offset of it.")
 @click.option(
     "--topic",
     "topics",
@@ -96,16 +97,23 @@ class Move:
     shell_complete=complete_topics,
     help="Only this topic, or some partitions of it; repeatable.  [default: all that the group has offsets of]",
 )
+@click.option(
+    "--all-groups",
+    is_flag=True,
+    help="All consumer groups; with --topic those that have offsets of it. Groups with members are left out.",
+)
 @click.option("--create", is_flag=True, help="The group may be new: it begins there then.")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @bootstrap_option
 @json_option
 def command(
-    group_id: str,
+    group_id: str | None,
     place: str | None,
     shift: int | None,
-    file: BinaryIO | None,
+    file: str | None,
+    to_current: bool,
     topics: tuple[str, ...],
+    all_groups: bool,
     create: bool,
     execute: bool,
     bootstrap: str,
@@ -120,13 +128,17 @@ def command(
     from barnabas.cli.partition_selection import parse_selection
     from barnabas.cli.starts import parse_start
 
-    if sum(wish is not None for wish in (place, shift, file)) != 1:
-        raise click.UsageError("say where to, in one way: --to, --shift or --from-file")
+    if sum(wish is not None for wish in (place, shift, file)) + to_current != 1:
+        raise click.UsageError("say where to, in one way: --to, --shift, --to-current or --from-file")
+    if all_groups is (group_id is not None):
+        raise click.UsageError("name a group, or say --all-groups")
+    if all_groups and (file is not None or create):
+        raise click.UsageError("--from-file and --create are for one group")
     if file is not None and topics:
         raise click.UsageError("--from-file names its partitions itself: leave --topic out")
     if create and not (topics or file):
         raise click.UsageError("a new group has no offsets yet: name topics with --topic")
-    if not group_id:
+    if group_id == "":
         raise click.BadParameter("a group needs a name", param_hint="GROUP")
     try:
         selection = parse_selection(topics)
@@ -140,8 +152,11 @@ def command(
     async def body(client: Client) -> None:
         from barnabas.client.admin import Admin
 
-        goal = Goal(start, shift, None if file is None else read_offsets(file, file.name))
+        goal = Goal(start, shift, None if file is None else read_offsets(file), is_current=to_current)
         async with Admin(client) as admin:
+            if group_id is None:
+                await _reset_all(client, admin, selection, goal, is_executed=execute, as_json=as_json)
+                return
             group, committed = await _group(admin, group_id, may_be_new=create)
             moves = await _moves(client, admin, group_id, committed, selection, goal)
             if execute:
@@ -164,6 +179,53 @@ async def _group(
     return await require_group(admin, group_id)
 
 
+async def _reset_all(
+    client: Client,
+    admin: Admin,
+    selection: Mapping[str, Sequence[int] | None],
+    goal: Goal,
+    *,
+    is_executed: bool,
+    as_json: bool,
+) -> None:
+    """Resets every consumer group that has offsets of what is selected, and no members; says which are left out."""
+    from barnabas.cli.group_states import find_group, has_members
+    from barnabas.cli.partition_selection import find_partitions
+
+    wanted = frozenset((await find_partitions(admin, selection))[0]) if selection else None
+    found: list[tuple[GroupDescription, list[Move]]] = []
+    in_use: list[str] = []
+    for listing in await admin.list_groups():
+        group = await find_group(admin, listing.group_id) if listing.protocol_type in _CONSUMERS else None
+        if group is None:
+            continue
+        description, committed = group
+        of_it = {each: offset for each, offset in committed.items() if wanted is None or each in wanted}
+        there = await _still_there(admin, of_it)
+        if not there:
+            continue
+        if has_members(description):
+            in_use.append(description.group_id)
+            continue
+        some = {each.topic: [other.partition for other in there if other.topic == each.topic] for each in there}
+        found.append((description, await _moves(client, admin, description.group_id, of_it, some, goal)))
+    if not found and not in_use:
+        raise CommandError("no consumer group has offsets of that; `barnabas group list` shows which there are")
+    for place, (group_description, moves) in enumerate(found):
+        if not is_executed:
+            break
+        try:
+            await _execute(admin, group_description, moves)
+        except Exception:
+            done = ", ".join(shown(each.group_id) for each, _ in found[:place])
+            say(f"Reset before the error: {done or 'no group'}. The same command again does the rest.")
+            raise
+    _print_all(found, is_executed=is_executed, as_json=as_json)
+    if in_use:
+        names = ", ".join(map(printable, in_use))
+        raise CommandError(f"left out, as they have members: {names}; stop these, and reset them then")
+
+
 async def _moves(
     client: Client,
     admin: Admin,
@@ -177,9 +239,9 @@ async def _moves(
 
     partitions: Collection[TopicPartition]
     if goal.offsets is not None:
-        partitions, _ = await find_partitions(admin, numbers_by_topic(goal.offsets))
+        partitions, _ = await find_partitions(admin, numbers_by_topic(goal.offsets), must_be_led=True)
     elif selection:
-        partitions, _ = await find_partitions(admin, selection)
+        partitions, _ = await find_partitions(admin, selection, must_be_led=True)
     else:
         partitions = await _still_there(admin, committed)
         if not partitions:
@@ -189,6 +251,11 @@ async def _moves(
         offsets = await find_offsets(admin, bounds, goal.place, client.host.clock.time_ms())
     elif goal.offsets is not None:
         offsets = {partition: within(partition, bounds[partition], goal.offsets[partition]) for partition in partitions}
+    elif goal.is_current:
+        offsets = {
+            partition: within(partition, each, committed[partition].offset) if partition in committed else each.end
+            for partition, each in bounds.items()
+        }
     else:
         offsets = _shifted(bounds, committed, goal.shift or 0)
     return [
@@ -219,11 +286,15 @@ def _shifted(
 
 async def _still_there(admin: Admin, committed: Collection[TopicPartition]) -> list[TopicPartition]:
     """The partitions whose topics still exist; says which do not."""
+    from barnabas.cli.partition_selection import check_led
+
     known = await admin.describe_topics()
     gone = sorted({each.topic for each in committed if each.topic not in known})
     if gone:
         say(f"Left out, as these topics are gone: {', '.join(map(printable, gone))}.")
-    return sorted(each for each in committed if each.topic in known and each.partition in known[each.topic].partitions)
+    there = sorted(each for each in committed if each.topic in known and each.partition in known[each.topic].partitions)
+    check_led(there, known)
+    return there
 
 
 async def _execute(admin: Admin, group: GroupDescription, moves: Sequence[Move]) -> None:
@@ -259,5 +330,18 @@ def _print(group: GroupDescription, moves: Sequence[Move], *, is_executed: bool,
         say(f"Reset group {shown(group.group_id)}: {counted(len(moves), 'partition')}.")
     elif has_members(group):
         say(f"Nothing was changed, and nothing can be now: {in_use(group, 'add --execute')}.")
+    else:
+        say("Nothing was changed: add --execute to do it.")
+
+
+def _print_all(found: Sequence[tuple[GroupDescription, Sequence[Move]]], *, is_executed: bool, as_json: bool) -> None:
+    if as_json:
+        groups = [{"group_id": group.group_id, "partitions": [move.row() for move in moves]} for group, moves in found]
+        print_json({"is_executed": is_executed, "groups": groups})
+    elif found:
+        columns = (Column("Group", "group_id"), *_COLUMNS)
+        print_table(columns, [[group.group_id, *move.row().values()] for group, moves in found for move in moves])
+    if is_executed:
+        say(f"Reset {counted(len(found), 'group')}.")
     else:
         say("Nothing was changed: add --execute to do it.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,20 +22,38 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _PARTITION_MAX: Final = (1 << 31) - 1
 _COLUMNS: Final = 3
 _SHOWN_CHARACTERS_MAX: Final = 60
+STANDARD_INPUT: Final = "-"
+HIGH_WATERMARK: Final = -1
+"""What `kafka-delete-records` takes for the end of a partition."""
 
 
-def read_offsets(stream: BinaryIO, name: str) -> dict[TopicPartition, int]:
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file that a user named; `-` is standard input. Raises OSError."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with open(path, "rb") as stream:
+        yield stream
+
+
+def read_offsets(path: str, *, least: int = 0) -> dict[TopicPartition, int]:
     """The offsets in a file: lines of CSV, or JSON as `group reset --json` prints it, of which `new_offset` goes before
-    `offset`. Raises CommandError with file and line for what is neither.
+    `offset`. With HIGH_WATERMARK as the `least` that may be there too. Raises CommandError with file and line for what
+    is neither, OSError where the file cannot be read.
     """
-    data = stream.read(_BYTES_MAX + 1)
+    with opened(path) as stream:
+        data = stream.read(_BYTES_MAX + 1)
+    name = "standard input" if path == STANDARD_INPUT else path
     if len(data) > _BYTES_MAX:
         raise CommandError(f"{name}: the file is larger than {_BYTES_MAX:,} bytes; give it in several")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CommandError(f"{name}: byte {error.start + 1} is not UTF-8; it must be {FILE_FORMS}") from None
-    entries = _json_entries(text, name) if text.lstrip().startswith(("{", "[")) else _csv_entries(text, name)
+    entries = (
+        _json_entries(text, name, least) if text.lstrip().startswith(("{", "[")) else _csv_entries(text, name, least)
+    )
     found: dict[TopicPartition, int] = {}
     for where, topic, number, offset in entries:
         partition = TopicPartition(topic, number)
@@ -48,7 +68,7 @@ def read_offsets(stream: BinaryIO, name: str) -> dict[TopicPartition, int]:
 # Inside.
 
 
-def _csv_entries(text: str, name: str) -> Iterator[tuple[str, str, int, int]]:
+def _csv_entries(text: str, name: str, least: int) -> Iterator[tuple[str, str, int, int]]:
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for row in reader:
@@ -59,9 +79,13 @@ def _csv_entries(text: str, name: str) -> Iterator[tuple[str, str, int, int]]:
             if len(cells) != _COLUMNS or not cells[0]:
                 line = printable(",".join(row)[:_SHOWN_CHARACTERS_MAX])
                 raise CommandError(f"{where}: {line!r} is not TOPIC,PARTITION,OFFSET")
-            yield where, cells[0], _number(where, cells[1], _PARTITION_MAX), _number(where, cells[2], _OFFSET_MAX)
+            yield where, cells[0], _number(where, cells[1], _PARTITION_MAX), _offset(where, cells[2], least)
     except csv.Error as error:
         raise CommandError(f"{name}, line {reader.line_num}: {error}; a line is TOPIC,PARTITION,OFFSET") from None
+
+
+def _offset(where: str, text: str, least: int) -> int:
+    return HIGH_WATERMARK if text == str(HIGH_WATERMARK) and least < 0 else _number(where, text, _OFFSET_MAX)
 
 
 def _number(where: str, text: str, largest: int) -> int:
@@ -71,9 +95,9 @@ def _number(where: str, text: str, largest: int) -> int:
     raise CommandError(f"{where}: {printable(text[:_SHOWN_CHARACTERS_MAX])!r} is no {what}: write a number from 0 on")
 
 
-def _json_entries(text: str, name: str) -> Iterator[tuple[str, str, int, int]]:
+def _json_entries(text: str, name: str, least: int) -> Iterator[tuple[str, str, int, int]]:
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_int=_parsed_number)
     except ValueError as error:
         raise CommandError(f"{name}: it is not JSON ({error}); it must be {FILE_FORMS}") from None
     except RecursionError:
@@ -89,12 +113,19 @@ def _json_entries(text: str, name: str) -> Iterator[tuple[str, str, int, int]]:
         yield (
             where,
             each["topic"],
-            _json_number(where, "partition", each.get("partition"), _PARTITION_MAX),
-            _json_number(where, "offset", offset, _OFFSET_MAX),
+            _json_number(where, "partition", each.get("partition"), 0, _PARTITION_MAX),
+            _json_number(where, "offset", offset, least, _OFFSET_MAX),
         )
 
 
-def _json_number(where: str, what: str, number: Any, largest: int) -> int:
-    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= largest:
+def _parsed_number(digits: str) -> int:
+    """A number of a document; Python reads only so many digits, and what is too large is refused as such."""
+    return int(digits) if len(digits) <= len(str(_OFFSET_MAX)) + 1 else _OFFSET_MAX + 1
+
+
+def _json_number(where: str, what: str, number: Any, least: int, largest: int) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= largest:
         return number
-    raise CommandError(f"{where}: {json.dumps(number)[:_SHOWN_CHARACTERS_MAX]} is no {what}: write a number from 0 on")
+    raise CommandError(
+        f"{where}: {json.dumps(number)[:_SHOWN_CHARACTERS_MAX]} is no {what}: write a number from {least} on"
+    )

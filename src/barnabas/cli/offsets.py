@@ -59,7 +59,7 @@ def command(topics: tuple[str, ...], place: str | None, bootstrap: str, as_json:
         from barnabas.client.admin import Admin
 
         async with Admin(client) as admin:
-            partitions, _ = await find_partitions(admin, selection)
+            partitions, _ = await find_partitions(admin, selection, must_be_led=True)
             bounds = await find_bounds(admin, partitions)
             places = None
             if start is not None:

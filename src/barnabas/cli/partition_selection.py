@@ -18,10 +18,12 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
+    from barnabas.client.cluster import TopicInfo
 
 PARTITIONS_FORM: Final = "TOPIC, or TOPIC:0,2-4 for some of its partitions"
 _NUMBERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
 _NUMBERS_MAX: Final = 200_000
+_NAMES_SHOWN_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,12 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 async def find_partitions(
-    admin: Admin, selection: Mapping[str, Sequence[int] | None]
+    admin: Admin, selection: Mapping[str, Sequence[int] | None], *, must_be_led: bool = False
 ) -> tuple[list[TopicPartition], frozenset[str]]:
-    """The partitions, in order, and which of the topics are internal. Raises CommandError for what does not exist."""
+    """The partitions, in order, and which of the topics are internal.
+
+    Raises CommandError for what does not exist, and for partitions without a leader where they must be led.
+    """
     found: list[TopicPartition] = []
     missing: list[str] = []
     internal: set[str] = set()
@@ -81,10 +86,27 @@ async def find_partitions(
             )
         if topic.is_internal:
             internal.add(name)
-        found += [TopicPartition(name, number) for number in (there if wanted is None else wanted)]
+        some = [TopicPartition(name, number) for number in (there if wanted is None else wanted)]
+        if must_be_led:
+            check_led(some, {name: topic})
+        found += some
     if missing:
         raise missing_topics(missing)
     return sorted(found), frozenset(internal)
+
+
+def check_led(partitions: Iterable[TopicPartition], topics: Mapping[str, TopicInfo]) -> None:
+    """Raises CommandError for partitions without a leader: nobody can tell their offsets, or change them."""
+    without = [each for each in partitions if topics[each.topic].partitions[each.partition].leader_id < 0]
+    if not without:
+        return
+    names = ", ".join(printable(str(each)) for each in without[:_NAMES_SHOWN_MAX])
+    more = f" and {len(without) - _NAMES_SHOWN_MAX:,} more" if len(without) > _NAMES_SHOWN_MAX else ""
+    verb = "has" if len(without) == 1 else "have"
+    raise CommandError(
+        f"{names}{more} {verb} no leader now; `barnabas cluster health` says which brokers to start",
+        ExitStatus.UNREACHABLE,
+    )
 
 
 async def find_bounds(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -138,9 +160,10 @@ def within(partition: TopicPartition, bounds: Bounds, offset: int) -> int:
 async def _at_time(
     admin: Admin, bounds: Mapping[TopicPartition, Bounds], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
+    """What was written or deleted since the bounds were asked for does not count: an offset is within them."""
     found = await admin.list_offsets(dict.fromkeys(bounds, timestamp_ms)) if bounds else {}
     return {
-        partition: found[partition].offset if found[partition].offset >= 0 else each.end
+        partition: min(max(found[partition].offset, each.start), each.end) if found[partition].offset >= 0 else each.end
         for partition, each in bounds.items()
     }
 

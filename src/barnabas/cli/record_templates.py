@@ -42,7 +42,8 @@ def parse_template(text: str) -> tuple[bytes | Part, ...]:
             elif following in _FIELDS:
                 parts.append(_FIELDS[following])
             else:
-                raise ValueError(f"%{following} means nothing: write {TEMPLATE_HELP}")
+                what = f"%{following} means nothing" if following else "a single % is at the end; %% is a percent sign"
+                raise ValueError(f"{what}: write {TEMPLATE_HELP}")
         elif character == "\\":
             if following == "x":
                 digits = text[at : at + _HEX_DIGITS]
@@ -51,7 +52,8 @@ def parse_template(text: str) -> tuple[bytes | Part, ...]:
             elif following in _ESCAPES:
                 parts.append(_ESCAPES[following])
             else:
-                raise ValueError(f"\\{following} means nothing: write {TEMPLATE_HELP}")
+                what = f"\\{following} means nothing" if following else "a single \\ is at the end; \\\\ is a backslash"
+                raise ValueError(f"{what}: write {TEMPLATE_HELP}")
         else:
             parts.append(character.encode("utf-8", "surrogateescape"))
             at -= 1

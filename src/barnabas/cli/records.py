@@ -18,13 +18,13 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
+    from barnabas.cli.partition_selection import Bounds
     from barnabas.cli.starts import Start
     from barnabas.client.admin import Admin
     from barnabas.client.client import Client
     from barnabas.wire.topics import TopicPartition
 
+_NAMES_SHOWN_MAX = 20
 _COLUMNS = (
     Column("Topic", "topic"),
     Column("Partition", "partition", is_number=True),
@@ -73,10 +73,9 @@ def command() -> None:
 @click.option(
     "--from-file",
     "file",
-    type=click.File("rb"),
     metavar="FILE",
-    help="An offset for each partition: the JSON of kafka-delete-records, or lines of TOPIC,PARTITION,OFFSET; - is "
-    "standard input.",
+    help="An offset for each partition, -1 for its end: the JSON of kafka-delete-records, or lines of "
+    "TOPIC,PARTITION,OFFSET; - is standard input.",
 )
 @click.option("--force", is_flag=True, help="Delete records of internal topics too.")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
@@ -85,7 +84,7 @@ def command() -> None:
 def delete(
     topics: tuple[str, ...],
     place: str | None,
-    file: BinaryIO | None,
+    file: str | None,
     force: bool,
     execute: bool,
     bootstrap: str,
@@ -94,9 +93,10 @@ def delete(
     """Show which records would go, and with --execute delete them: all that are ahead of an offset or a time.
 
     They cannot be read any more at once, and nothing brings them back. Brokers free the space when whole segments are
-    gone. Topics that are only compacted refuse it. Offsets outside a log are moved to its nearer end.
+    gone. Topics that are only compacted refuse it. An offset ahead of a log's start deletes nothing; one beyond its end
+    is refused.
     """
-    from barnabas.cli.offset_files import read_offsets
+    from barnabas.cli.offset_files import HIGH_WATERMARK, read_offsets
     from barnabas.cli.partition_selection import parse_selection
     from barnabas.cli.starts import parse_start
 
@@ -114,7 +114,7 @@ def delete(
     async def body(client: Client) -> None:
         from barnabas.client.admin import Admin
 
-        offsets = None if file is None else read_offsets(file, file.name)
+        offsets = None if file is None else read_offsets(file, least=HIGH_WATERMARK)
         async with Admin(client) as admin:
             cuts = await _cuts(client, admin, selection, start, offsets, force=force)
             if execute:
@@ -146,28 +146,70 @@ async def _cuts(
     force: bool,
 ) -> list[Cut]:
     """What becomes of each partition. Raises CommandError for what does not exist, and for internal topics."""
-    from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions, numbers_by_topic, within
+    from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions, numbers_by_topic
+    from barnabas.cli.starts import AtOffset
 
-    partitions, internal = await find_partitions(admin, selection if offsets is None else numbers_by_topic(offsets))
+    partitions, internal = await find_partitions(
+        admin, selection if offsets is None else numbers_by_topic(offsets), must_be_led=True
+    )
     if internal and not force:
         name = min(internal)
         raise CommandError(f"{printable(name)} is internal; if the brokers' own records may go, add --force")
     bounds = await find_bounds(admin, partitions)
-    if place is not None:
+    if isinstance(place, AtOffset):
+        wanted = {each: _cut_at(each, bounds[each], place.offset) for each in partitions}
+    elif place is not None:
         wanted = await find_offsets(admin, bounds, place, client.host.clock.time_ms())
     else:
-        wanted = {each: within(each, bounds[each], (offsets or {})[each]) for each in partitions}
+        wanted = {each: _cut_at(each, bounds[each], (offsets or {})[each]) for each in partitions}
     return [Cut(each, bounds[each].start, bounds[each].end, wanted[each]) for each in partitions]
 
 
+def _cut_at(partition: TopicPartition, bounds: Bounds, offset: int) -> int:
+    """Where a partition shall begin. Raises CommandError for an offset beyond its end, which may be a slip of the pen,
+    and would delete everything.
+    """
+    from barnabas.cli.offset_files import HIGH_WATERMARK
+    from barnabas.cli.partition_selection import within
+
+    if offset == HIGH_WATERMARK:
+        return bounds.end
+    if offset > bounds.end:
+        raise CommandError(
+            f"{printable(str(partition))} ends at {bounds.end}, and {offset} is beyond it: give an offset up to "
+            f"{bounds.end}, or latest (-1 in a file) to delete all that it has"
+        )
+    return within(partition, bounds, offset)
+
+
 async def _delete(admin: Admin, cuts: Sequence[Cut]) -> None:
+    """Deletes in one partition after another; where one fails, says which are done."""
+    doomed = [cut for cut in cuts if cut.new_start > cut.start]
+    for place, cut in enumerate(doomed):
+        try:
+            await _delete_in_one(admin, cut)
+        except Exception:
+            if len(doomed) > 1:
+                say(_told_what_is_done(doomed[:place], doomed[place:]))
+            raise
+
+
+def _told_what_is_done(done: Sequence[Cut], left: Sequence[Cut]) -> str:
+    before = f"Deleted before the error: {_named(done)}." if done else "Nothing was deleted before the error."
+    return f"{before} Not done: {_named(left)}. The same command again does the rest."
+
+
+def _named(cuts: Sequence[Cut]) -> str:
+    names = [printable(str(cut.partition)) for cut in cuts[:_NAMES_SHOWN_MAX]]
+    more = len(cuts) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")
+
+
+async def _delete_in_one(admin: Admin, cut: Cut) -> None:
     from barnabas.wire.errors import ErrorCode, KafkaError
 
-    doomed = {cut.partition: cut.new_start for cut in cuts if cut.new_start > cut.start}
-    if not doomed:
-        return
     try:
-        await admin.delete_records(doomed)
+        await admin.delete_records({cut.partition: cut.new_start})
     except KafkaError as error:
         if error.code is not ErrorCode.POLICY_VIOLATION:
             raise

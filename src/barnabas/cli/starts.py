@@ -11,6 +11,8 @@ from barnabas.cli.record_formats import parse_time
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = 12
+_OFFSET_DIGITS_MAX: Final = 19
+_SHOWN_DIGITS_MAX: Final = 24
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -99,13 +101,15 @@ def parse_start(text: str) -> Start:
     if text in (Edge.EARLIEST.value, Edge.LATEST.value):
         return Edge(text)
     if text.isascii() and text.isdigit():
-        offset = int(text)
+        offset = _number(text)
         if offset > _OFFSET_MAX:
-            raise ValueError(f"{text} is larger than any offset")
+            raise ValueError(f"{_shortened(text)} is larger than any offset")
         return AtOffset(offset)
     if text.startswith("-") and text[1:].isascii() and text[1:].isdigit():
-        count = int(text[1:])
-        if not 0 < count <= _OFFSET_MAX:
+        count = _number(text[1:])
+        if count > _OFFSET_MAX:
+            raise ValueError(f"{_shortened(text)} is further back than any offset")
+        if count == 0:
             raise ValueError(f"{text} must be a number of records before the end, such as -10")
         return BeforeEnd(count)
     if _DURATION.fullmatch(text) or _ISO_DURATION.fullmatch(text):
@@ -114,3 +118,16 @@ def parse_start(text: str) -> Start:
         return AtTime(parse_time(text))
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is no place in a partition: write {PLACES}") from None
+
+
+# Inside.
+
+
+def _number(digits: str) -> int:
+    """What the digits mean, or a number that is larger than any offset: Python reads only so many digits."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _OFFSET_DIGITS_MAX else _OFFSET_MAX + 1
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_DIGITS_MAX else f"{text[:_SHOWN_DIGITS_MAX]}... ({len(text):,} characters)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,16 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.missing import missing_topics
-from barnabas.cli.output import counted, print_json, say, shown
+from barnabas.cli.output import counted, print_json, printable, say, shown
 
 if TYPE_CHECKING:
     from barnabas.cli.config_changes import Change, Effect
     from barnabas.client.admin import Admin
     from barnabas.client.client import Client
     from barnabas.client.cluster import TopicInfo
+
+
+_NAMES_SHOWN_MAX = 20
 
 
 @dataclass(slots=True)
@@ -148,22 +151,53 @@ async def _alter(
     from barnabas.cli.config_resources import Kind, Resource
     from barnabas.client.broker_views import BrokerViews
 
-    found = []
+    found: list[Alteration] = []
     for topic in topics:
         before = len(topic.partitions)
         alteration = Alteration(topic.name, before, partitions or before)
         if changes:
             resource = Resource(Kind.TOPIC, topic.name)
-            alteration.effects = await apply_changes(client, admin, resource, changes, is_dry_run=is_dry_run)
+            try:
+                alteration.effects = await apply_changes(client, admin, resource, changes, is_dry_run=is_dry_run)
+            except Exception:
+                if not is_dry_run:
+                    _say_what_is_done("configs", [each.name for each in found], [each.name for each in topics])
+                raise
         found.append(alteration)
     growing = {each.name: each.partitions for each in found if each.partitions > each.partitions_before}
     if growing:
-        await admin.create_partitions(growing, validate_only=is_dry_run)
-        if not is_dry_run:
+        if is_dry_run:
+            await admin.create_partitions(growing, validate_only=True)
+        else:
+            await _grow(admin, growing, configs_of=[each.name for each in found if changes])
             async with BrokerViews(client) as views:
                 added = {each.name: range(each.partitions_before, each.partitions) for each in found}
                 await views.wait_until_grown({name: added[name] for name in growing})
     return found
+
+
+async def _grow(admin: Admin, growing: Mapping[str, int], configs_of: Sequence[str]) -> None:
+    """Adds partitions to one topic after another; where one fails, says which have theirs."""
+    for place, (name, count) in enumerate(growing.items()):
+        try:
+            await admin.create_partitions({name: count})
+        except Exception:
+            if configs_of:
+                say(f"The configs are changed of: {_named(configs_of)}.")
+            _say_what_is_done("partitions", list(growing)[:place], list(growing))
+            raise
+
+
+def _say_what_is_done(what: str, done: Sequence[str], names: Sequence[str]) -> None:
+    if len(names) > 1:
+        left = [name for name in names if name not in done]
+        before = f"Before the error the {what} are changed of: {_named(done)}." if done else "Nothing was changed yet."
+        say(f"{before} Not done: {_named(left)}. The same command again does the rest.")
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN_MAX:,} more" if len(names) > _NAMES_SHOWN_MAX else ""
+    return ", ".join(map(printable, names[:_NAMES_SHOWN_MAX])) + more
 
 
 def _print(alteration: Alteration) -> None:

@@ -10,10 +10,9 @@ simulator.
             records = await consumer.poll(1_000)
 
 A `Client` holds what its users share: what is known of the cluster (`metadata`, `cluster`), and the connections, by
-broker and lane (`client`). `admin` over
-`config_admin` and `group_admin`; `broker_views`; `producer` over `batches` and `producer_sender`; `consumer` over
-`positions`, `fetcher`, `fetch_session` and `offset_lookup`; `group_member` over `assignors`, `subscription_bytes` and
-`group_coordinator`.
+broker and lane (`client`). `admin` over `config_admin` and `group_admin`; `broker_views`; `producer` over `batches`
+and `producer_sender`; `consumer` over `positions`, `fetcher`, `fetch_session` and `offset_lookup`; `group_member` over
+`assignors`, `subscription_bytes` and `group_coordinator`.
 
 Absent: transactions as a producer (a consumer can read committed records only), KIP-848 groups, security.
 """

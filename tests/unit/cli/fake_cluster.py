@@ -52,6 +52,8 @@ class FakeCluster:
     times_asked_for_ms: list[int] = field(default_factory=list)
     commit_error: Exception | None = None
     cut: dict[TopicPartition, int] = field(default_factory=dict)
+    refusing: set[str] = field(default_factory=set)
+    """Topics of which records are not deleted, and which are not altered but in a dry run."""
     delete_error: Exception | None = None
     log_directories: dict[int, Any] = field(default_factory=dict)
     api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class FakeAdmin(_Context):
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         for name, count in counts.items():
-            if count > PARTITIONS_MAX:
+            if count > PARTITIONS_MAX or (name in self.fake.refusing and not validate_only):
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name}: too many.")
             if not validate_only:
                 self.fake.grown[name] = count
@@ -147,8 +149,23 @@ class FakeAdmin(_Context):
     async def list_topics(self, _timeout_ms: float) -> tuple[str, ...]:
         return tuple(self.fake.topics)
 
+    async def describe_topic_configs(
+        self, names: Iterable[str], keys: Iterable[str] | None = None
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        wanted = None if keys is None else set(keys)
+        return {
+            name: {each.name: each for each in self.fake.configs.get(name, ()) if wanted is None or each.name in wanted}
+            for name in names
+            if name in self.fake.topics
+        }
+
     async def describe_configs(
-        self, resource_type: ResourceType, name: str, *, with_synonyms: bool = False
+        self,
+        resource_type: ResourceType,
+        name: str,
+        _timeout_ms: float | None = None,
+        *,
+        with_synonyms: bool = False,
     ) -> dict[str, ConfigEntry]:
         if resource_type is ResourceType.TOPIC and name not in self.fake.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
@@ -168,7 +185,7 @@ class FakeAdmin(_Context):
     ) -> None:
         """Sets and unsets what `fake.configs` has; it does not add names."""
         wanted = list(changes)
-        if any(value == "refused" for _, _, value in wanted):
+        if any(value == "refused" for _, _, value in wanted) or (name in self.fake.refusing and not validate_only):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: it is refused.")
         self.fake.altered.append((resource_type, name, wanted, validate_only))
         if validate_only or self.fake.is_slow:
@@ -207,6 +224,9 @@ class FakeAdmin(_Context):
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> None:
         if self.fake.delete_error is not None:
             raise self.fake.delete_error
+        for place in offsets:
+            if str(place) in self.fake.refusing:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"deleting records of {place}")
         self.fake.cut.update(offsets)
 
     async def delete_group(self, group_id: str) -> None:

@@ -97,3 +97,19 @@ def test_the_command_on_a_whole_cluster(cluster: FakeCluster, barnabas: Barnabas
     assert barnabas("cluster", "health") == Done(0, "All is well: 3 brokers, 1 partition.\n", "")
     cluster.cluster = replace(cluster.cluster, controller_id=-1)
     assert "no broker is controller" in barnabas("cluster", "health").output
+
+
+def test_the_imbalance_is_the_controllers_own(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    home, away = partition(1, (1, 2)), partition(2, (1, 2))
+    cluster.add(topic("flights", *[home] * 8, away, away))
+    assert "leads 8 of the 10" in barnabas("cluster", "health").output
+    name = "leader.imbalance.per.broker.percentage"
+    cluster.configs["2"] = [ConfigEntry(name, "20", 5, is_read_only=True, is_sensitive=False)]
+    assert barnabas("cluster", "health").status == 0
+
+
+def test_long_names_leave_room_for_what_to_do() -> None:
+    topics = {"t" * 249: topic("t" * 249, *[partition(1, isr=(1,))] * 9)}
+    (behind,) = diagnose(Observed(topics, {1, 2, 3}, 1))
+    assert behind.what == f"{'t' * 60}...-0, {'t' * 60}...-1 and 7 more: replicas are behind"
+    assert len(behind.partitions) == 9

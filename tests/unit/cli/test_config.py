@@ -176,7 +176,18 @@ def test_unset_shows_what_is_in_effect_instead(configured: FakeCluster, barnabas
         "log.retention.ms 77 88"
     ]
     # What is not set may be unset.
-    assert barnabas("config", "unset", "broker:default", "log.retention.ms").status == 0
+    done = barnabas("config", "unset", "broker:default", "log.retention.ms")
+    assert (done.status, done.errors) == (
+        0,
+        "Not set for broker:default, so that nothing changes: log.retention.ms.\n",
+    )
+
+
+def test_levels_of_loggers_may_be_in_small_letters(configured: FakeCluster, barnabas: Barnabas) -> None:
+    entry = ConfigEntry("kafka.server", "INFO", 6, is_read_only=False, is_sensitive=False)
+    configured.configs |= {"logger:1": [entry], "1": [entry]}
+    assert barnabas("config", "set", "logger:1", "kafka.server=debug").status == 0
+    assert configured.altered[-1][2] == [("kafka.server", ConfigOperation.SET, "DEBUG")]
 
 
 def test_a_default_that_brokers_have_in_hours_is_told_in_ms(configured: FakeCluster, barnabas: Barnabas) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,7 +155,7 @@ def test_a_file_with_garbage_changes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        (("readers",), 2, "say where to, in one way: --to, --shift or --from-file"),
+        (("readers",), 2, "say where to, in one way: --to, --shift, --to-current or --from-file"),
         (("readers", "--to", "latest", "--shift", "1"), 2, "in one way"),
         (("readers", "--to", "soon"), 2, "'soon' is no place in a partition"),
         (("readers", "--to", "2x"), 2, "2h (ago)"),
@@ -167,7 +168,7 @@ def test_a_file_with_garbage_changes_nothing(
         (("x", "--to", "latest"), 4, "there is no group x; `barnabas group list` shows which there are"),
         (("x", "--to", "latest", "--create"), 2, "a new group has no offsets yet: name topics with --topic"),
         (("readers", "--shift", "1", "--topic", "flights:2"), 1, "nothing is committed for flights-2"),
-        (("readers", "--from-file", "/no/such/file"), 2, "No such file"),
+        (("readers", "--from-file", "/no/such/file"), 4, "/no/such/file: there is no such file"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -244,3 +245,38 @@ def test_offsets_that_members_go_on_from_are_not_deleted(idle: FakeCluster, barn
     done = barnabas("group", "delete-offsets", "readers", "--topic", "flights")
     assert (done.status, done.output) == (1, "")
     assert "stop them, and delete offsets of topics that they read then" in done.errors
+
+
+def test_to_where_it_is(idle: FakeCluster, barnabas: Barnabas) -> None:
+    committed = dict(idle.committed["readers"])
+    assert new_offsets(barnabas, "--to-current") == {("flights", 0): 42, ("flights", 1): 7}
+    # What it has never read begins at the end, as with kafka-consumer-groups.
+    assert new_offsets(barnabas, "--to-current", "--topic", "flights:1-2") == {("flights", 1): 7, ("flights", 2): 9}
+    assert idle.committed["readers"] == committed
+
+
+def test_all_groups_that_have_offsets_and_no_members(idle: FakeCluster, barnabas: Barnabas) -> None:
+    idle.groups["others"] = replace(idle.groups["readers"], group_id="others")
+    idle.groups["busy"] = replace(
+        idle.groups["readers"],
+        group_id="busy",
+        state="Stable",
+        members=(GroupMemberDescription("m", None, "c", "/h", ()),),
+    )
+    idle.groups["elsewhere"] = replace(idle.groups["readers"], group_id="elsewhere")
+    place = TopicPartition("flights", 0)
+    idle.committed |= {"others": {place: 11}, "busy": {place: 12}, "elsewhere": {}}
+    names = [("readers", "consumer"), ("others", ""), ("busy", "consumer"), ("elsewhere", "consumer"), ("x", "connect")]
+    idle.listings = [GroupListing(name, protocol, "Empty", "classic", 1) for name, protocol in names]
+    shown_only = barnabas("group", "reset", "--all-groups", "--to", "earliest")
+    assert [row.split()[:3] for row in shown_only.rows[1:]][-1] == ["others", "flights", "0"]
+    assert idle.committed["others"] == {place: 11}
+    done = barnabas("group", "reset", "--all-groups", "--to", "earliest", "--topic", "flights:0", "--execute")
+    assert done.status == 1
+    assert "left out, as they have members: busy; stop these" in done.errors
+    assert (idle.committed["others"][place], idle.committed["readers"][place]) == (10, 10)
+    assert (idle.committed["busy"], idle.committed["elsewhere"]) == ({place: 12}, {})
+    for arguments in (("readers", "--all-groups", "--to", "earliest"), ("--to", "earliest")):
+        done = barnabas("group", "reset", *arguments)
+        assert (done.status, done.output) == (2, "")
+        assert "name a group, or say --all-groups" in done.errors

@@ -78,17 +78,15 @@ def test_offsets_of_what_makes_no_sense(
 
 
 def test_records_are_deleted_with_execute_only(filled: FakeCluster, barnabas: Barnabas) -> None:
-    done = barnabas("records", "delete", "flights", "--before", "20")
+    done = barnabas("records", "delete", "flights:0-1", "--before", "7")
     assert done.rows == [
         "Topic Partition Start New start End Deleted",
-        "flights 0 10 20 50 10",
+        "flights 0 10 10 50 0",
         "flights 1 0 7 7 7",
-        "flights 2 0 0 0 0",
     ]
     assert done.errors.splitlines() == [
-        "flights-1 has offsets 0 to 7, and no 20: 7 is taken",
-        "flights-2 has offsets 0 to 0, and no 20: 0 is taken",
-        "Nothing was deleted: add --execute to delete 17 offsets for good.",
+        "flights-0 has offsets 10 to 50, and no 7: 10 is taken",
+        "Nothing was deleted: add --execute to delete 7 offsets for good.",
     ]
     assert filled.cut == {}
     done = barnabas("records", "delete", "flights", "--before", "-5", "--execute", "--json")
@@ -116,6 +114,10 @@ def test_records_are_deleted_by_a_file(filled: FakeCluster, barnabas: Barnabas, 
         (("flights", "--before", "2099-01-01"), 2, "is in the future"),
         (("flights", "--before", "5y"), 2, "'5y' is no place"),
         (("flights:9", "--before", "5"), 4, "no partition 9"),
+        (("flights:0", "--before", "51"), 1, "flights-0 ends at 50, and 51 is beyond it: give an offset up to 50, or"),
+        (("flights", "--before", "20"), 1, "flights-1 ends at 7, and 20 is beyond it"),
+        (("flights", "--before", "9" * 5_000), 2, "999... (5,000 characters) is larger than any offset"),
+        (("--from-file", "/no/such/file"), 4, "/no/such/file: there is no such file"),
         (("__consumer_offsets", "--before", "latest"), 1, "is internal; if the brokers' own records may go, add --f"),
     ],
 )
@@ -136,3 +138,65 @@ def test_what_brokers_refuse(filled: FakeCluster, barnabas: Barnabas) -> None:
     filled.delete_error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "deleting records of flights-0")
     done = barnabas("records", "delete", "__consumer_offsets", "--before", "latest", "--execute", "--force")
     assert done.errors.endswith("(OFFSET_OUT_OF_RANGE)\n")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"partitions": [{"topic": "flights", "partition": 0, "offset": -1}]}', "flights,0,-1"]
+)
+def test_the_end_in_a_file_of_kafka_delete_records(
+    filled: FakeCluster, barnabas: Barnabas, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "offsets"
+    file.write_text(text)
+    done = barnabas("records", "delete", "--from-file", str(file), "--execute")
+    assert (done.status, filled.cut) == (0, {FLIGHTS[0]: 50}), done.errors
+    # Nobody resets a group to -1 by mistake.
+    assert "is no offset" in barnabas("group", "reset", "readers", "--from-file", str(file)).errors
+
+
+@pytest.mark.parametrize("offset", ["-2", "51", "9" * 30, "9" * 5_000])
+def test_what_no_partition_has_in_a_file_deletes_nothing(
+    filled: FakeCluster, barnabas: Barnabas, tmp_path: Path, offset: str
+) -> None:
+    file = tmp_path / "offsets"
+    for text in (
+        f'{{"partitions": [{{"topic": "flights", "partition": 0, "offset": {offset}}}]}}',
+        f"flights,0,{offset}",
+    ):
+        file.write_text(text)
+        done = barnabas("records", "delete", "--from-file", str(file), "--execute")
+        assert (done.status, done.output, filled.cut) == (1, "", {})
+        assert "is no offset" in done.errors or "51 is beyond it" in done.errors
+
+
+def test_partitions_without_a_leader_are_named_at_once(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    cluster.add(topic("flights", partition(1), partition(-1), partition(2)))
+    cluster.ends = dict.fromkeys(FLIGHTS, 5)
+    cluster.committed["readers"] = dict.fromkeys(FLIGHTS, 3)
+    for arguments in (
+        ("offsets", "flights"),
+        ("records", "delete", "flights", "--before", "latest", "--execute"),
+        ("group", "reset", "readers", "--to", "earliest", "--execute"),
+        ("group", "reset", "readers", "--to", "earliest", "--topic", "flights", "--execute"),
+    ):
+        done = barnabas(*arguments)
+        assert (done.status, done.output) == (3, "")
+        assert "flights-1 has no leader now; `barnabas cluster health` says which brokers to start" in done.errors
+    assert (cluster.cut, set(cluster.committed["readers"].values())) == ({}, {3})
+    assert barnabas("offsets", "flights:0", "flights:2").status == 0
+
+
+def test_what_is_written_between_two_questions_is_behind_the_end(filled: FakeCluster, barnabas: Barnabas) -> None:
+    filled.at_times = {FLIGHTS[0]: 53, FLIGHTS[1]: 2}
+    (first, second) = barnabas("offsets", "flights:0-1", "--at", "2h", "--json").document["partitions"]
+    assert (first["offset"], first["offsets_to_end"], second["offset"]) == (50, 0, 2)
+
+
+def test_what_is_deleted_before_an_error_is_told(filled: FakeCluster, barnabas: Barnabas) -> None:
+    filled.ends[FLIGHTS[2]] = 4
+    filled.refusing = {"flights-1"}
+    done = barnabas("records", "delete", "flights", "--before", "latest", "--execute")
+    assert (done.status, filled.cut) == (1, {FLIGHTS[0]: 50})
+    assert done.errors.splitlines()[0] == (
+        "Deleted before the error: flights-0. Not done: flights-1, flights-2. The same command again does the rest."
+    )

@@ -54,10 +54,10 @@ def test_on_a_terminal_only_the_template_may_control_it() -> None:
     [
         ("", "is not value, line or json, nor a template"),
         ("text", "is not value, line or json, nor a template"),
-        ("%", "% means nothing"),
-        ("%s %", "% means nothing"),
+        ("%", "a single % is at the end; %% is a percent sign"),
+        ("%s %", "a single % is at the end"),
         ("%z", "%z means nothing: write %t topic"),
-        ("%s\\", "means nothing"),
+        ("%s\\", "is at the end"),
         (r"%s\q", r"\\q means nothing"),
         (r"%s\x1", "two hexadecimal digits"),
         (r"%s\xzz", "two hexadecimal digits"),

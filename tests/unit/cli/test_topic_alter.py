@@ -98,3 +98,17 @@ def test_what_is_refused_changes_nothing(
 def test_internal_topics_are_altered_by_force(flights: FakeCluster, barnabas: Barnabas) -> None:
     assert barnabas("topic", "alter", "__consumer_offsets", "--partitions", "4", "--force").status == 0
     assert flights.grown == {"__consumer_offsets": 4}
+
+
+@pytest.mark.parametrize("what", ["partitions", "configs"])
+def test_what_is_changed_before_an_error_is_told(flights: FakeCluster, barnabas: Barnabas, what: str) -> None:
+    flights.add(topic("a", partition(1)), topic("b", partition(1)))
+    flights.configs |= dict.fromkeys("ab", flights.configs["flights"])
+    flights.refusing = {"b"}
+    option = ("--partitions", "9") if what == "partitions" else ("--config", "retention.ms=5")
+    done = barnabas("topic", "alter", "a", "b", "flights", *option)
+    assert (done.status, done.output) == (1, "")
+    assert done.errors.splitlines()[0] == (
+        f"Before the error the {what} are changed of: a. Not done: b, flights. The same command again does the rest."
+    )
+    assert "flights" not in flights.grown
