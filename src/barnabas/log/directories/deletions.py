@@ -25,6 +25,12 @@ class _DoomedDirectory:
     on_error: Callable[[OSError], object]
 
 
+@dataclass(slots=True)
+class _DoomedFiles:
+    paths: tuple[str, ...]
+    timer: Timer | None = None
+
+
 class Deletions:
     """The deletions of one broker that are to come: files by timers, whole directories by the task
     `kafka-delete-logs`.
@@ -34,7 +40,7 @@ class Deletions:
         self._host = host
         self._timers = timers
         self._logger = logger
-        self._waiting: dict[int, Timer] = {}
+        self._waiting: dict[int, _DoomedFiles] = {}
         self._directories: list[_DoomedDirectory] = []
         self._next_number = 0
 
@@ -46,6 +52,13 @@ class Deletions:
         """Removes files in so many milliseconds; one that is not there is no error."""
         if paths:
             self._schedule(delay_ms, tuple(paths), on_error)
+
+    def directory_moved(self, before: str, now: str) -> None:
+        """Takes note of another name of a partition directory, for the files in it that are to go."""
+        for doomed in self._waiting.values():
+            doomed.paths = tuple(
+                now + path[len(before) :] if path.startswith(f"{before}/") else path for path in doomed.paths
+            )
 
     def delete_directory(self, path: str, delay_ms: int, on_error: Callable[[OSError], object]) -> None:
         """Removes a partition directory and what is in it, with the first `delete_due_directories` after so many
@@ -71,17 +84,20 @@ class Deletions:
 
     def close(self) -> None:
         """Begins no further deletion; the next start goes on with what is left."""
-        for timer in self._waiting.values():
-            timer.cancel()
+        for doomed in self._waiting.values():
+            if doomed.timer is not None:
+                doomed.timer.cancel()
         self._waiting.clear()
         self._directories.clear()
 
     def _schedule(self, delay_ms: int, paths: tuple[str, ...], on_error: Callable[[OSError], object]) -> None:
         number = self._next_number
         self._next_number += 1
+        doomed = self._waiting[number] = _DoomedFiles(paths)
 
         def begin() -> None:
             self._waiting.pop(number, None)
+            paths = doomed.paths
             try:
                 work = self._host.offload(OffloadKind.DISK, remove, self._host.files, paths)
             except OffloadFullError:
@@ -91,7 +107,7 @@ class Deletions:
                 return
             work.add_done_callback(lambda done: self._ended(done, paths, on_error))
 
-        self._waiting[number] = self._timers.call_after(delay_ms, begin)
+        doomed.timer = self._timers.call_after(delay_ms, begin)
 
     def _ended(self, done: asyncio.Future[None], paths: tuple[str, ...], on_error: Callable[[OSError], object]) -> None:
         if done.cancelled():

@@ -15,7 +15,13 @@ from barnabas.config.properties import PropertiesError, parse
 from barnabas.kernel.host import Files
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.log.directories.files import read_file, replace_file, write_new
-from barnabas.log.directories.names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, PARTITION_METADATA
+from barnabas.log.directories.names import (
+    CLEAN_SHUTDOWN,
+    LOCK,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    REPLACEMENT_MARKER,
+)
 from barnabas.wire.sentinels import NO_EPOCH
 
 _FILE_BYTES_MAX: Final = 64 * 1024
@@ -149,6 +155,29 @@ def write_partition_metadata(files: Files, partition_directory: str, topic_id: U
     """Replaces `partition.metadata`, durably; before the first record, so that data is never without its topic."""
     text = f"version: {_VERSION}\ntopic_id: {topic_id}"
     replace_file(files, f"{partition_directory}/{PARTITION_METADATA}", text.encode())
+
+
+def read_replacement_marker(files: Files, partition_directory: str) -> str | None:
+    """The log directory with the partition directory that this one takes the place of; None where it does not."""
+    try:
+        return _read(files, f"{partition_directory}/{REPLACEMENT_MARKER}").decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+
+
+def write_replacement_marker(files: Files, partition_directory: str, log_directory: str) -> None:
+    """Says durably that the partition directory may take the place of the one in `log_directory`, and is as good."""
+    content = log_directory.encode("utf-8", "surrogateescape")
+    replace_file(files, f"{partition_directory}/{REPLACEMENT_MARKER}", content)
+
+
+def remove_replacement_marker(files: Files, partition_directory: str) -> None:
+    """Ends what `write_replacement_marker` began, durably; there is no error where it is not there."""
+    try:
+        files.unlink(f"{partition_directory}/{REPLACEMENT_MARKER}")
+    except FileNotFoundError:
+        return
+    files.fsync_directory(partition_directory)
 
 
 def _read(files: Files, path: str) -> bytes:

@@ -27,6 +27,8 @@ SWAP_SUFFIX: Final = ".swap"
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+REPLACEMENT_MARKER: Final = "replacement-of"
+"""In a partition directory that takes the place of one in another log directory; Apache Kafka has no such file."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"

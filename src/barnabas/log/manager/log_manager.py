@@ -27,6 +27,7 @@ from barnabas.log.directories.deletions import Deletions
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.directories.names import DirectoryKind, marked_directory_name, partition_directory_name
 from barnabas.log.manager.log_metrics import LogMetrics
+from barnabas.log.manager.log_replacement import complete_replacement, is_replaceable, prepare_replacement
 from barnabas.log.manager.log_tasks import LogTasks
 from barnabas.log.manager.start_up import LogStartUp, StartUpProgress
 from barnabas.log.partition.appending import storage_error
@@ -44,6 +45,7 @@ _CLOSED_AT_ONCE: Final = 16
 """Syncs of several files at a time share the journal of their file system."""
 _PUT_AWAY_PER_TURN: Final = 200
 _DELETED_PER_TURN: Final = 100
+_PREFERRED_MAX: Final = 100_000
 
 
 class NoLogDirectoryError(Exception):
@@ -92,6 +94,8 @@ class LogManager:
             LogDirectory(host, timers, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._future_logs: dict[TopicPartition, PartitionLog] = {}
+        self._preferred_directories: dict[TopicPartition, LogDirectory] = {}
         self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
         self._log_counts: dict[LogDirectory, int] = {}
         self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
@@ -106,6 +110,14 @@ class LogManager:
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """Every log that is online."""
         return MappingProxyType(self._logs)
+
+    @property
+    def future_logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Those of replicas on their way to another log directory (KIP-113); `logs` has the current ones."""
+        return MappingProxyType(self._future_logs)
+
+    def _all_logs(self) -> list[PartitionLog]:
+        return [*self._logs.values(), *self._future_logs.values()]
 
     @property
     def live_directories(self) -> tuple[LogDirectory, ...]:
@@ -150,7 +162,11 @@ class LogManager:
         """
         start_up = LogStartUp(self._host, self._services, self._deletions, self._logger, self._metrics.progress)
         for log in await start_up.load(self.directories, config_for):
-            if not log.log_directory.is_offline:
+            if log.log_directory.is_offline:
+                continue
+            if log.is_future:
+                self._add_future(log)
+            else:
                 self._add(log)
         self._check_any_live()
 
@@ -188,26 +204,32 @@ class LogManager:
                 f" {', '.join(each.path for each in self.offline_directories)} is not",
             )
         while True:
-            directory = self._next_directory()
-            try:
-                loaded = create_log(
-                    self._host.files,
-                    f"{directory.path}/{partition_directory_name(partition)}",
-                    topic_id,
-                    config,
-                    self.settings,
-                    self._host.clock.time_ms(),
-                )
-            except OSError as error:
-                directory.fail(error)
+            directory = self._preferred_directories.pop(partition, None)
+            if directory is None or directory.is_offline:
+                directory = self._next_directory()
+            log = self._make_log(partition, directory, partition_directory_name(partition), topic_id, config)
+            if log is None:
                 continue
-            log = PartitionLog(self._services, directory, partition, config, loaded)
             self._add(log)
             leaving = self._leaving.get(log.directory)
             if leaving is not None:
                 log.keep_apart_from(leaving)
             self._logger.info("Created log for partition %s in %s", partition_directory_name(partition), log.directory)
             return log
+
+    def _make_log(
+        self, partition: TopicPartition, directory: LogDirectory, name: str, topic_id: Uuid | None, config: LogConfig
+    ) -> PartitionLog | None:
+        """None where the directory fails."""
+        try:
+            loaded = create_log(
+                *(self._host.files, f"{directory.path}/{name}", topic_id, config, self.settings),
+                self._host.clock.time_ms(),
+            )
+        except OSError as error:
+            directory.fail(error)
+            return None
+        return PartitionLog(self._services, directory, partition, config, loaded)
 
     def _next_directory(self) -> LogDirectory:
         """The one with the fewest logs, as Kafka chooses."""
@@ -228,25 +250,30 @@ class LogManager:
 
         Where a directory fails, those in the others are deleted all the same before that is raised.
         """
+        deleted = list(partitions)
+        # Future ones first: alone, after a crash, one might be taken for the current log.
+        logs = [log for log in map(self._future_logs.get, deleted) if log is not None]
+        logs += [log for log in map(self._logs.get, deleted) if log is not None]
+        for partition in deleted:
+            self._preferred_directories.pop(partition, None)
+        await self._delete(logs)
+
+    async def _delete(self, logs: Sequence[PartitionLog]) -> None:
         changed: dict[LogDirectory, None] = {}
-        logs = [log for log in map(self._logs.get, partitions) if log is not None]
         for number, log in enumerate(logs):
             if number and not number % _DELETED_PER_TURN:
                 await yield_to_loop()
             partition = log.partition
-            if self._logs.get(partition) is not log:  # deleted by another meanwhile, or its directory has failed
+            if self._future_logs.get(partition) is log:
+                self._forget_future(log)
+            elif self._logs.get(partition) is log:
+                self._remove(log)
+            else:  # deleted by another meanwhile, or its directory has failed
                 continue
-            self._remove(log)
             unique_id = self._host.entropy(16).hex()
             name = marked_directory_name(partition, DirectoryKind.DELETE, unique_id)
             path = f"{log.log_directory.path}/{name}"
-            self._watch_leaving(log)
-            try:
-                log.detach(path)
-            except OSError as error:
-                log.log_directory.fail(error)
-                log.go_offline()  # it is not among those that the directory has now
-                self._offline_logs.add(partition, log)
+            if not self._detach(log, path):
                 continue
             self._logger.info(
                 "Log for partition %s is renamed to %s and is scheduled for deletion",
@@ -265,6 +292,104 @@ class LogManager:
         failed = next((log.log_directory for log in logs if log.log_directory.is_offline), None)
         if failed is not None:
             raise storage_error(failed.path, failed.error)
+
+    # Replicas on their way to another log directory.
+
+    def find_directory(self, path: str) -> LogDirectory | None:
+        """The log directory of that path, which is absolute; None where there is none that is online."""
+        return next((directory for directory in self.live_directories if directory.path == path), None)
+
+    def prefer_directory(self, partition: TopicPartition, directory: LogDirectory) -> None:
+        """Has the partition's log be made there, when it is made; without effect where it is, or is on its way. Of very
+        many, those that were named first are forgotten."""
+        logs = self._logs.get(partition), self._future_logs.get(partition)
+        if not any(log is not None and log.log_directory is directory for log in logs):
+            self._preferred_directories.pop(partition, None)
+            self._preferred_directories[partition] = directory
+            if len(self._preferred_directories) > _PREFERRED_MAX:
+                del self._preferred_directories[next(iter(self._preferred_directories))]
+
+    def create_future_log(self, current: PartitionLog, directory: LogDirectory) -> PartitionLog:
+        """An empty log in another directory, to which the current one is copied. Raises KafkaError with
+        KAFKA_STORAGE_ERROR where a directory is offline: a copy of an earlier move may be there.
+        """
+        partition = current.partition
+        if self.offline_directories:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition_directory_name(partition)} cannot be moved while log directories are offline:"
+                f" {', '.join(each.path for each in self.offline_directories)}",
+            )
+        if partition in self._future_logs or current.log_directory is directory:
+            raise ValueError(f"{partition} is on its way, or in {directory.path} already")
+        self._preferred_directories.pop(partition, None)
+        name = marked_directory_name(partition, DirectoryKind.FUTURE, self._host.entropy(16).hex())
+        log = self._make_log(partition, directory, name, current.topic_id, current.config)
+        if log is None:
+            raise storage_error(directory.path, directory.error)
+        self._add_future(log)
+        current.take_least_end()  # what was cut off before is not in the copy
+        self._logger.info("Created future log for partition %s in %s", partition_directory_name(partition), directory)
+        return log
+
+    async def delete_future_log(self, partition: TopicPartition) -> None:
+        """Ends a move that is not to be completed; as `delete_log` otherwise."""
+        log = self._future_logs.get(partition)
+        if log is not None:
+            await self._delete((log,))
+
+    async def prepare_replacement(self, partition: TopicPartition) -> None:
+        """Makes durable what the future log has, so that `replace_current` can be tried. Nothing else may change it
+        meanwhile. Raises KafkaError when its disk fails.
+        """
+        current, future = self._logs.get(partition), self._future_logs.get(partition)
+        if current is not None and future is not None:
+            await prepare_replacement(self._services, current, future, self._write_checkpoints)
+
+    def replace_current(self, partition: TopicPartition) -> PartitionLog | None:
+        """Has the future log take the place of the current one, if it may now, and returns it.
+
+        It may some time after `prepare_replacement`, when it has all that the current log has. The current log is
+        closed then. Raises KafkaError when the future log's disk fails.
+        """
+        current, future = self._logs.get(partition), self._future_logs.get(partition)
+        if current is None or future is None or not is_replaceable(current, future):
+            return None
+        name = partition_directory_name(partition)
+        path = f"{future.log_directory.path}/{name}"
+        if path in self._leaving:
+            return None
+        future.write_pending()
+        durable: asyncio.Future[None] = self._host.loop.create_future()
+        try:
+            future.take_place_of(current, path, durable)
+        except OSError as error:
+            future.log_directory.fail(error)
+            raise storage_error(future.log_directory.path, error) from error
+        self._remove(current)
+        self._forget_future(future)
+        self._add(future)
+        old, old_name = (
+            current.log_directory,
+            marked_directory_name(partition, DirectoryKind.DELETE, self._host.entropy(16).hex()),
+        )
+        old_path = f"{old.path}/{old_name}"
+        self._detach(current, old_path)
+        future.start_work(complete_replacement(self._services, future, old, old_path, durable, self._write_checkpoints))
+        self._logger.info("The current log of partition %s is replaced by that in %s", name, future.log_directory.path)
+        return future
+
+    def _detach(self, log: PartitionLog, path: str) -> bool:
+        """Gives a log that is known no more the name of a deleted one; False where its directory fails."""
+        self._watch_leaving(log)
+        try:
+            log.detach(path)
+        except OSError as error:
+            log.log_directory.fail(error)
+            log.go_offline()  # it is not among those that the directory has now
+            self._offline_logs.add(log.partition, log)
+            return False
+        return True
 
     def _watch_leaving(self, log: PartitionLog) -> None:
         """Work off the loop knows the directory by the name that it had; a new log there has to beware of it."""
@@ -287,6 +412,14 @@ class LogManager:
         self._logs_of_topics.setdefault(log.partition.topic, {})[log.partition.partition] = log
         self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
         self._metrics.add(log)
+
+    def _add_future(self, log: PartitionLog) -> None:
+        self._future_logs[log.partition] = log
+        self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
+
+    def _forget_future(self, log: PartitionLog) -> None:
+        del self._future_logs[log.partition]
+        self._log_counts[log.log_directory] -= 1
 
     def _remove(self, log: PartitionLog) -> None:
         self._forget(log)
@@ -313,6 +446,10 @@ class LogManager:
             self._forget(log)
             log.go_offline()
             self._offline_logs.add(log.partition, log)
+        for log in [each for each in self._future_logs.values() if each.log_directory is directory]:
+            self._forget_future(log)
+            log.go_offline()
+            log.let_go()
         directory.let_go()
         # Not within the append or read that has found it out: its caller is in the middle of something.
         self._host.loop.call_soon(self._tell_offline, directory)
@@ -332,13 +469,16 @@ class LogManager:
         self.settings = settings
         # Logs have the services that they were made with; of the settings, only loading reads them there.
         self._services = dataclasses.replace(self._services, settings=settings)
-        for log in self._logs.values():
+        for log in self._all_logs():
             log.producers.expiration_ms = settings.producer_id_expiration_ms
 
     def reconfigure(self, topic: str, config: LogConfig) -> None:
         """Gives the logs of a topic its new configs."""
         for log in self._logs_of_topics.get(topic, {}).values():
             log.reconfigure(config)
+            future = self._future_logs.get(log.partition)
+            if future is not None:
+                future.reconfigure(config)
 
     async def delete_old_segments(self) -> None:
         """Retention of every log; what the task `kafka-log-retention` does."""
@@ -372,22 +512,20 @@ class LogManager:
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes where each log starts, as far as its first segment does not say that."""
-        await asyncio.gather(
-            *(
-                directory.write_log_start_offsets(
-                    self._offsets(
-                        directory,
-                        lambda log: (
-                            log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else -1
-                        ),
-                    )
-                )
-                for directory in self.live_directories
-            )
-        )
+        await asyncio.gather(*map(self._write_log_start_offsets, self.live_directories))
+
+    async def _write_log_start_offsets(self, directory: LogDirectory) -> None:
+        def start_offset(log: PartitionLog) -> int:
+            return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else -1
+
+        await directory.write_log_start_offsets(self._offsets(directory, start_offset))
+
+    async def _write_checkpoints(self, directory: LogDirectory) -> None:
+        await self._checkpoint_recovery_points_soon(directory)
+        await self._write_log_start_offsets(directory)
 
     def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:
-        offsets = {partition: offset_of(log) for partition, log in self._logs.items() if log.log_directory is directory}
+        offsets = {log.partition: offset_of(log) for log in self._all_logs() if log.log_directory is directory}
         return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
     # Ending.
@@ -410,7 +548,7 @@ class LogManager:
                 except KafkaError as error:
                     self._logger.warning("%r could not be completed: %s", log, error)
 
-        await asyncio.gather(*(close_log(log) for log in list(self._logs.values())))
+        await asyncio.gather(*map(close_log, self._all_logs()))
         await self.checkpoint_recovery_points()
         await self.checkpoint_log_start_offsets()
         for directory in self.directories:
@@ -429,7 +567,7 @@ class LogManager:
         self._tasks.cancel()
         self._deletions.close()
         self._offline_logs.finish()
-        for log in self._logs.values():
+        for log in self._all_logs():
             log.abandon()
         for directory in self.directories:
             directory.let_go()

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.log.directories.deletions import Deletions
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.directories.names import DirectoryKind, parse_partition_directory
+from barnabas.log.manager.interrupted_moves import settle_moves
 from barnabas.log.manager.log_loader import LoadProgress, LoadRequest, load_log
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_services import LogServices
@@ -42,6 +44,16 @@ class StartUpProgress:
         return self.logs_loaded + self.batches_read + sum(load.batches_read for load in self.loads.values())
 
 
+class _Found(NamedTuple):
+    """What a log directory has, before its logs are loaded."""
+
+    recovery_points: dict[TopicPartition, int]
+    start_offsets: dict[TopicPartition, int]
+    cleaned: dict[TopicPartition, int]
+    names: list[str]
+    """Of partition directories."""
+
+
 class LogStartUp:
     """One load of all directories."""
 
@@ -63,21 +75,40 @@ class LogStartUp:
     async def load(
         self, directories: Sequence[LogDirectory], config_for: Callable[[str], LogConfig]
     ) -> list[PartitionLog]:
-        """The logs of all directories that are online. A directory that fails goes offline and gives none.
+        """The logs of all directories that are online, those of future replicas too. A directory that fails goes
+        offline and gives none.
 
         Raises DuplicateLogError.
         """
         started = self._host.loop.time()
         live = [directory for directory in directories if not directory.is_offline]
         self._logger.info("Loading logs from log dirs %s", ", ".join(directory.path for directory in live))
-        loaded = await asyncio.gather(*(self._load_directory(directory, config_for) for directory in live))
+        found = dict(zip(live, await asyncio.gather(*map(self._find, live)), strict=True))
+        settled = await self._host.offload(
+            OffloadKind.DISK,
+            settle_moves,
+            self._host.files,
+            {directory.path: each.names for directory, each in found.items() if each is not None},
+            lambda: self._host.entropy(16).hex(),
+            self._logger,
+        )
+        for directory in live:
+            failure = settled.failures.get(directory.path)
+            if failure is not None:
+                directory.fail(failure)
+        loaded = await asyncio.gather(
+            *(
+                self._load_directory(directory, each, settled.names[directory.path], config_for)
+                for directory, each in found.items()
+                if each is not None and not directory.is_offline
+            )
+        )
         logs = [log for some in loaded for log in some]
         self._logger.info("Loaded %d logs in %d ms", len(logs), round((self._host.loop.time() - started) * 1000))
         return logs
 
-    async def _load_directory(
-        self, directory: LogDirectory, config_for: Callable[[str], LogConfig]
-    ) -> list[PartitionLog]:
+    async def _find(self, directory: LogDirectory) -> _Found | None:
+        """What is there; None where the directory fails."""
         offload = self._host.offload
         try:
             # First of all: whatever happens from here on, the next start must not take this stop for a clean one.
@@ -88,7 +119,12 @@ class LogStartUp:
             names = await offload(OffloadKind.DISK, self._partition_directories, directory.path)
         except OSError as error:
             directory.fail(error)
-            return []
+            return None
+        return _Found(recovery_points, start_offsets, cleaned, names)
+
+    async def _load_directory(
+        self, directory: LogDirectory, found: _Found, names: list[str], config_for: Callable[[str], LogConfig]
+    ) -> list[PartitionLog]:
         self._logger.info(
             "%s log directory %s",
             "Skipping recovery of logs in" if directory.was_clean else "Recovering",
@@ -96,7 +132,7 @@ class LogStartUp:
         )
         requests = []
         for name in names:
-            request = self._request(directory, name, config_for, recovery_points, start_offsets, cleaned)
+            request = self._request(directory, name, config_for, found)
             if request is not None:
                 requests.append(request)
         return await self._load_all(directory, requests)
@@ -114,23 +150,21 @@ class LogStartUp:
         directory: LogDirectory,
         name: str,
         config_for: Callable[[str], LogConfig],
-        recovery_points: dict[TopicPartition, int],
-        start_offsets: dict[TopicPartition, int],
-        cleaned: dict[TopicPartition, int],
+        found: _Found,
     ) -> LoadRequest | None:
-        """What is to be loaded of a directory; None for one that is no current replica."""
+        """What is to be loaded of a directory; None for one that is neither a current nor a future replica."""
         path = f"{directory.path}/{name}"
-        found = parse_partition_directory(name)
-        if found is None:
+        parsed = parse_partition_directory(name)
+        if parsed is None:
             return None
-        if found.kind is DirectoryKind.DELETE:
+        if parsed.kind is DirectoryKind.DELETE:
             self._deletions.delete_directory(path, self._services.settings.segment_delete_delay_ms, directory.fail)
             return None
-        if found.kind is not DirectoryKind.CURRENT:
-            self._logger.warning("%s is left alone: it is no current replica (%s)", path, found.kind.name.lower())
+        if parsed.kind is DirectoryKind.STRAY:
+            self._logger.warning("%s is left alone: it is no current replica (stray)", path)
             return None
-        partition = found.partition
-        other = self._found.setdefault(partition, path)
+        partition = parsed.partition
+        other = path if parsed.kind is DirectoryKind.FUTURE else self._found.setdefault(partition, path)
         if other != path:
             raise DuplicateLogError(
                 f"partition {name} is in {other} and in {path}: remove one of them, then start again"
@@ -141,10 +175,10 @@ class LogStartUp:
             directory=path,
             config=config,
             settings=self._services.settings,
-            recovery_point=recovery_points.get(partition, 0),
-            log_start_offset=start_offsets.get(partition, 0),
+            recovery_point=found.recovery_points.get(partition, 0),
+            log_start_offset=found.start_offsets.get(partition, 0),
             was_clean=directory.was_clean,
-            may_have_gaps=config.is_compacted or partition in cleaned,
+            may_have_gaps=config.is_compacted or partition in found.cleaned,
             now_ms=self._host.clock.time_ms(),
         )
 

@@ -176,9 +176,13 @@ class LocalLog:
             segment.let_go()
 
     def move(self, directory: str) -> None:
-        """Renames the directory. Raises OSError."""
-        self._files.rename(self._state.directory, directory)
+        """Renames the directory, and knows everything in it by the new name. Raises OSError."""
+        before = self._state.directory
+        self._files.rename(before, directory)
         self._state.directory = directory
+        for segment in self._state.segments:
+            segment.move(directory)
+        self._services.deletions.directory_moved(before, directory)
 
     async def remove_foreign(self, ended: asyncio.Future[Any]) -> None:
         """Removes what is not this log's when `ended` is, the last work of one in a directory of the same name."""

@@ -24,6 +24,7 @@ class LogFlusher:
 
     __slots__ = (
         "_complete_end_offset",
+        "_held_by",
         "_is_new_directory",
         "_last_flush",
         "_metadata_is_written",
@@ -48,6 +49,7 @@ class LogFlusher:
         self._metadata_is_written = loaded.has_metadata_file
         self._complete_end_offset = loaded.complete_end_offset
         self._last_flush: asyncio.Task[None] | None = None
+        self._held_by: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return repr(self._state)
@@ -57,6 +59,16 @@ class LogFlusher:
     def topic_id_assigned(self) -> None:
         """`partition.metadata` is to be written before the next append counts."""
         self._metadata_is_written = False
+
+    def hold_until(self, done: asyncio.Future[None]) -> None:
+        """Nothing that is appended from now on counts as written before `done` is, which never fails."""
+        self._held_by = done
+        self._metadata_is_written = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing but records is left to be made durable."""
+        return self._metadata_is_written and not (self._names_changed or self._is_new_directory)
 
     def segment_created(self) -> None:
         """The directory has got new names."""
@@ -92,7 +104,8 @@ class LogFlusher:
     @property
     def must_sync(self) -> bool:
         """Whether something must be durable before appends are acknowledged: the records where `flush.messages` has
-        come, the topic's id before the first record.
+        come, the topic's id before the first record, and the directory's name where the log has just taken the place of
+        another.
         """
         state = self._state
         return (
@@ -106,6 +119,9 @@ class LogFlusher:
     async def _sync(self) -> KafkaError | None:
         state = self._state
         try:
+            if self._held_by is not None:
+                await asyncio.shield(self._held_by)
+                self._held_by = None
             if not self._metadata_is_written:
                 await self._write_metadata()
             if state.log_end_offset - state.recovery_point >= state.config.flush_messages:
@@ -120,8 +136,11 @@ class LogFlusher:
             self._metadata_is_written = True
             return
         try:
+            # In order: two at a time would take each other's temporary file away.
             await self._services.offload(
-                OffloadKind.SYNC, write_partition_metadata, self._services.host.files, self._state.directory, topic_id
+                *(OffloadKind.SYNC, write_partition_metadata, self._services.host.files),
+                *(self._state.directory, topic_id),
+                order=self._state.directory,
             )
         except OSError as error:
             raise self._state.storage_failed(error) from error
@@ -226,6 +245,20 @@ class LogFlusher:
             state.epochs_changed = False
             work = FlushWork((), (), f"{state.directory}/{LEADER_EPOCH_CHECKPOINT}", epochs)
             await self._perform_flush(work, [])
+
+    async def prepare(self) -> None:
+        """Writes the topic's id where that is still due, and makes names durable, of a log without records too. Raises
+        KafkaError."""
+        state = self._state
+        if not self._metadata_is_written:
+            await self._write_metadata()
+        if self._names_changed or self._is_new_directory:
+            directories = (state.directory, state.log_directory.path)
+            self._names_changed = self._is_new_directory = False
+            try:
+                await self._perform_flush(FlushWork((), directories, "", None), [])
+            except OSError as error:
+                raise state.storage_failed(error) from error
 
     async def complete(self) -> None:
         """For a clean stop: syncs everything, the indexes of the active segment too, since it is loaded as it is.

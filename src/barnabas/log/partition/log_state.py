@@ -12,12 +12,16 @@ below the recovery point.
 
 from __future__ import annotations
 
+from typing import Final
+
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.appending import AppendError, storage_error
 from barnabas.log.partition.loaded_log import LoadedLog
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
+
+NO_TRUNCATION: Final = (1 << 63) - 1
 
 
 class LogState:
@@ -37,6 +41,7 @@ class LogState:
         "is_truncating",
         "last_stable_offset",
         "leader_epochs",
+        "least_end_offset",
         "log_directory",
         "log_end_offset",
         "log_start_offset",
@@ -76,6 +81,8 @@ class LogState:
         """The producers' state is being rebuilt; nothing can be appended."""
         self.truncations = 0
         """Those begun so far."""
+        self.least_end_offset = NO_TRUNCATION
+        """The least end since whoever copies the log has asked."""
         self.coming_truncations = 0
         """Those that wait for the recovery point to go back."""
         self.refusal: ErrorCode | None = None

@@ -99,6 +99,7 @@ class LogTruncation:
         state.epochs_changed |= state.leader_epochs.clear()
         state.producers.clear(offset)
         state.log_start_offset = log_start_offset
+        state.least_end_offset = 0  # nothing is left of what was there, though this may go on at a later offset
         # Whichever offsets they are of, they tell of producers whose records are gone.
         return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
 
@@ -111,6 +112,7 @@ class LogTruncation:
         state.truncations += 1
         is_below_recovery_point = end_offset < state.recovery_point
         state.log_end_offset = end_offset
+        state.least_end_offset = min(state.least_end_offset, end_offset)
         state.log_start_offset = min(state.log_start_offset, end_offset)
         state.recovery_point = min(state.recovery_point, end_offset)
         state.epochs_changed |= state.leader_epochs.truncate_from_end(end_offset)

@@ -7,11 +7,12 @@ appenders and `LogTruncation` change the end. Offsets and what they mean are exp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas.kernel.ids import Uuid
 from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.names import DirectoryKind
 from barnabas.log.partition.background_work import BackgroundWork
 from barnabas.log.partition.follower_appender import FollowerAppender
 from barnabas.log.partition.leader_appender import LeaderAppender
@@ -21,7 +22,7 @@ from barnabas.log.partition.local_log import LocalLog
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
-from barnabas.log.partition.log_state import LogState
+from barnabas.log.partition.log_state import NO_TRUNCATION, LogState
 from barnabas.log.partition.log_truncation import LogTruncation
 from barnabas.log.partition.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
 from barnabas.log.partition.timestamp_lookup import ListedOffset, list_offset
@@ -80,6 +81,11 @@ class PartitionLog:
     def directory(self) -> str:
         """The path; another one after `detach`."""
         return self._state.directory
+
+    @property
+    def is_future(self) -> bool:
+        """Whether its directory is that of a replica on its way to this log directory (KIP-113)."""
+        return self._state.directory.endswith(DirectoryKind.FUTURE.value)
 
     @property
     def topic_id(self) -> Uuid | None:
@@ -362,6 +368,71 @@ class PartitionLog:
         self._local_log.move(directory)
         self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.let_go()
+
+    def take_place_of(self, current: PartitionLog, directory: str, durable: asyncio.Future[None]) -> None:
+        """Gives the directory another name, and takes over from `current`, which has the same records, what is no
+        matter of records: the epoch that was begun at its end, and the high watermark. What is appended from now on
+        counts as written when `durable` is done. Nothing may go on off the loop, for that knows the old name. Raises
+        OSError.
+        """
+        self._local_log.move(directory)
+        self._flusher.hold_until(durable)
+        state = self._state
+        for entry in current.leader_epochs.entries:
+            if entry.epoch > self.leader_epochs.latest_epoch:
+                state.assign_epoch(entry.epoch, entry.start_offset)
+        state.update_high_watermark(current.high_watermark)
+
+    async def make_ready(self) -> None:
+        """Makes durable what the log has now, its topic's id too, and waits for its work off the loop. Raises
+        KafkaError when the disk fails."""
+        await self._flusher.prepare()
+        await self.flush()
+        await self._work.finish()
+
+    def write_pending(self) -> None:
+        """Brings everything that was appended to the file. Raises KafkaError when the disk fails."""
+        error = self._flusher.write_pending()
+        if error is not None:
+            raise error
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing goes on, here or off the loop, and nobody waits for an append to count as written."""
+        state = self._state
+        return not (
+            state.is_closed
+            or state.is_truncating
+            or state.coming_truncations
+            or self.written.is_waited_for
+            or self.written.is_syncing
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is quiet, and its directory may get another name."""
+        return self.is_quiet and self._flusher.is_settled and not self._work.tasks()
+
+    def take_least_end(self) -> int:
+        """The least end that the log has had since this was asked for the last time, by truncations; NO_TRUNCATION
+        where there was none. For the one who copies it.
+        """
+        state = self._state
+        least, state.least_end_offset = state.least_end_offset, NO_TRUNCATION
+        return least
+
+    @property
+    def was_truncated(self) -> bool:
+        """Whether `take_least_end` has something to tell."""
+        return self._state.least_end_offset != NO_TRUNCATION
+
+    def check_online(self) -> None:
+        """Raises KafkaError where the log has ended."""
+        self._state.check_online()
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it in the background; who closes the log waits for it."""
+        self._work.start(work)
 
     def keep_apart_from(self, ended: asyncio.Future[Any]) -> None:
         """For a log in a directory of the same name as one that was just taken away: what that one's last work off the

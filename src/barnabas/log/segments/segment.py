@@ -279,6 +279,14 @@ class Segment:
         self.time_index.close()
         self.transaction_index.close()
 
+    def move(self, directory: str) -> None:
+        """Takes note that the directory has got another name. The descriptors stay as they are."""
+        self.directory = directory
+        self.path = f"{directory}/{os.path.basename(self.path)}"
+        self.offset_index.path = f"{directory}/{os.path.basename(self.offset_index.path)}"
+        self.time_index.path = f"{directory}/{os.path.basename(self.time_index.path)}"
+        self.transaction_index.path = f"{directory}/{os.path.basename(self.transaction_index.path)}"
+
     def mark_deleted(self) -> list[str]:
         """Renames the files with `.deleted`, so that no load takes them for data; returns their paths, to be unlinked.
 

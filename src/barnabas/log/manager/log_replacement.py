@@ -1,0 +1,108 @@
+"""A future log takes the place of the current one (KIP-113), so that a crash at any step loses nothing acknowledged.
+
+1. The copy is made durable, and then, durably, a marker in it that points at the log directory of the current log.
+2. What has come to the current log since is copied too.
+3. In one turn of the loop, when both have the same records: the new directory gets the name of a current log and the
+   old one that of a deleted log, and everybody finds the new log from then on.
+4. Both names are made durable. Until that of the new one is, nothing that is appended counts as written; so a start
+   that finds only some of this has everything acknowledged, whichever directory it takes (`interrupted_moves`).
+5. The old log's offsets go out of its log directory's checkpoints, and the marker goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from barnabas.kernel.host import Files, OffloadKind
+from barnabas.log.directories.directory_files import remove_replacement_marker, write_replacement_marker
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.partition_log import PartitionLog
+
+
+async def prepare_replacement(
+    services: LogServices,
+    current: PartitionLog,
+    future: PartitionLog,
+    write_checkpoints: Callable[[LogDirectory], Awaitable[None]],
+) -> None:
+    """Step 1. Raises KafkaError when the future log's disk fails."""
+    await future.make_ready()
+    # Without these a recovery would trust, or delete, by what an earlier log of the partition has left there.
+    await write_checkpoints(future.log_directory)
+    for log, mark in ((current, _unmark), (future, _mark)):
+        try:
+            await services.offload(
+                OffloadKind.SYNC, mark, services.host.files, log.directory, current.log_directory.path
+            )
+        except OSError as error:
+            if not log.is_closed:  # else its directory has another name by now
+                log.log_directory.fail(error)
+    future.check_online()
+
+
+def is_replaceable(current: PartitionLog, future: PartitionLog) -> bool:
+    """Whether step 3 may be done in this turn.
+
+    Invariants: the future log ends and starts where the current one does, and nothing was cut off and put in anew there
+    since it was compared; what is durable of the current log is durable of the future one, which has nothing under way
+    that knows its directory by name, as the current one has; and nobody waits for an append to the current log.
+    """
+    return (
+        current.is_quiet
+        and not current.written.is_queued
+        and not current.background_work()
+        and future.is_settled
+        and not current.was_truncated
+        and future.log_end_offset == current.log_end_offset
+        and future.log_start_offset == current.log_start_offset
+        and future.recovery_point >= current.recovery_point
+        and current.topic_id in (None, future.topic_id)
+    )
+
+
+async def complete_replacement(
+    services: LogServices,
+    future: PartitionLog,
+    old: LogDirectory,
+    old_path: str,
+    durable: asyncio.Future[None],
+    write_checkpoints: Callable[[LogDirectory], Awaitable[None]],
+) -> None:
+    """Steps 4 and 5; the old log's files go in `file.delete.delay.ms` after that. Whatever happens, `durable` is done
+    when it ends."""
+    files = services.host.files
+    try:
+        path = future.log_directory.path
+        await services.offload(OffloadKind.SYNC, files.fsync_directory, path, order=path)
+    except OSError as error:
+        future.log_directory.fail(error)
+        return
+    finally:
+        if not durable.done():
+            durable.set_result(None)
+    if old.is_offline:
+        return  # the marker stays: that disk may be back at the next start
+    try:
+        await services.offload(OffloadKind.SYNC, files.fsync_directory, old.path, order=old.path)
+    except OSError as error:
+        old.fail(error)
+        return
+    await write_checkpoints(old)
+    services.deletions.delete_directory(old_path, future.config.file_delete_delay_ms, old.fail)
+    try:
+        await services.offload(OffloadKind.SYNC, remove_replacement_marker, files, future.directory)
+    except FileNotFoundError:
+        pass  # the log was deleted meanwhile
+    except OSError as error:
+        future.log_directory.fail(error)
+
+
+def _mark(files: Files, directory: str, log_directory: str) -> None:
+    write_replacement_marker(files, directory, log_directory)
+
+
+def _unmark(files: Files, directory: str, _: str) -> None:
+    """A marker that an earlier replacement has left would point at the log directory that this one goes to."""
+    remove_replacement_marker(files, directory)

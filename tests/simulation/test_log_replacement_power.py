@@ -1,0 +1,182 @@
+"""A replica moves to another log directory, and power or process ends at each step of it: what was promised is found,
+once, at the next start, and a move that was interrupted can be made again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from barnabas.kernel.host import Host
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.testing.simulated_host import Main
+from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.errors import KafkaError
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
+
+DIRECTORIES = ("/data/one", "/data/two")
+SYNCING = LogConfig(segment_bytes=1_000, flush_messages=1, file_delete_delay_ms=100)
+"""Everything acknowledged is synced, so a loss of power may take none of it."""
+LAZY = LogConfig(segment_bytes=1_000, file_delete_delay_ms=100)
+
+
+@dataclass(slots=True)
+class Promised:
+    """What the writer knows."""
+
+    appended: dict[int, bytes] = field(default_factory=dict)
+    acknowledged: int = 0
+    synced: int = 0
+    start_offset: int = 0
+    moves: int = 0
+    moved_at: int = 0
+    """How often the disk had been used when the first move was tried."""
+    is_done: bool = False
+
+
+async def copy(broker: LogBroker, current: PartitionLog, future: PartitionLog) -> None:
+    """Everything that the current log has and the future one has not."""
+    if future.log_end_offset < current.log_start_offset:
+        await future.truncate_fully_and_start_at(current.log_start_offset)
+    while future.log_end_offset < current.log_end_offset:
+        plan = current.read(future.log_end_offset, 700, ReadIsolation.LOG_END, has_minimum=True).plan
+        assert plan is not None
+        future.append_as_follower(bytes(await broker.manager.reader.read(plan)))
+    future.update_high_watermark(current.high_watermark)
+    future.increase_log_start_offset(current.log_start_offset, "test")
+
+
+async def append(broker: LogBroker, promised: Promised, count: int, choose: random.Random) -> None:
+    log = broker.manager.logs[FLIGHTS]
+    for _ in range(count):
+        data = records(b"%d" % log.log_end_offset * choose.choice((1, 30)), timestamp_ms=broker.host.clock.time_ms())
+        offset = log.append_as_leader(memoryview(data), 0).first_offset
+        promised.appended[offset] = bytes(data)
+
+        def answer(end: int, error: KafkaError | None) -> None:
+            assert error is None
+            promised.acknowledged = max(promised.acknowledged, end)
+
+        broker.manager.write_queue.when_written(log, partial(answer, offset + 1))
+        if choose.random() < 0.5:
+            await broker.written(log)
+        if choose.random() < 0.6:
+            await log.flush()
+        promised.synced = max(promised.synced, log.recovery_point)
+    await broker.written(log)
+    promised.synced = max(promised.synced, log.recovery_point)
+
+
+async def move(broker: LogBroker, promised: Promised, choose: random.Random) -> None:
+    """To the other directory, while it is appended to."""
+    manager = broker.manager
+    current = manager.logs[FLIGHTS]
+    target = next(each for each in manager.directories if each is not current.log_directory)
+    future = manager.future_logs.get(FLIGHTS) or manager.create_future_log(current, target)
+    await copy(broker, current, future)
+    await append(broker, promised, 2, choose)
+    await copy(broker, current, future)
+    for _ in range(40):
+        await manager.prepare_replacement(FLIGHTS)
+        await append(broker, promised, choose.choice((0, 1)), choose)
+        await copy(broker, current, future)
+        if manager.replace_current(FLIGHTS) is not None:
+            break
+    assert manager.logs[FLIGHTS] is future
+    promised.moves += 1
+
+
+def writer(promised: Promised, config: LogConfig, seed: int, operations: list[int]) -> Main:
+    async def main(host: Host) -> None:
+        choose = random.Random(seed)
+        async with log_broker(host, *DIRECTORIES, config=config, is_clean=False) as broker:
+            log = broker.log()
+            await append(broker, promised, 8, choose)
+            log.update_high_watermark(5)
+            promised.start_offset = log.delete_records_to(choose.choice((0, 5)))
+            await broker.manager.checkpoint_log_start_offsets()
+            for _ in range(2):
+                operations.append(promised.moves)
+                await move(broker, promised, choose)
+                await append(broker, promised, 3, choose)
+            promised.is_done = True
+            await host.loop.create_future()
+
+    return main
+
+
+def recovered(promised: Promised, config: LogConfig, least: int, found: Counter[str]) -> Main:
+    """Checks what is there, moves it again, and checks that."""
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, config=config, is_clean=False) as broker:
+            found.update(
+                word
+                for word in ("taken the place", "complete, and", "left alone")
+                for line in broker.lines
+                if word in line
+            )
+            check(broker, await broker.batches(broker.log()), promised, least)
+            end = broker.log().log_end_offset
+            start = broker.log().log_start_offset
+            promised.appended = {offset: data for offset, data in promised.appended.items() if offset < end}
+            broker.log().update_high_watermark(end)
+            future = broker.manager.future_logs.get(FLIGHTS)
+            if future is not None:
+                found["future"] += 1
+                await broker.manager.delete_future_log(FLIGHTS)
+            await move(broker, promised, random.Random(1))
+            assert broker.log().log_start_offset == start
+            check(broker, await broker.batches(broker.log()), promised, end)
+
+    return main
+
+
+def check(broker: LogBroker, batches: list[bytes], promised: Promised, least: int) -> None:
+    log = broker.manager.get_log(FLIGHTS)
+    assert log is not None
+    assert log.log_end_offset >= least, f"{least} is promised, and the log ends at {log.log_end_offset}"
+    assert log.log_start_offset >= promised.start_offset
+    expected = [data for offset, data in sorted(promised.appended.items()) if offset < log.log_end_offset]
+    assert b"".join(expected).endswith(b"".join(batches))
+    assert not log.is_future
+    assert log.latest_epoch == 0 or not batches
+
+
+def run(config: LogConfig, seed: int, cut_at: int | None, found: Counter[str]) -> int:
+    promised = Promised()
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.disk.cut_power_at = cut_at
+        started: list[int] = []
+        machine.start(writer(promised, config, seed, started))
+        simulation.run_until(lambda: promised.is_done or not machine.powered)
+        operations = machine.disk.operations
+        assert promised.is_done is (cut_at is None) or cut_at is not None
+        if machine.powered:
+            machine.power_fail()
+        machine.disk.cut_power_at = None
+        machine.power_restore()
+        if started:
+            least = promised.acknowledged if config.flush_messages == 1 else promised.synced
+            simulation.run_on(machine, recovered(promised, config, least, found))
+        return operations
+
+
+@pytest.mark.parametrize("config", [SYNCING, LAZY], ids=["syncing", "lazy"])
+@pytest.mark.parametrize("seed", simulation_seeds(2))
+def test_power_may_fail_at_any_step(config: LogConfig, seed: int) -> None:
+    found: Counter[str] = Counter()
+    operations = run(config, seed, None, found)
+    for cut_at in range(10, operations):
+        run(config, seed, cut_at, found)
+    # Each by itself is found by tests/unit/log/manager/test_interrupted_moves.py.
+    assert found["taken the place"] + found["complete, and"], found
+    assert found["future"], found
+    assert not found["left alone"], found

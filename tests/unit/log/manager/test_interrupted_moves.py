@@ -1,0 +1,237 @@
+"""What the next start makes of a replica that was on its way to another log directory: each row of the table."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.kernel.real_files import RealFiles
+from barnabas.log.directories.directory_files import read_replacement_marker, write_replacement_marker
+from barnabas.log.manager.start_up import DuplicateLogError
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
+
+WithBroker = Callable[..., Any]
+FUTURE = f"flights-0.{'ab' * 16}-future"
+
+
+async def one_log(broker: LogBroker) -> None:
+    log = broker.log()
+    log.append_as_leader(records(b"one"), 0)
+    log.append_as_leader(records(b"two"), 0)
+    await broker.written(log)
+
+
+@pytest.fixture
+def one(with_broker: WithBroker, tmp_path: Path) -> Path:
+    with_broker(one_log, directories=2)
+    assert (tmp_path / "logs-0" / "flights-0").exists()
+    return tmp_path / "logs-0"
+
+
+@pytest.fixture
+def two(one: Path) -> Path:
+    return one.parent / "logs-1"
+
+
+def copied(source: Path, target: Path) -> Path:
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def mark(directory: Path, other: Path) -> None:
+    write_replacement_marker(RealFiles(), str(directory), str(other))
+
+
+def marker(directory: Path) -> str | None:
+    return read_replacement_marker(RealFiles(), str(directory))
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
+
+
+def test_a_copy_beside_the_current_log_stays_one_and_its_marker_goes(
+    with_broker: WithBroker, one: Path, two: Path
+) -> None:
+    copied(one / "flights-0", two / FUTURE)
+    mark(two / FUTURE, one)
+
+    async def main(broker: LogBroker) -> None:
+        assert broker.log().directory == str(one / "flights-0")
+        future = broker.manager.future_logs[FLIGHTS]
+        assert future.directory == str(two / FUTURE)
+        assert future.log_end_offset == 2
+        assert marker(two / FUTURE) is None
+
+    with_broker(main, directories=2)
+
+
+@pytest.mark.parametrize("marked", [0, 1])
+def test_of_two_current_ones_that_with_the_marker_stays(
+    with_broker: WithBroker, one: Path, two: Path, marked: int
+) -> None:
+    copied(one / "flights-0", two / "flights-0")
+    places = [one, two]
+    mark(places[marked] / "flights-0", places[1 - marked])
+
+    async def main(broker: LogBroker) -> None:
+        assert broker.log().directory == str(places[marked] / "flights-0")
+        assert broker.log().log_end_offset == 2
+        assert marker(places[marked] / "flights-0") is None
+        (given_up,) = names(places[1 - marked])
+        assert given_up.endswith("-delete")
+
+    with_broker(main, directories=2)
+
+
+@pytest.mark.parametrize("is_marked", [False, True], ids=["no marker", "two markers"])
+def test_two_current_ones_that_nobody_can_choose_from_are_refused(
+    with_broker: WithBroker, one: Path, two: Path, is_marked: bool
+) -> None:
+    copied(one / "flights-0", two / "flights-0")
+    if is_marked:
+        mark(two / "flights-0", one)
+        mark(one / "flights-0", two)
+    with pytest.raises(DuplicateLogError):
+        with_broker(one_log, directories=2)
+    assert names(one) == names(two) == ["flights-0"]
+
+
+def test_a_complete_copy_alone_becomes_the_current_log(with_broker: WithBroker, one: Path, two: Path) -> None:
+    mark(one / "flights-0", two)
+    (one / "flights-0").rename(one / FUTURE)
+
+    async def main(broker: LogBroker) -> None:
+        assert broker.log(is_new=False).directory == str(one / "flights-0")
+        assert broker.log().log_end_offset == 2
+        assert marker(one / "flights-0") is None
+        assert not broker.manager.future_logs
+
+    with_broker(main, directories=2)
+
+
+def test_a_copy_alone_that_may_lack_anything_is_left_alone(with_broker: WithBroker, one: Path, two: Path) -> None:
+    (one / "flights-0").rename(one / FUTURE)
+
+    async def main(broker: LogBroker) -> None:
+        assert not broker.manager.logs
+        assert not broker.manager.future_logs
+        assert any("left alone" in line for line in broker.lines)
+
+    with_broker(main, directories=2)
+    assert names(one) == [FUTURE]
+    assert names(two) == []
+
+
+def test_a_complete_copy_waits_for_the_directory_in_which_the_current_log_may_be(
+    with_broker: WithBroker, one: Path, two: Path
+) -> None:
+    mark(one / "flights-0", two)
+    (one / "flights-0").rename(one / FUTURE)
+    two.rename(two.with_name("away"))
+    two.write_text("a file where a directory should be")
+
+    async def main(broker: LogBroker) -> None:
+        assert len(broker.manager.offline_directories) == 1
+        with pytest.raises(KafkaError) as caught:
+            broker.log(is_new=False)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    with_broker(main, directories=2)
+    assert names(one) == [FUTURE]
+    assert marker(one / FUTURE) == str(two)
+
+
+async def moved(broker: LogBroker) -> None:
+    manager = broker.manager
+    current = broker.log()
+    (other,) = (each for each in manager.directories if each is not current.log_directory)
+    future = manager.create_future_log(current, other)
+    for batch in await broker.batches(current):
+        future.append_as_follower(batch)
+    await manager.prepare_replacement(FLIGHTS)
+    assert manager.replace_current(FLIGHTS) is future
+
+
+def test_a_log_that_has_moved_goes_on_where_it_is(with_broker: WithBroker, one: Path, two: Path) -> None:
+    async def main(broker: LogBroker) -> None:
+        old = broker.log()
+        await moved(broker)
+        log = broker.log()
+        assert old.is_closed
+        assert log.directory == str(two / "flights-0")
+        assert all(segment.path.startswith(log.directory) for segment in log.segments)
+        log.append_as_leader(records(b"three"), 0)
+        await broker.written(log)
+        assert [record.value for record in await broker.records(log)] == [b"one", b"two", b"three"]
+        for _ in range(100):
+            if marker(two / "flights-0") is None:
+                break
+            await asyncio.sleep(0.01)
+        assert marker(two / "flights-0") is None
+        await broker.manager.delete_given_up_logs()
+        assert names(one) == []
+
+    async def again(broker: LogBroker) -> None:
+        assert broker.log().directory == str(two / "flights-0")
+        assert broker.log().log_end_offset == 3
+
+    with_broker(main, again, directories=2, config=LogConfig(file_delete_delay_ms=0))
+
+
+def test_a_log_whose_old_directory_fails_at_the_rename_goes_on_in_the_new_one(
+    with_broker: WithBroker, one: Path, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing_rename(_files: RealFiles, old: str, new: str) -> None:
+        if old == str(one / "flights-0"):
+            raise OSError(errno.EIO, "broken", old)
+        os.replace(old, new)
+
+    monkeypatch.setattr(RealFiles, "rename", failing_rename)
+
+    async def main(broker: LogBroker) -> None:
+        await moved(broker)
+        log = broker.log()
+        log.append_as_leader(records(b"three"), 0)
+        await broker.written(log)
+        assert broker.manager.directories[0].is_offline
+        assert [record.value for record in await broker.records(log)] == [b"one", b"two", b"three"]
+
+    async def when_the_disk_is_back(broker: LogBroker) -> None:
+        assert broker.log().log_end_offset == 3
+
+    with_broker(main, directories=2)
+    assert names(one) == names(two) == ["flights-0"]
+    assert marker(two / "flights-0") == str(one)
+    monkeypatch.undo()
+    with_broker(when_the_disk_is_back, directories=2)
+
+
+def test_a_deleted_partition_takes_its_copy_along(with_broker: WithBroker, one: Path, two: Path) -> None:
+    async def main(broker: LogBroker) -> None:
+        broker.manager.create_future_log(broker.log(), broker.manager.directories[1])
+        await broker.manager.delete_log(FLIGHTS)
+        assert not broker.manager.future_logs
+        assert not broker.manager.logs
+        assert all(name.endswith("-delete") for name in names(one) + names(two))
+
+    with_broker(main, directories=2)
+
+
+def test_a_log_is_made_in_the_directory_that_was_asked_for(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        second = broker.manager.directories[1]
+        broker.manager.prefer_directory(FLIGHTS, second)
+        assert broker.log().log_directory is second
+
+    with_broker(main, directories=2)
