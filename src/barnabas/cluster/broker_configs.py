@@ -53,6 +53,7 @@ class BrokerConfigs:
         self._wanted: dict[bool, Texts] = {False: {}, True: {}}
         """The last dynamic configs of all brokers and of this one, valid or not."""
         self._listeners: list[_Listener] = []
+        self._throttles: list[tuple[str, Callable[[int], None]]] = []
         self._said_without_effect: set[str] = set()
         self._rooms_are_made = False
 
@@ -81,6 +82,21 @@ class BrokerConfigs:
         """
         self.add_listener(names, listener)
         listener(self.values)
+
+    def follow_throttle(self, name: str, listener: Callable[[int], None]) -> None:
+        """As `follow`, of one of the keys that `server.properties` does not have and `values` neither (`dynamic_keys`);
+        called with its value."""
+        self._throttles.append((name, listener))
+        listener(self._throttle(self._layers, name))
+
+    @staticmethod
+    def _throttle(layers: BrokerLayers, name: str) -> int:
+        key = dynamic_keys()[name]
+        text = layers.broker.get(name, layers.cluster_default.get(name))
+        value = key.default if text is None else key.parse(text)
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is no number of bytes")
+        return value
 
     def for_rooms(self) -> BrokerConfig:
         """What holds now, for the rooms to be made of: from here on a change of a key that nobody follows is too late
@@ -134,8 +150,13 @@ class BrokerConfigs:
         if isinstance(config, BrokerConfigError):
             self._logger.error("The dynamic configs of %s are ignored: %s", place, "; ".join(config.problems))
             return
-        before = self._config
+        before, layers_before = self._config, self._layers
         self._layers, self._config = layers, config
+        for name, listener in self._throttles:
+            value = self._throttle(layers, name)
+            if value != self._throttle(layers_before, name):
+                self._logger.info("The dynamic config %s is %d now", name, value)
+                listener(value)
         changed = {name for name, value in config.values.items() if value != before.values[name]}
         if changed:
             self._logger.info("Dynamic configs of %s changed: %s", place, ", ".join(sorted(changed)))

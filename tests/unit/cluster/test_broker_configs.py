@@ -161,3 +161,17 @@ def test_a_check_changes_nothing() -> None:
     made.check({"log.segment.bytes": "100", "follower.replication.throttled.rate": "5"}, of_one_broker=True)
     made.check({"nobody.knows": "1"}, of_one_broker=False)
     assert made.values["log.segment.bytes"] == 1073741824
+
+
+def test_a_throttle_that_is_set_at_run_time_only_is_followed() -> None:
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    made, lines = configs()
+    made.set_cluster_default({name: "5"})
+    heard: list[int] = []
+    made.follow_throttle(name, heard.append)
+    made.set_broker({name: "7"})
+    made.set_broker({name: "7", "log.retention.ms": "6"})
+    made.set_broker({name: "fast"})
+    made.set_cluster_default({})
+    assert heard == [5, 7, 5, 2**63 - 1]
+    assert any("fast" in line for line in lines)
