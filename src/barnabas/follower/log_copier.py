@@ -86,6 +86,11 @@ class LogCopier:
     def __len__(self) -> int:
         return len(self._moves)
 
+    @property
+    def copied(self) -> tuple[TopicPartition, ...]:
+        """What is being copied, or waits for that."""
+        return tuple(self._moves)
+
     def __contains__(self, topic_partition: object) -> bool:
         return topic_partition in self._moves
 
@@ -178,7 +183,10 @@ class LogCopier:
         if current is None or future is None:
             self.remove((topic_partition,))
             return
+        if future.topic_id is None and current.topic_id is not None:
+            future.assign_topic_id(current.topic_id)
         if not move.is_compared:
+            await manager.begin_copy(topic_partition)
             await self._compare(current, future)
             move.is_compared = True
         if current.was_truncated:

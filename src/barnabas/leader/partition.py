@@ -245,6 +245,12 @@ class Partition:
         if self.log is None:
             self.log = make_log()
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """Goes on with another log, of which the records, offsets and epochs are those of the former one; whoever waits
+        for something looks again."""
+        self.log = log
+        self._context.wake_ups.add(self)
+
     def close(self, *, is_offline: bool = False) -> None:
         """The replica is not here any more, because it was deleted or because its log directory has failed."""
         self.log = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_context import FetcherContext
 from barnabas.follower.fetcher_manager import FetcherManager
+from barnabas.follower.log_copier import LogCopier
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once
@@ -23,6 +24,7 @@ from barnabas.replicas.deletion_fence import DeletionFence
 from barnabas.replicas.high_watermark_checkpoint import HighWatermarkCheckpoints
 from barnabas.replicas.hosted_replicas import HostedReplicas
 from barnabas.replicas.leader_and_isr import requested_partitions, response
+from barnabas.replicas.log_moves import LogMoves
 from barnabas.replicas.replica_metrics import ReplicaMetrics
 from barnabas.replicas.role_changes import RoleChanges
 from barnabas.replicas.stop_replica import StoppedPartition, partition_errors, stopped_partitions
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     )
     from barnabas.wire.topics import TopicPartition
 
+_UNLIMITED: Final = float(2**63 - 1)
 _STOPPED_AT_ONCE: Final = 100
 _EXPIRED_AT_ONCE: Final = 500
 _NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
@@ -127,6 +130,7 @@ class ReplicaManager:
         self._hosted = HostedReplicas(
             self._partitions, self.offline_partitions, self._partition_context(logs), self._metrics
         )
+        self._moves = self._log_moves(timers, logs)
         self._roles = RoleChanges(
             broker_id,
             self._hosted,
@@ -184,6 +188,27 @@ class ReplicaManager:
             logger=logs.logger("kafka.server.ReplicaFetcherThread"),
         )
 
+    def _log_moves(self, timers: Timers, logs: Logs) -> LogMoves:
+        moves = LogMoves(
+            self._partitions,
+            get_partition=self.get_partition,
+            log_manager=self._log_manager,
+            checkpoints=self._checkpoints,
+            logger=self._logger,
+        )
+        self._copier = LogCopier(
+            self._log_manager,
+            loop=self._loop,
+            timers=timers,
+            piece_bytes_max=self._settings.fetch_bytes_max,
+            backoff_ms=self._settings.fetch_backoff_ms,
+            bytes_per_second=_UNLIMITED,
+            on_replaced=moves.replaced,
+            logger=logs.logger("kafka.server.ReplicaAlterLogDirsThread"),
+        )
+        moves.use(self._copier)
+        return moves
+
     # Looking up.
 
     @property
@@ -236,6 +261,7 @@ class ReplicaManager:
         """Ends the fetchers and whatever waits, and writes the high watermarks. The logs are to be closed after it."""
         self._roles.is_stopping = True
         await self._fetchers.close()
+        await self._moves.close()
         await self._alter_partition.close()
         self._expansion_retries.close()
         for purgatory in self._purgatories:
@@ -246,6 +272,14 @@ class ReplicaManager:
     def resize_fetchers(self, fetchers_per_leader: int) -> None:
         """Takes another `num.replica.fetchers`."""
         self._fetchers.resize(fetchers_per_leader)
+
+    def limit_log_moves(self, bytes_per_second: int) -> None:
+        """Takes another `replica.alter.log.dirs.io.max.bytes.per.second`."""
+        self._copier.limit(bytes_per_second)
+
+    async def alter_log_directories(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
+        """Moves replicas between the log directories of this broker; as `LogMoves.alter`."""
+        return await self._moves.alter(wanted)
 
     def begin_controlled_shutdown(self) -> None:
         """No fetcher is started any more for partitions that move away."""
@@ -264,6 +298,8 @@ class ReplicaManager:
         )
         self._start_checkpoints()
         self._tell_stopped([(partition.topic_partition, partition.leader_epoch, False) for partition in went_offline])
+        if not self._roles.is_stopping:
+            self._moves.begin(partition.topic_partition for partition in requested)
         self._tell_leadership(became_leader, became_follower)
         self._state_changes.info(
             "Finished LeaderAndIsr request of %d partitions from controller %d epoch %d in %d ms: %d led, %d followed",
@@ -337,6 +373,7 @@ class ReplicaManager:
         stopped = [(partition.topic_partition, partition.leader_epoch, False) for partition in failed]
         for partition in failed:
             self._hosted.take_offline(partition)
+        self._moves.directory_failed()
         self._tell_stopped(stopped)
         self._logger.warning("Stopped serving %d replicas in directory %s", len(failed), directory.path)
         if self.on_directory_failed is not None:
@@ -367,6 +404,7 @@ class ReplicaManager:
         return error
 
     def _stop(self, stopped: list[StoppedPartition]) -> None:
+        self._moves.stop([partition.topic_partition for partition in stopped])
         self._fetchers.remove(partition.topic_partition for partition in stopped)
         self._fetchers.close_idle()
         for topic_partition, leader_epoch, delete in stopped:

@@ -156,6 +156,7 @@ class BrokerComponents:
             ["num.replica.fetchers"],
             lambda values: self.replica_manager.resize_fetchers(values["num.replica.fetchers"]),
         )
+        configs.follow_throttle("replica.alter.log.dirs.io.max.bytes.per.second", self.replica_manager.limit_log_moves)
         configs.follow(
             ["max.connections", "max.connections.per.ip"],
             lambda values: self.network.limit_connections(values["max.connections"], values["max.connections.per.ip"]),

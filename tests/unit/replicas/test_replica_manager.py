@@ -57,6 +57,7 @@ class PlayedLogManager:
         self.directory = PlayedDirectory("/logs", {NAME: 2, TopicPartition("not told yet", 1): 7})
         self.directories = self.live_directories = (self.directory,)
         self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.future_logs: dict[TopicPartition, MemoryLog] = {}
         self.write_queue = SimpleNamespace(needs_wait=lambda _log: False)
         self.refuses: ErrorCode | None = None
 

@@ -332,6 +332,13 @@ class LogManager:
         self._logger.info("Created future log for partition %s in %s", partition_directory_name(partition), directory)
         return log
 
+    async def begin_copy(self, partition: TopicPartition) -> None:
+        """To be awaited before anything is appended to a future log: a recovery would trust, or delete, by what an
+        earlier log of the partition has left in the directory's checkpoints."""
+        future = self._future_logs.get(partition)
+        if future is not None:
+            await self._write_checkpoints(future.log_directory)
+
     async def delete_future_log(self, partition: TopicPartition) -> None:
         """Ends a move that is not to be completed; as `delete_log` otherwise."""
         log = self._future_logs.get(partition)

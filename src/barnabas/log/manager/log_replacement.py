@@ -29,7 +29,7 @@ async def prepare_replacement(
 ) -> None:
     """Step 1. Raises KafkaError when the future log's disk fails."""
     await future.make_ready()
-    # Without these a recovery would trust, or delete, by what an earlier log of the partition has left there.
+    # From now on the log starts where its directory's checkpoint says.
     await write_checkpoints(future.log_directory)
     for log, mark in ((current, _unmark), (future, _mark)):
         try:
