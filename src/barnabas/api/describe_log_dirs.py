@@ -1,7 +1,7 @@
 """DescribeLogDirs, 0 to 4: the log directories, with the logs in them and the room that is left.
 
-A directory that is offline says so, and nothing more. Left out: logs that are on their way to another directory, since
-there is no AlterReplicaLogDirs yet.
+A directory that is offline says so, and nothing more. A replica on its way to another directory is there too, as
+future, with the records by which it is behind. Nothing is left out.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class LogDirectories(Protocol):
     def directories(self) -> Sequence[LogDirectory]: ...
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+    @property
+    def future_logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
 
 
 class DescribeLogDirsHandler:
@@ -66,18 +68,21 @@ class DescribeLogDirsHandler:
 
     def _logs_by_directory(self, request: DescribeLogDirsRequest) -> Steps[dict[str, dict[str, list[PartitionLog]]]]:
         """The logs that are asked for, by path of the directory and by topic."""
-        logs = self._log_directories.logs
+        logs, futures = self._log_directories.logs, self._log_directories.future_logs
         asked: Iterable[PartitionLog]
         if request.topics is None:
-            asked = list(logs.values())
+            asked = [*logs.values(), *futures.values()]
         else:
             wanted: dict[TopicPartition, PartitionLog] = {}
+            on_their_way: dict[TopicPartition, PartitionLog] = {}
             named = (TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions)
             while some := list(islice(named, _NAMED_PER_STEP)):
                 wanted.update((each, logs[each]) for each in some if each in logs)
+                on_their_way.update((each, futures[each]) for each in some if each in futures)
                 if len(some) == _NAMED_PER_STEP:
                     yield
-            asked = [log for _, log in sorted(wanted.items(), key=itemgetter(0))]
+            found_logs = [*wanted.items(), *on_their_way.items()]
+            asked = [log for _, log in sorted(found_logs, key=itemgetter(0))]
         found: dict[str, dict[str, list[PartitionLog]]] = {}
         for log in asked:
             found.setdefault(log.log_directory.path, {}).setdefault(log.partition.topic, []).append(log)
@@ -109,10 +114,18 @@ class DescribeLogDirsHandler:
 
     def _log(self, log: PartitionLog) -> DescribeLogDirsResponse.DescribeLogDirsPartition:
         partition = self._replicas.find_partition(log.partition)
-        is_in_use = partition is not None and partition.log is log
+        current = None if partition is None else partition.log
+        if current is None:
+            lag = _UNKNOWN_LAG
+        elif log.is_future:
+            lag = current.log_end_offset - log.log_end_offset
+        elif current is log:
+            lag = max(log.high_watermark - log.log_end_offset, 0)
+        else:
+            lag = _UNKNOWN_LAG
         return DescribeLogDirsResponse.DescribeLogDirsPartition(
             partition_index=log.partition.partition,
             partition_size=log.size_bytes,
-            offset_lag=max(log.high_watermark - log.log_end_offset, 0) if is_in_use else _UNKNOWN_LAG,
-            is_future_key=False,
+            offset_lag=lag,
+            is_future_key=log.is_future,
         )
