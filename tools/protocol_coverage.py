@@ -52,7 +52,6 @@ NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _QUOTAS,
     ApiKey.ALTER_CLIENT_QUOTAS: _QUOTAS,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: "replicas do not move between log directories yet",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
 }

@@ -17,6 +17,7 @@ from barnabas.api.allocate_producer_ids import AllocateProducerIdsHandler
 from barnabas.api.alter_configs import AlterConfigsHandler
 from barnabas.api.alter_partition import AlterPartitionHandler
 from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
+from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
@@ -189,6 +190,7 @@ class Handlers:
             ),
             DescribeProducersHandler(replicas, components.metadata_cache),
             DescribeLogDirsHandler(log_manager, replicas, host.files, logger),
+            AlterReplicaLogDirsHandler(replicas),
         ]
 
     def _of_metadata(self) -> list[Handler]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
@@ -208,6 +209,7 @@ class DataBroker:
             DeleteRecordsHandler(deletions, metadata),
             DescribeProducersHandler(replicas, metadata),
             DescribeLogDirsHandler(self.log_manager, replicas, host.files, calls.logger),
+            AlterReplicaLogDirsHandler(replicas),
         ):
             calls.registry.add(handler)
 
