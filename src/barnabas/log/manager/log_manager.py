@@ -382,7 +382,9 @@ class LogManager:
         )
         old_path = f"{old.path}/{old_name}"
         self._detach(current, old_path)
-        future.start_work(complete_replacement(self._services, future, old, old_path, durable, self._write_checkpoints))
+        future.start_arrival(
+            complete_replacement(self._services, future, old, old_path, durable, self._write_checkpoints)
+        )
         self._logger.info("The current log of partition %s is replaced by that in %s", name, future.log_directory.path)
         return future
 

@@ -28,6 +28,7 @@ async def prepare_replacement(
     write_checkpoints: Callable[[LogDirectory], Awaitable[None]],
 ) -> None:
     """Step 1. Raises KafkaError when the future log's disk fails."""
+    await current.wait_arrived()  # its own marker is needed until then
     await future.make_ready()
     # From now on the log starts where its directory's checkpoint says.
     await write_checkpoints(future.log_directory)

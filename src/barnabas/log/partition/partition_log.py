@@ -61,6 +61,7 @@ class PartitionLog:
         self._work = work
         self._flusher = flusher
         self._local_log = local_log
+        self._arrival: asyncio.Task[None] | None = None
         self._truncation = LogTruncation(services, state, work, local_log, flusher)
         # What is called for every record goes straight to the part that does it, without a call in between.
         self.append_as_leader = leader.append_as_leader
@@ -430,9 +431,14 @@ class PartitionLog:
         """Raises KafkaError where the log has ended."""
         self._state.check_online()
 
-    def start_work(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs it in the background; who closes the log waits for it."""
-        self._work.start(work)
+    def start_arrival(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs in the background what is left to do after `take_place_of`; who closes the log waits for it."""
+        self._arrival = self._work.start(work)
+
+    async def wait_arrived(self) -> None:
+        """Returns when nothing is left to do of that, however it has ended."""
+        if self._arrival is not None and not self._arrival.done():
+            await asyncio.wait([self._arrival])
 
     def keep_apart_from(self, ended: asyncio.Future[Any]) -> None:
         """For a log in a directory of the same name as one that was just taken away: what that one's last work off the

@@ -235,3 +235,31 @@ def test_a_log_is_made_in_the_directory_that_was_asked_for(with_broker: WithBrok
         assert broker.log().log_directory is second
 
     with_broker(main, directories=2)
+
+
+def test_a_log_that_moves_back_at_once_keeps_its_marker_until_both_names_are_durable(
+    with_broker: WithBroker, one: Path, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    unlink, fsync_directory = RealFiles.unlink, RealFiles.fsync_directory
+
+    def noting_unlink(path: str) -> None:
+        unlink(path)
+        if path.endswith("replacement-of"):
+            steps.append(f"unmarked {Path(path).parent.parent.name}")
+
+    def noting_fsync(files: RealFiles, path: str) -> None:
+        fsync_directory(files, path)
+        if path in (str(one), str(two)):
+            steps.append(f"synced {Path(path).name}")
+
+    async def main(broker: LogBroker) -> None:
+        monkeypatch.setattr(RealFiles, "unlink", staticmethod(noting_unlink))
+        monkeypatch.setattr(RealFiles, "fsync_directory", noting_fsync)
+        await moved(broker)
+        steps.clear()
+        await moved(broker)
+        assert steps.index("synced logs-1") < steps.index("synced logs-0") < steps.index("unmarked logs-1")
+        assert broker.log().directory == str(one / "flights-0")
+
+    with_broker(main, directories=2)
