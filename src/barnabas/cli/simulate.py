@@ -20,6 +20,7 @@ _PLANS = (
     "power",
     "keeping",
     "late",
+    "older",
     "expiry",
     "office",
     "together",

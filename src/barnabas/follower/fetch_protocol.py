@@ -24,6 +24,7 @@ _LIST_OFFSETS: Final = (("3.9-IV0", 9), ("3.5-IV0", 8), ("3.0-IV1", 7), ("2.8-IV
 FETCH_WITH_TOPIC_IDS: Final = 13
 FETCH_WITH_REPLICA_STATE: Final = 15
 FETCH_WITHOUT_TOPIC_IDS: Final = 12
+FETCH_WITH_LAST_EPOCH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class FetchProtocol:
     @property
     def truncates_on_fetch(self) -> bool:
         """The leader tells in its answer to Fetch where the logs part (KIP-595); before, followers ask ahead."""
-        return self.fetch_version >= FETCH_WITHOUT_TOPIC_IDS
+        return self.fetch_version >= FETCH_WITH_LAST_EPOCH
 
 
 def fetch_protocol(inter_broker_protocol_version: str) -> FetchProtocol:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE, FETCH_WITH_TOPIC_IDS, FETCH_WITHOUT_TOPIC_IDS
+from barnabas.follower.fetch_protocol import (
+    FETCH_WITH_LAST_EPOCH,
+    FETCH_WITH_REPLICA_STATE,
+    FETCH_WITH_TOPIC_IDS,
+    FETCH_WITHOUT_TOPIC_IDS,
+)
 from barnabas.follower.fetcher_partitions import FetchedPartition
 from barnabas.follower.follower_session import FollowerSession, Position
 from barnabas.follower.settings import ReplicaSettings
@@ -19,6 +24,7 @@ from barnabas.wire.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 
@@ -55,7 +61,7 @@ def fetch_request(
         max_bytes=settings.fetch_response_bytes_max,
         session_id=session.session_id,
         session_epoch=session.epoch,
-        topics=_fetched_topics(composition.fetched, settings.fetch_bytes_max),
+        topics=_fetched_topics(composition.fetched, settings.fetch_bytes_max, version),
         forgotten_topics_data=_forgotten_topics(composition.forgotten),
     )
     if version >= FETCH_WITH_REPLICA_STATE:
@@ -66,7 +72,7 @@ def fetch_request(
 
 
 def _fetched_topics(
-    fetched: Iterable[tuple[TopicPartition, Position]], bytes_max: int
+    fetched: Iterable[tuple[TopicPartition, Position]], bytes_max: int, version: int
 ) -> list[FetchRequest.FetchTopic]:
     topics: dict[str, FetchRequest.FetchTopic] = {}
     for (name, number), position in fetched:
@@ -78,7 +84,7 @@ def _fetched_topics(
                 partition=number,
                 current_leader_epoch=position.leader_epoch,
                 fetch_offset=position.fetch_offset,
-                last_fetched_epoch=position.last_fetched_epoch,
+                last_fetched_epoch=position.last_fetched_epoch if version >= FETCH_WITH_LAST_EPOCH else NO_EPOCH,
                 log_start_offset=position.log_start_offset,
                 partition_max_bytes=bytes_max,
             )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
@@ -38,6 +38,8 @@ class IsrChange:
     partition_epoch: int
     isr: Mapping[int, int]
     """Each member with the broker epoch of the life in which it is in sync, -1 where none is known (KIP-903)."""
+    controller_epoch: int = 0
+    """That of the controller that told of the partition; for leaders that write ISRs themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,18 @@ class IsrAnswer:
 
 
 OnAnswer = Callable[[IsrAnswer], object]
+
+
+class IsrChanges(Protocol):
+    """The changes of one broker that are under way, however they are made."""
+
+    def submit(self, change: IsrChange, on_answer: OnAnswer) -> None:
+        """Asks for a change; `on_answer` is called once, later, unless this is closed before."""
+        ...
+
+    async def close(self) -> None:
+        """Gives up what waits, unanswered."""
+        ...
 
 
 class AlterPartitionManager:

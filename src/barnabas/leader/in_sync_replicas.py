@@ -42,6 +42,8 @@ class LedPartition(WatchedPartition, Protocol):
     @property
     def leader_epoch(self) -> int: ...
     @property
+    def controller_epoch(self) -> int: ...
+    @property
     def leader_epoch_start_offset(self) -> int | None: ...
 
 
@@ -180,6 +182,7 @@ class InSyncReplicas:
             self._partition.leader_epoch,
             self._partition.partition_epoch,
             {member: self._broker_epoch(member) for member in state.proposed},
+            self._partition.controller_epoch,
         )
         self._context.alter_partition(change, lambda answer: self._answered(state, answer))
 

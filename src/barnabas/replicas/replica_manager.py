@@ -14,7 +14,7 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.alter_partition import IsrChanges
 from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from barnabas.kernel.scheduler import Scheduler
     from barnabas.kernel.tick import Tick
     from barnabas.kernel.timers import Timers
-    from barnabas.leader.ports import AlterPartitionSender
     from barnabas.log.directories.log_directory import LogDirectory
     from barnabas.log.manager.log_manager import LogManager
     from barnabas.log.partition.log_config import LogConfig
@@ -82,7 +81,7 @@ class ReplicaManager:
         log_config: Callable[[str], LogConfig],
         metadata_cache: MetadataCache,
         inter_broker_listener_name: str,
-        alter_partition: AlterPartitionSender,
+        isr_changes: IsrChanges,
         connections: LeaderConnections,
         broker_epoch: Callable[[], int],
         protocol: FetchProtocol | None = None,
@@ -114,14 +113,7 @@ class ReplicaManager:
         )
         self._wake_ups = WakeUps(tick, self._purgatories, self._logger)
         self._metrics = self._replica_metrics(metrics, host)
-        self._alter_partition = AlterPartitionManager(
-            broker_id,
-            alter_partition,
-            loop=host.loop,
-            timers=timers,
-            broker_epoch=broker_epoch,
-            logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
-        )
+        self._isr_changes = isr_changes
         self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
         fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
@@ -157,7 +149,7 @@ class ReplicaManager:
             now=self._loop.time,
             lag_max_seconds=self._settings.lag_time_max_ms / 1000,
             is_alive=self._is_alive,
-            alter_partition=self._alter_partition.submit,
+            alter_partition=self._isr_changes.submit,
             reconsider_later=self._expansion_retries.add,
             wake_ups=self._wake_ups,
             expands=self._metrics.expands,
@@ -262,7 +254,7 @@ class ReplicaManager:
         self._roles.is_stopping = True
         await self._fetchers.close()
         await self._moves.close()
-        await self._alter_partition.close()
+        await self._isr_changes.close()
         self._expansion_retries.close()
         for purgatory in self._purgatories:
             purgatory.complete_all()

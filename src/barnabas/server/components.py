@@ -21,7 +21,9 @@ from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.follower.fetch_protocol import fetch_protocol
 from barnabas.follower.settings import ReplicaSettings
+from barnabas.leader.alter_partition import AlterPartitionManager, IsrChanges
 from barnabas.leader.partition import Partition
+from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.network.config import NetworkConfig
@@ -45,6 +47,7 @@ from barnabas.serving.acknowledgements import Acknowledgements
 Step = tuple[str, Callable[[], Awaitable[object]]]
 
 _RESPONSE_BYTES_MAX: Final = 2**31 - 1
+_VERSION_OF_ALTER_PARTITION: Final = "2.7-IV2"
 """Responses are as large as this broker has asked for, and one batch more."""
 
 
@@ -232,10 +235,30 @@ class BrokerComponents:
             log_config=self.storage.log_configs.log_config,
             metadata_cache=self.metadata_cache,
             inter_broker_listener_name=self.config.listeners.inter_broker,
-            alter_partition=self.alter_partition_channel,
+            isr_changes=self._isr_changes(),
             connections=BrokerLinks(self._links, shared.host.random, outgoing_settings(self.config)),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
+        )
+
+    def _isr_changes(self) -> IsrChanges:
+        """Leaders ask the controller for changes of ISRs, or below 2.7 write them themselves."""
+        shared, broker_id = self.shared, self.identity.broker_id
+        if is_at_least(str(self.config.values["inter.broker.protocol.version"]), _VERSION_OF_ALTER_PARTITION):
+            return AlterPartitionManager(
+                broker_id,
+                self.alter_partition_channel,
+                loop=shared.host.loop,
+                timers=shared.timers,
+                broker_epoch=self.broker_epoch,
+                logger=shared.logs.logger("kafka.server.DefaultAlterPartitionManager"),
+            )
+        return ZkAlterPartitionManager(
+            broker_id,
+            self.session,
+            loop=shared.host.loop,
+            timers=shared.timers,
+            logger=shared.logs.logger("kafka.server.ZkAlterPartitionManager"),
         )
 
     def _handlers(self) -> Handlers:

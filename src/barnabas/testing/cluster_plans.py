@@ -54,6 +54,8 @@ KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_
 """One member of every ISR is kept: nothing may be lost."""
 LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
 """Like `KEEPING`; stale requests of controllers arrive again, which epochs must fence."""
+OLDER: Final = dataclasses.replace(KEEPING, name="older", properties={"inter.broker.protocol.version": "2.6"})
+"""Like `KEEPING`; leaders write ISRs into the znodes themselves, and followers ask ahead where logs part (0014)."""
 
 EXPIRY: Final = Plan(
     "expiry",
@@ -341,6 +343,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         POWER,
         KEEPING,
         LATE,
+        OLDER,
         EXPIRY,
         OFFICE,
         TOGETHER,

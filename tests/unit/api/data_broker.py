@@ -25,6 +25,7 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.leader.alter_partition import AlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.log.manager.log_manager import LogManager
@@ -152,6 +153,9 @@ class DataBroker:
             logs=logs,
         )
         nowhere = Nowhere()
+        self.isr_changes = AlterPartitionManager(
+            BROKER, nowhere, loop=host.loop, timers=calls.timers, broker_epoch=lambda: 1, logger=calls.logger
+        )
         self.replicas = ReplicaManager(
             BROKER,
             host,
@@ -165,7 +169,7 @@ class DataBroker:
             log_config=lambda topic: self.configs.get(topic, LogConfig()),
             metadata_cache=self.metadata,
             inter_broker_listener_name="PLAINTEXT",
-            alter_partition=nowhere,
+            isr_changes=self.isr_changes,
             connections=nowhere,
             broker_epoch=lambda: 1,
         )

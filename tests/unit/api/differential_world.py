@@ -160,7 +160,7 @@ class World:
         """Where a transaction was aborted."""
         self._transactions: dict[TopicPartition, int] = {}
         self._next_producer_id = 10_000
-        broker.replicas._alter_partition._sender = self
+        broker.isr_changes._sender = self
         for name in self.topics:
             self.create(name)
 

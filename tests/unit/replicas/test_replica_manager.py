@@ -19,6 +19,7 @@ from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
+from barnabas.leader.alter_partition import AlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.replicas import replica_metrics
@@ -125,7 +126,14 @@ class Setting:
             log_config=lambda _topic: LogConfig(),
             metadata_cache=MetadataCache(1, logs.logger("state.change.logger")),
             inter_broker_listener_name="BROKERS",
-            alter_partition=self.connections,
+            isr_changes=AlterPartitionManager(
+                1,
+                self.connections,
+                loop=loop,
+                timers=timers,
+                broker_epoch=lambda: 5,
+                logger=logs.logger("kafka.server.DefaultAlterPartitionManager"),
+            ),
             connections=self.connections,
             broker_epoch=lambda: 5,
             on_leadership_change=self._leadership_changed,
