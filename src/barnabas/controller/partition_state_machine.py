@@ -36,6 +36,7 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PARTITION_TRANSITIONS, PartitionState
 from barnabas.controller.partition_znodes import (
     ATTEMPTS_MAX,
+    NobodyElectedError,
     StateChangeFailedError,
     create_leadership,
     read_leadership,
@@ -220,7 +221,7 @@ class PartitionStateMachine:
         """Elects, and decides again where the leader changed the znode in between."""
         remaining = tuple(partitions)
         if strategy in {ElectionStrategy.OFFLINE, ElectionStrategy.OFFLINE_UNCLEAN}:
-            remaining = self._electable(remaining, moves)
+            remaining = self._electable(remaining, strategy, moves)
         for _ in range(ATTEMPTS_MAX):
             if not remaining:
                 return
@@ -230,7 +231,9 @@ class PartitionStateMachine:
                 f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
             )
 
-    def _electable(self, partitions: Iterable[TopicPartition], moves: PartitionMoves) -> tuple[TopicPartition, ...]:
+    def _electable(
+        self, partitions: Iterable[TopicPartition], strategy: ElectionStrategy, moves: PartitionMoves
+    ) -> tuple[TopicPartition, ...]:
         """The partitions with a live replica. The others cannot be led, whatever their state is."""
         electable = []
         for partition in partitions:
@@ -238,8 +241,8 @@ class PartitionStateMachine:
                 electable.append(partition)
             else:
                 replicas = list(self._context.assignment(partition).replicas)
-                moves.failed[partition] = StateChangeFailedError(
-                    f"no leader is found: none of the replicas {replicas} is alive"
+                moves.failed[partition] = NobodyElectedError(
+                    strategy.value, f"none of the replicas {replicas} is alive"
                 )
         return tuple(electable)
 
@@ -269,9 +272,7 @@ class PartitionStateMachine:
                 continue
             election = self._election(partition, known, strategy, unclean_allowed=allowed)
             if isinstance(election, NotElected):
-                moves.failed[partition] = StateChangeFailedError(
-                    f"no leader is found (strategy: {strategy.value}): {election.reason}"
-                )
+                moves.failed[partition] = NobodyElectedError(strategy.value, election.reason)
             else:
                 elections[partition] = election
         changes = {

@@ -31,6 +31,14 @@ class StateChangeFailedError(Exception):
     """A partition or replica could not change its state; it keeps it."""
 
 
+class NobodyElectedError(StateChangeFailedError):
+    """No replica may lead the partition, for this `reason`; `strategy` is why a leader was to be elected, in words."""
+
+    def __init__(self, strategy: str, reason: str) -> None:
+        super().__init__(f"no leader is found (strategy: {strategy}): {reason}")
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """The outcome of writes: what the znodes hold now, with its version; whose znode had changed, so that the change

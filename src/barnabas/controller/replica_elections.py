@@ -13,7 +13,7 @@ from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, operat
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.partition_state_machine import PartitionMoves, PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
-from barnabas.controller.partition_znodes import StateChangeFailedError
+from barnabas.controller.partition_znodes import NobodyElectedError, StateChangeFailedError
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import BadVersionError, NoNodeError
@@ -29,6 +29,10 @@ ElectionOutcomes = Mapping[TopicPartition, int | KafkaError]
 _STRATEGIES = {
     ElectionType.PREFERRED: ElectionStrategy.PREFERRED,
     ElectionType.UNCLEAN: ElectionStrategy.OFFLINE_UNCLEAN,
+}
+_KAFKA_STRATEGIES = {
+    ElectionType.PREFERRED: "PreferredReplicaPartitionLeaderElectionStrategy",
+    ElectionType.UNCLEAN: "OfflinePartitionLeaderElectionStrategy(true)",
 }
 _NOBODY_ELECTED = {
     ElectionType.PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -83,7 +87,7 @@ class ReplicaElections:
         for partition, known in moves.elected.items():
             outcomes[partition] = known.leader
         for partition, fault in {**moves.refused, **moves.failed}.items():
-            outcomes[partition] = _as_kafka_error(fault, _NOBODY_ELECTED[election_type])
+            outcomes[partition] = _as_kafka_error(partition, fault, election_type)
         return outcomes
 
     def _refusal(self, partition: TopicPartition, election_type: ElectionType) -> KafkaError | None:
@@ -189,7 +193,10 @@ class ReplicaElections:
             self._logger.error("Partition %s could not go back to its preferred leader: %s", partition, fault)
 
 
-def _as_kafka_error(fault: Exception, nobody_elected: ErrorCode) -> KafkaError:
+def _as_kafka_error(partition: TopicPartition, fault: Exception, election_type: ElectionType) -> KafkaError:
+    """Kafka's sentence, and behind it the reason, which Kafka leaves to the controller's log."""
     if isinstance(fault, StateChangeFailedError):
-        return KafkaError(nobody_elected, str(fault))
+        failed = f"Failed to elect leader for partition {partition} under strategy {_KAFKA_STRATEGIES[election_type]}"
+        reason = fault.reason if isinstance(fault, NobodyElectedError) else str(fault)
+        return KafkaError(_NOBODY_ELECTED[election_type], f"{failed}: {reason}")
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

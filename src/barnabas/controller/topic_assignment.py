@@ -29,18 +29,18 @@ class BrokerRack:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises `KafkaError` (INVALID_TOPIC_EXCEPTION) for a name that no topic may have."""
+    """Raises `KafkaError` (INVALID_TOPIC_EXCEPTION), in Kafka's words, for a name that no topic may have."""
     complaint = None
     if not name:
-        complaint = "it is empty"
+        complaint = "the empty string is not allowed"
     elif name in {".", ".."}:
-        complaint = f"{name!r} names a directory"
+        complaint = f"'{name}' is not allowed"
     elif len(name) > TOPIC_NAME_LENGTH_MAX:
-        complaint = f"it has {len(name)} characters; {TOPIC_NAME_LENGTH_MAX} are allowed"
+        complaint = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
     elif not _LEGAL_TOPIC_NAME.fullmatch(name):
-        complaint = f"{name!r} has other characters than ASCII letters, digits, '.', '_' and '-'"
+        complaint = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if complaint is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the topic name is not legal: {complaint}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
 
 
 def assign_replicas(
@@ -103,15 +103,13 @@ def check_assignable(
     some have racks.
     """
     if partition_count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: there must be at least one")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if replication_factor <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {replication_factor}: it must be at least 1"
-        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs as many brokers; {len(brokers)} are available",
+            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.",
         )
     racks = {broker.broker_id: broker.rack for broker in brokers if broker.rack is not None}
     if racks and len(racks) < len(brokers):
@@ -163,25 +161,25 @@ def check_manual_assignment_in_steps(assignment: Mapping[int, Sequence[int]], fi
     """What a client may ask for: partitions without gaps from `first_partition` on, each with the same number of
     replicas, none twice. Whether the brokers exist is another question.
 
-    Raises `KafkaError` (INVALID_REPLICA_ASSIGNMENT).
+    Raises `KafkaError` (INVALID_REPLICA_ASSIGNMENT), in Kafka's words where Kafka has any that name no Scala type.
     """
     complaint = None
     wanted = list(range(first_partition, first_partition + len(assignment)))
     if not assignment:
-        complaint = "it has no partitions"
+        complaint = "The assignment has no partitions"
     elif sorted(assignment) != wanted:
-        complaint = f"partitions must be numbered from {first_partition} to {wanted[-1]}, not {sorted(assignment)}"
+        complaint = f"partitions should be a consecutive {first_partition}-based integer sequence"
     elif len({len(replicas) for replicas in assignment.values()}) > 1:
-        complaint = "every partition must have the same number of replicas"
+        complaint = "All partitions should have the same number of replicas"
     else:
         for position, (partition, replicas) in enumerate(assignment.items(), start=1):
             if not position % PARTITIONS_PER_STEP:
                 yield
             if not replicas:
-                complaint = f"partition {partition} has no replicas"
+                complaint = f"Partition {partition} has no replicas"
             elif len(set(replicas)) < len(replicas):
-                complaint = f"partition {partition} has a broker twice: {list(replicas)}"
+                complaint = f"Duplicate replica assignment found: partition {partition} -> {list(replicas)}"
             elif min(replicas) < 0:
-                complaint = f"partition {partition} has a negative broker id: {list(replicas)}"
+                complaint = f"Partition {partition} has a negative broker id: {list(replicas)}"
     if complaint is not None:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment is not possible: {complaint}")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)

@@ -107,7 +107,12 @@ def test_each_partition_has_its_own_error() -> None:
     terms.run(terms.term.deletions_changed())
     t0, gone = TopicPartition("t", 0), TopicPartition("gone", 0)
     stopped, nobody, nowhere = TopicPartition("stopped", 0), TopicPartition("nobody", 0), TopicPartition("t", 7)
-    assert names(elect(terms, PREFERRED, t0, gone, stopped, nobody, nowhere)) == {
+    outcomes = elect(terms, PREFERRED, t0, gone, stopped, nobody, nowhere)
+    assert str(outcomes[stopped]).endswith(
+        "Failed to elect leader for partition stopped-0 under strategy "
+        "PreferredReplicaPartitionLeaderElectionStrategy: the preferred replica 3 is not both alive and in sync"
+    )
+    assert names(outcomes) == {
         t0: "ELECTION_NOT_NEEDED",
         gone: "INVALID_TOPIC_EXCEPTION",
         stopped: "PREFERRED_LEADER_NOT_AVAILABLE",

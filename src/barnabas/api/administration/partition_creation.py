@@ -138,10 +138,10 @@ class PartitionCreator:
         if more.partition_count < count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic currently has {count} partition(s); {more.partition_count} would not be an increase.",
+                f"Topic currently has {count} partitions, which is higher than the requested {more.partition_count}.",
             )
         if more.partition_count == count:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partitions.")
         if more.partition_count > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"A topic can have {PARTITIONS_PER_REQUEST_MAX} partitions at most."
@@ -188,7 +188,7 @@ def _decode(data: bytes | None, path: str) -> Steps[TopicAssignment]:
 def _check_assignment(
     more: MorePartitions, count: int, replication_factor: int, brokers: Sequence[BrokerRack]
 ) -> Sequence[Sequence[int]]:
-    """Raises `KafkaError` (INVALID_REPLICA_ASSIGNMENT)."""
+    """Raises `KafkaError` (INVALID_REPLICA_ASSIGNMENT), in Kafka's words."""
     assignment = more.assignment or ()
     known = {broker.broker_id for broker in brokers}
     unknown = sorted({broker_id for replicas in assignment for broker_id in replicas} - known)
@@ -201,13 +201,20 @@ def _check_assignment(
             "assignments provided."
         )
     for number, replicas in enumerate(assignment, start=count):
+        if complaint is None and not replicas:
+            complaint = f"Cannot have replication factor of 0 for partition id {number}."
         if complaint is None and len(set(replicas)) < len(replicas):
-            complaint = f"Duplicate brokers not allowed in replica assignment of partition {number}: {list(replicas)}."
-        if complaint is None and len(replicas) != replication_factor:
-            complaint = (
-                f"Partition 0 has {replication_factor} replica(s), and so must all; partition {number} is given "
-                f"{len(replicas)}."
-            )
+            named = ", ".join(map(str, replicas))
+            complaint = f"Duplicate brokers not allowed in replica assignment: {named} for partition id {number}."
+    uneven = {
+        number: len(each) for number, each in enumerate(assignment, start=count) if len(each) != replication_factor
+    }
+    if complaint is None and uneven:
+        complaint = (
+            f"Inconsistent replication factor between partitions, partition 0 has {replication_factor} while "
+            f"partitions [{', '.join(map(str, uneven))}] have replication factors "
+            f"[{', '.join(map(str, uneven.values()))}], respectively."
+        )
     if complaint is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
     return assignment

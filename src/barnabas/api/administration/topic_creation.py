@@ -194,7 +194,8 @@ class TopicCreator:
             if asked != (BROKER_DEFAULT, BROKER_DEFAULT):
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    "Both an assignment and a number of partitions or replicas were given: give one of them.",
+                    "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                    "Both cannot be used at the same time.",
                 )
             manual = {number: tuple(replicas) for number, replicas in topic.assignment}
             if len(manual) < len(topic.assignment):
