@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 ROUNDING_SECONDS: Final = 1e-6
 """As `Timers`: what lies so little behind a time still belongs to it."""
+LOOK_SECONDS_MAX: Final = 3600.0
+"""How long a timer stands at most before it looks whether anything is waited for still: deadlines of clients go up to
+24.8 days.
+"""
 
 
 class LazyTimer:
@@ -25,7 +29,9 @@ class LazyTimer:
     def __init__(
         self, timers: Timers, callback: Callable[[], object], when_idle: Callable[[], object] | None = None
     ) -> None:
-        """`when_idle` is called when nothing stands any more, some time after the deadline was cleared."""
+        """`when_idle` is called when nothing stands any more, `LOOK_SECONDS_MAX` after the deadline was cleared or
+        before.
+        """
         self._timers = timers
         self._callback = callback
         self._when_idle = when_idle
@@ -41,8 +47,8 @@ class LazyTimer:
             if self._due <= deadline:
                 return
             timer.cancel()
-        self._due = deadline
-        self._timer = self._timers.call_at(deadline, self._look)
+        self._due = min(deadline, self._timers.now + LOOK_SECONDS_MAX)
+        self._timer = self._timers.call_at(self._due, self._look)
 
     def clear(self) -> None:
         """Clears the deadline."""

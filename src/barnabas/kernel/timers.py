@@ -94,6 +94,11 @@ class Timers:
         """How many timers are active."""
         return self._active
 
+    @property
+    def now(self) -> float:
+        """The time of the loop's clock, in seconds."""
+        return self._loop.time()
+
     def call_after(self, delay_ms: float, callback: Callable[..., object], *arguments: Any) -> Timer:
         """Calls `callback(*arguments)` in so many milliseconds; at the next tick when that is not positive."""
         return self.call_at(self._loop.time() + delay_ms / 1000, callback, *arguments)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.kernel.lazy_timer import LazyTimer
+from barnabas.kernel.lazy_timer import LOOK_SECONDS_MAX, LazyTimer
 from barnabas.kernel.timers import Timer, Timers
 from tests.unit.kernel.virtual_loop import HandDrivenLoop
 
@@ -63,3 +63,32 @@ def test_moves_no_timer_while_the_deadline_only_grows() -> None:
         loop.advance(0.004)
         timer.clear()
     assert len(made) == 1
+
+
+def test_nothing_stands_for_days_where_nobody_waits_any_more() -> None:
+    loop = HandDrivenLoop()
+    timers = Timers(loop.as_loop)
+    idle: list[float] = []
+    timer = LazyTimer(timers, lambda: None, lambda: idle.append(loop.now))
+    begin = loop.now
+    timer.set(begin + 2_147_483.647)  # the longest time-out that a request can have
+    timer.clear()
+    loop.advance(LOOK_SECONDS_MAX + 1)
+    assert idle
+    assert not len(timers)
+
+
+def test_a_far_deadline_is_kept_to_the_tick() -> None:
+    loop = HandDrivenLoop()
+    timers = Timers(loop.as_loop)
+    fired: list[float] = []
+    timer = LazyTimer(timers, lambda: fired.append(loop.now))
+    deadline = loop.now + 2.5 * LOOK_SECONDS_MAX
+    timer.set(deadline)
+    for _ in range(3):
+        loop.advance(LOOK_SECONDS_MAX * 0.8)
+        assert not fired
+    loop.advance(deadline - loop.now - 0.002)
+    assert not fired
+    loop.advance(0.003)
+    assert len(fired) == 1
