@@ -243,6 +243,7 @@ class BrokerChanges:
         moves = yield from self._partitions.try_online()
         yield from self._replicas.move(others, ReplicaState.OFFLINE)
         yield from self._deletion.fail(deleted)
+        yield from self._reassignments.give_up_for_deletions()
         if not others and not moves.elected:
             # No request so far says that the brokers are gone.
             yield from self.send_update_metadata(context.live_or_shutting_down_brokers)

@@ -101,6 +101,8 @@ class ControllerContext:
         self._ineligible_for_deletion: dict[str, None] = {}
         self.unreadable_topics: dict[str, None] = {}
         """Topics whose assignment cannot be read, as last seen."""
+        self.known_assignments: dict[str, int] = {}
+        """By topic, the transaction that wrote the assignment which is known here (`TopicReader.known`)."""
         self.unreadable_partitions: dict[TopicPartition, None] = {}
         """Partitions whose state cannot be read, as last seen."""
         self.lost_members: dict[TopicPartition, dict[int, None]] = {}
@@ -241,6 +243,7 @@ class ControllerContext:
             self._drop_partition(partition)
         for dropped in (self._queued_for_deletion, self._deletion_started, self._ineligible_for_deletion):
             dropped.pop(topic, None)
+        self.known_assignments.pop(topic, None)
         if known.topic_id is not None:
             del self._topic_names[known.topic_id]
         del self._topics[topic]

@@ -23,13 +23,14 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.partition_znodes import begin_leader_epoch, read_leadership
-from barnabas.controller.reassignment_requests import complaint_of, forget_requests, read_requests
+from barnabas.controller.reassignment_faults import ReassignmentFaults
+from barnabas.controller.reassignment_requests import ReassignmentRequests, complaint_of
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, ControllerSettings
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, ZnodeWriteError, replace_assignments
-from barnabas.coordination.layout.topics import ReplicaAssignment
+from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 
@@ -59,8 +60,10 @@ class Reassignments:
         self._deletion = deletion
         self._reader = reader
         self._logger = logger
+        self._requests = ReassignmentRequests(reader.watches, logger)
+        self._is_znode_unprocessed = False
         self._changed: dict[TopicPartition, None] = {}
-        self._failed: dict[TopicPartition, None] = {}
+        self._faults = ReassignmentFaults(logger)
 
     # What is asked for.
 
@@ -78,12 +81,16 @@ class Reassignments:
                 accepted[partition] = answer
             if not number % PARTITIONS_PER_BATCH:
                 yield from give_way()
-        if accepted:
-            yield from forget_requests(
-                lambda partition, _: partition in accepted, self._context.epoch_version, self._logger
-            )
-        outcomes |= yield from self._begin(accepted)
+        outcomes |= yield from self._displace(accepted)
         return {partition: outcomes[partition] for partition in targets}
+
+    def _displace(
+        self, wanted: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> Steps[dict[TopicPartition, KafkaError | None]]:
+        """Begins reassignments in the place of what the znode asks for."""
+        if wanted:
+            yield from self._requests.forget(lambda partition, _: partition in wanted, self._context.epoch_version)
+        return (yield from self._begin(wanted))
 
     def under_way(
         self, partitions: Sequence[TopicPartition] | None = None
@@ -103,7 +110,17 @@ class Reassignments:
         """Begins what `/admin/reassign_partitions` asks for, and removes what cannot be done; returns the partitions
         that were begun. The targets need not be alive.
         """
-        wanted = yield from read_requests(self._reader.watches, self._logger)
+        self._is_znode_unprocessed = True
+        try:
+            wanted = yield from self._requests.read_news()
+            begun = yield from self._process_requests(wanted)
+            self._is_znode_unprocessed = False
+        finally:
+            if self._is_znode_unprocessed:
+                self._requests.doubt()
+        return begun
+
+    def _process_requests(self, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> Steps[frozenset[TopicPartition]]:
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
         refused: dict[TopicPartition, KafkaError] = {}
         for number, (partition, target) in enumerate(wanted.items(), start=1):
@@ -126,9 +143,10 @@ class Reassignments:
                 len(refused),
                 "; ".join(f"{partition.topic}-{partition.partition}: {error}" for partition, error in some),
             )
-            yield from forget_requests(
-                lambda partition, _: partition in refused, self._context.epoch_version, self._logger
-            )
+            try:
+                yield from self._requests.forget(lambda partition, _: partition in refused, self._context.epoch_version)
+            except ZnodeWriteError as error:
+                self._logger.warning("Reassignments that are refused are still asked for, delete the znode: %s", error)
         return frozenset(accepted.keys() - refused.keys())
 
     def _decide(
@@ -168,6 +186,7 @@ class Reassignments:
         yield from self._advance(
             [partition for partition in self._context.reassigned_partitions if partition not in begun]
         )
+        yield from self.give_up_for_deletions()
 
     def resume_for(self, broker_ids: Iterable[int]) -> Steps[None]:
         """Resumes those that wait for one of these brokers, which have started."""
@@ -193,18 +212,50 @@ class Reassignments:
         """Completes those whose target has come into sync since."""
         if self._changed:
             changed, self._changed = self._changed, {}
-            ready = yield from self._ready(filter(self._context.is_being_reassigned, changed))
-            yield from self._complete(ready)
+            present = [partition for partition in changed if self._context.is_being_reassigned(partition)]
+            yield from self._faults.or_again(present, self._complete_ready(present))
+
+    def _complete_ready(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        ready = yield from self._ready(partitions)
+        yield from self._complete(ready)
 
     @property
     def is_any_failed(self) -> bool:
         """Whether a step has failed, and is to be tried again."""
-        return bool(self._failed)
+        return bool(self._faults) or self._is_znode_unprocessed
 
     def retry(self) -> Steps[None]:
         """Tries again where a step has failed."""
-        failed, self._failed = self._failed, {}
+        failed = self._faults.take(self._context.is_being_reassigned)
         yield from self._advance([partition for partition in failed if self._context.assignment(partition).replicas])
+        yield from self.give_up_for_deletions()
+        if self._is_znode_unprocessed:
+            yield from self.process_znode()
+
+    def give_up_for_deletions(self) -> Steps[None]:
+        """Cancels what cannot go on of topics that are to be deleted, since these wait for it: a partition of such a
+        topic that has lost its leader gets none any more, and has nothing to lose.
+        """
+        context = self._context
+        if not context.topics_queued_for_deletion:
+            return
+        stuck: dict[TopicPartition, ReplicaAssignment] = {}
+        for piece in pieces(context.reassigned_partitions):
+            for partition in piece:
+                known = context.leadership(partition)
+                is_led = known is not None and context.is_replica_online(known.leader, partition)
+                if not is_led and context.is_queued_for_deletion(partition.topic):
+                    current = context.assignment(partition)
+                    stuck[partition] = current.reassigned_to(current.origin_replicas)
+                    self._logger.warning(
+                        "Giving up the reassignment of %s-%d, which has no leader and is to be deleted", *partition
+                    )
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        outcomes = yield from self._faults.or_again(stuck, self._displace(stuck))
+        for partition, error in outcomes.items():
+            if error is not None:
+                self._faults.fail(partition, error)
 
     # Its steps.
 
@@ -302,12 +353,19 @@ class Reassignments:
 
     def _advance(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Completes those whose target is in sync, and has the others' new replicas made."""
+        wanted = list(partitions)
+        yield from self._faults.or_again(wanted, self._advance_each(wanted))
+
+    def _advance_each(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
         remaining = iter(partitions)
         while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+            self._faults.discard(batch)
             yield from self._bring_online(batch)
             ready = yield from self._ready(batch)
             complete = frozenset(ready)
-            yield from self._make_replicas([partition for partition in batch if partition not in complete])
+            yield from self._make_replicas(
+                [partition for partition in batch if partition not in complete and partition not in self._faults]
+            )
             yield from self._complete(ready)
             if len(batch) == PARTITIONS_PER_BATCH:
                 yield from give_way()
@@ -327,13 +385,17 @@ class Reassignments:
 
     def _ready(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
         """The partitions all of whose target is in sync (step 3), and where one of it can lead; also those that were
-        cancelled, or whose replicas only change their order.
+        cancelled, or whose replicas only change their order. Those whose state is not to be had fail.
         """
         context = self._context
         wanted = list(partitions)
         ready = [partition for partition in wanted if not context.is_being_reassigned(partition)]
         found = yield from read_leadership(context, filter(context.is_being_reassigned, wanted))
         for partition, known in found.items():
+            if known is None and context.leadership(partition) is not None:
+                self._faults.fail(partition, f"{partition_state_path(*partition)} is gone: make it again")
+            elif isinstance(known, Exception):
+                self._faults.fail(partition, known)
             if not isinstance(known, LeaderAndIsr):
                 continue
             context.set_leadership(partition, known)
@@ -355,7 +417,7 @@ class Reassignments:
         batch = self._batch()
         for partition, known in begun.items():
             if not isinstance(known, LeaderAndIsr):
-                self._fail(partition, known)
+                self._faults.fail(partition, known)
                 continue
             assignment = context.assignment(partition)
             batch.add_leader_and_isr(assignment.origin_replicas, partition, known, is_new=False)
@@ -417,14 +479,14 @@ class Reassignments:
                 if error is None:
                     ended.append(partition)
                 else:
-                    self._fail(partition, error)
+                    self._faults.fail(partition, error)
         finally:
             self._restore({partition: known for partition, known in before.items() if partition not in ended})
         # 10
         done = {partition: after[partition].replicas for partition in ended}
         try:
-            yield from forget_requests(
-                lambda partition, target: done.get(partition) == target, context.epoch_version, self._logger
+            yield from self._requests.forget(
+                lambda partition, target: done.get(partition) == target, context.epoch_version
             )
         except ZnodeWriteError as error:
             # Whoever keeps writing it has it looked at again, and the partitions are where it wants them.
@@ -470,7 +532,7 @@ class Reassignments:
                 replicas = context.assignment(partition).replicas
                 batch.add_leader_and_isr(replicas, partition, known_or_error, is_new=False)
             else:
-                self._fail(partition, known_or_error)
+                self._faults.fail(partition, known_or_error)
         effects = batch.effects()
         if effects:
             yield effects
@@ -479,7 +541,7 @@ class Reassignments:
             if partition in moves.elected or not partitions[partition].is_being_reassigned:
                 led.append(partition)
             else:
-                self._fail(partition, moves.failed.get(partition) or moves.refused.get(partition))
+                self._faults.fail(partition, moves.failed.get(partition) or moves.refused.get(partition))
         return led
 
     def _remove(self, leaving: Mapping[TopicPartition, tuple[int, ...]]) -> Steps[list[TopicPartition]]:
@@ -496,7 +558,7 @@ class Reassignments:
         moves = yield from self._replicas.move(present, ReplicaState.OFFLINE)
         faults = {replica.partition: fault for replica, fault in {**moves.refused, **moves.failed}.items()}
         for partition, fault in faults.items():
-            self._fail(partition, fault)
+            self._faults.fail(partition, fault)
         stopped = [replica for replica in present if replica.partition not in faults]
         for state in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
             yield from self._replicas.move(stopped, state)
@@ -510,15 +572,11 @@ class Reassignments:
             if self._context.assignment(partition) == assignment:
                 continue
             self._context.set_assignment(partition, assignment)
-            self._failed[partition] = None
+            self._faults.add([partition])
             for broker_id in assignment.replicas:
                 replica = PartitionReplica(partition, broker_id)
                 if self._context.replica_state(replica) is ReplicaState.NON_EXISTENT:
                     self._context.set_replica_state(replica, ReplicaState.OFFLINE)
-
-    def _fail(self, partition: TopicPartition, reason: object) -> None:
-        self._failed[partition] = None
-        self._logger.error("The reassignment of %s-%d cannot go on for now: %s", *partition, reason)
 
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)

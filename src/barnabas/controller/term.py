@@ -76,7 +76,9 @@ class ControllerTerm:
         )
         self._replicas = ReplicaStateMachine(context, settings, is_debug_logged=is_debug_logged)
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
-        self._topic_reader = TopicReader(watches, new_topic_id, logger, context.unreadable_topics)
+        self._topic_reader = TopicReader(
+            watches, new_topic_id, logger, context.unreadable_topics, context.known_assignments
+        )
         self.reassignments = Reassignments(
             context, settings, self._partitions, self._replicas, self._deletion, self._topic_reader, logger
         )
@@ -232,6 +234,7 @@ class ControllerTerm:
     def deletions_changed(self) -> Steps[None]:
         topics = yield from self._topic_reader.read_deletions()
         yield from self._deletion.enqueue(topics)
+        yield from self.reassignments.give_up_for_deletions()
 
     @property
     def must_read_again(self) -> bool:

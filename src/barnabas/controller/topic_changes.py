@@ -101,7 +101,9 @@ class TopicChanges:
             self._logger.warning("Ignoring topic %s: %s", topic, error)
             context.unreadable_topics[topic] = None
             return []
-        return (yield from self._assign(topic, znode, sorted(znode.assignment.partitions)))
+        added = yield from self._assign(topic, znode, sorted(znode.assignment.partitions))
+        context.known_assignments[topic] = znode.written_by
+        return added
 
     def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> Steps[list[TopicPartition]]:
         added = [TopicPartition(topic, partition) for partition in partitions]
@@ -121,6 +123,8 @@ class TopicChanges:
             # Its own event brings it, or it cannot be read so far.
             yield from self.process(reader)
             return
+        if (yield from reader.is_known(topic)):
+            return
         znodes = yield from reader.read([topic])
         if topic not in znodes:
             return
@@ -128,17 +132,19 @@ class TopicChanges:
         known = frozenset(partition.partition for partition in context.partitions_of(topic))
         added = sorted(partition for partition in znode.assignment.partitions if partition not in known)
         if not added:
+            context.known_assignments[topic] = znode.written_by
             return
         if not context.is_queued_for_deletion(topic):
             shown = added if len(added) <= PARTITIONS_SHOWN_MAX else f"{added[0]} to {added[-1]}"
             self._logger.info("New partitions of topic %s: %s", topic, shown)
             assigned = yield from self._assign(topic, znode, added)
+            context.known_assignments[topic] = znode.written_by
             yield from self._create(assigned)
             return
         self._logger.warning("Taking back partitions %s of topic %s, which is being deleted", added, topic)
         partitions = {partition: context.assignment(TopicPartition(topic, partition)) for partition in sorted(known)}
         restored = dataclasses.replace(znode.assignment, partitions=partitions, topic_id=context.topic_id(topic))
-        yield from write_assignment(topic, TopicZnode(restored, znode.version), context.epoch_version)
+        yield from write_assignment(topic, dataclasses.replace(znode, assignment=restored), context.epoch_version)
 
     def _create(self, partitions: list[TopicPartition]) -> Steps[None]:
         """Brings partitions online for the first time, with all their live replicas in sync."""

@@ -14,7 +14,8 @@ from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH, delete_topic_
 from barnabas.coordination.layout.configs import ConfigEntityType, config_path
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import TOPICS_PATH, ReplicaAssignment, TopicAssignment, topic_path
-from barnabas.coordination.operations import Delete, GetChildren, GetData, SetData
+from barnabas.coordination.operations import Delete, Exists, GetChildren, GetData, SetData
+from barnabas.coordination.protocol import Stat
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.topics import TopicPartition
 
@@ -31,22 +32,30 @@ class ZnodeWriteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicZnode:
-    """The assignment of a topic, and the version of the znode that it was read from."""
+    """The assignment of a topic, and the version of the znode that it was read from, with the transaction that wrote
+    it.
+    """
 
     assignment: TopicAssignment
     version: int
+    written_by: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
     """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none;
-    `unreadable` is kept to hold those whose assignment cannot be read.
+    `unreadable` is kept to hold those whose assignment cannot be read. `known` has the transactions that wrote the
+    assignments that the controller knows.
+
+    Invariant: whoever puts a transaction into `known` has taken notice of all partitions that it has, or has written it
+    on top of one that was there. So what another client has added is never taken for the controller's own write.
     """
 
     watches: ControllerWatches
     new_topic_id: Callable[[], Uuid]
     logger: logging.Logger
     unreadable: dict[str, None] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
 
     def read_names(self) -> Steps[list[str]]:
         """The names of all topics, sorted."""
@@ -61,6 +70,13 @@ class TopicReader:
         if isinstance(children, Exception):
             raise children
         return sorted(children.names)
+
+    def is_known(self, topic: str) -> Steps[bool]:
+        """Whether the controller knows the assignment as it is; leaves the watch. It costs nothing per partition: each
+        step of a reassignment writes the assignment, and each write fires the watch.
+        """
+        (stat,) = yield from operate([Exists(topic_path(topic), self.watches.topic(topic))])
+        return isinstance(stat, Stat) and stat.mzxid == self.known.get(topic)
 
     def read(self, topics: Iterable[str]) -> Steps[dict[str, TopicZnode]]:
         """The assignments of topics. One that is gone, or cannot be read, is left out; the latter is logged."""
@@ -80,7 +96,7 @@ class TopicReader:
                 self.logger.warning("Ignoring topic %s, whose assignment cannot be read: %s", topic, error)
                 self.unreadable[topic] = None
                 continue
-            found[topic] = TopicZnode(assignment, outcome.stat.version)
+            found[topic] = TopicZnode(assignment, outcome.stat.version, outcome.stat.mzxid)
         return found
 
     def read_with_ids(self, topics: Iterable[str], epoch_version: int) -> Steps[dict[str, TopicZnode]]:
@@ -97,23 +113,24 @@ class TopicReader:
                 # The topic is usable without; the event that the other change causes, or the next term, tries again.
                 self.logger.warning("Topic %s gets no id for now: %s", topic, outcome)
             else:
-                found[topic] = TopicZnode(changes[topic], outcome.version)
+                found[topic] = TopicZnode(changes[topic], outcome.version, outcome.mzxid)
         return found
 
 
-def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps[bool]:
+def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps[int | None]:
     """Replaces the assignment of a topic where it is still the one that `znode` was read from.
 
-    Returns whether it was written; it was not when it had changed or is gone. Raises `ZnodeWriteError`.
+    Returns the transaction that has written it, None when it had changed or is gone. Raises `ZnodeWriteError`.
     """
     encoded = yield from in_pieces(znode.assignment.encode_in_steps())
     write = SetData(topic_path(topic), encoded, znode.version)
     (outcome,) = yield from write_as_controller([write], epoch_version)
     if isinstance(outcome, BadVersionError | NoNodeError):
-        return False
+        return None
     if isinstance(outcome, Exception):
         raise ZnodeWriteError(f"the assignment of topic {topic} could not be written: {outcome}") from outcome
-    return True
+    written_by: int = outcome.mzxid
+    return written_by
 
 
 def replace_assignments(
@@ -150,7 +167,11 @@ def _replace_of_topic(
         if all(before.partitions[number] == assignment for number, assignment in changes.items()):
             return
         after = dataclasses.replace(before, partitions={**before.partitions, **changes})
-        if (yield from write_assignment(topic, TopicZnode(after, found[topic].version), epoch_version)):
+        read = found[topic]
+        written_by = yield from write_assignment(topic, dataclasses.replace(read, assignment=after), epoch_version)
+        if written_by is not None:
+            if reader.known.get(topic) == read.written_by:
+                reader.known[topic] = written_by
             return
     raise ZnodeWriteError(f"the assignment of topic {topic} changed before each of {WRITE_ATTEMPTS_MAX} writes")
 

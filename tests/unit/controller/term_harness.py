@@ -20,7 +20,7 @@ from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, topic_path
-from barnabas.coordination.operations import Exists, GetChildren, GetData, Operation, SetData, Watcher
+from barnabas.coordination.operations import Exists, GetChildren, GetData, Operation, SetData, Watcher, ZnodeData
 from barnabas.coordination.protocol import EventType, KeeperState, Stat, WatcherEvent
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.endpoints import BrokerEndpoint
@@ -44,6 +44,7 @@ class WatchedStore(MemoryStore):
         super().__init__()
         self.czxids: dict[str, int] = {}
         self.mzxids: dict[str, int] = {}
+        self.performed: list[Operation[Any]] = []
         self._zxids = itertools.count(100)
         self._watchers: dict[tuple[str, bool], dict[Watcher, None]] = {}
 
@@ -55,7 +56,7 @@ class WatchedStore(MemoryStore):
             self._fire(path, False, EventType.NODE_DATA_CHANGED)
         else:
             self.znodes[path] = (data, 0)
-            self.czxids[path] = next(self._zxids)
+            self.czxids[path] = self.mzxids[path] = next(self._zxids)
             self._fire(path, False, EventType.NODE_CREATED)
             self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
 
@@ -65,7 +66,20 @@ class WatchedStore(MemoryStore):
         self._fire(path, False, EventType.NODE_DELETED)
         self._fire(path.rpartition("/")[0], True, EventType.NODE_CHILDREN_CHANGED)
 
+    def _perform(self, operation: Operation[Any]) -> Any:
+        outcome = super()._perform(operation)
+        path = operation.path
+        if isinstance(operation, SetData):
+            self.mzxids[path] = next(self._zxids)
+        if isinstance(outcome, Stat):
+            return outcome._replace(czxid=self.czxids.get(path, 0), mzxid=self.mzxids.get(path, 0))
+        if isinstance(outcome, ZnodeData):
+            stat = outcome.stat._replace(czxid=self.czxids.get(path, 0), mzxid=self.mzxids.get(path, 0))
+            return outcome._replace(stat=stat)
+        return outcome
+
     def submit(self, operations: tuple[Operation[Any], ...]) -> list[Any]:
+        self.performed.extend(operations)
         before = dict(self.znodes)
         outcomes = super().submit(operations)
         for operation, outcome in zip(operations, outcomes, strict=True):
@@ -74,14 +88,8 @@ class WatchedStore(MemoryStore):
             if operation.watcher is not None:
                 kind = isinstance(operation, GetChildren)
                 self._watchers.setdefault((operation.path, kind), {})[operation.watcher] = None
-            if isinstance(operation, GetData):
-                path = operation.path
-                outcome_stat: Stat = outcome.stat._replace(
-                    czxid=self.czxids.get(path, 0), mzxid=self.mzxids.get(path, 0)
-                )
-                outcomes[operations.index(operation)] = outcome._replace(stat=outcome_stat)
         for path in [*before, *self.znodes]:
-            if path in self.znodes and before.get(path) != self.znodes[path]:
+            if path in self.znodes and path not in before:
                 self.mzxids[path] = next(self._zxids)
             if path in before and path not in self.znodes:
                 self._fire(path, False, EventType.NODE_DELETED)

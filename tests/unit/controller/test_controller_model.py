@@ -270,8 +270,8 @@ class Model:
             self.settle()
             self.read_again()
             for partition, assignment in self.assignments():
-                # A topic that is to be deleted elects nobody any more, so its reassignment may not go on by itself.
-                if NEVER_THERE in assignment.target_replicas or not self.is_kept(partition):
+                # What waits for nobody else ends by itself, also of a topic that is to be deleted.
+                if NEVER_THERE in assignment.target_replicas:
                     self.terms.run(self.terms.term.reassignments.alter({partition: None}))
             for partition in self.partitions():
                 known = self.terms.store.leadership(partition)
