@@ -18,6 +18,7 @@ ELSEWHERE = frozenset({"power", "keeping", "late"})
 """What `test_cluster` runs."""
 NEW_PLANS = [plan for plan in PLANS.values() if plan.name not in ELSEWHERE]
 SEEN = {
+    "moves": ("moves of whole sets",),
     "flushed": (
         "flushed: acks 1",
         "flushed: acks -1",

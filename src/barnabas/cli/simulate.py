@@ -56,7 +56,9 @@ _PLANS = (
 )
 @click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
 def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:
-    """Run three brokers and the coordinator, as they are, in virtual time, with users and faults, from a seed.
+    """Run three brokers (moves: six) and the coordinator, as they are, in virtual time, with users and faults.
+
+    All that happens comes from the seed.
 
     One seed is one run, bit for bit. Prints a line for each run and whatever must not be; exits with 1 then.
     """

@@ -39,6 +39,8 @@ START_STEPS_SECONDS: Final = (0.05, 0.5, 6.0)
 """How long a start takes: without a former session, with one that is gone soon, with one that must expire."""
 ROLLING_PAUSE_SECONDS: Final = (0.0, 2.0)
 STOP_SECONDS_MAX: Final = 20.0
+WHOLE_SET_PROBABILITY: Final = 0.4
+"""Of a move to brokers none of which has a replica, where there are such."""
 _LOOKING_SECONDS: Final = 0.1
 _CHECKPOINTS: Final = (
     "recovery-point-offset-checkpoint",
@@ -335,7 +337,11 @@ class ClusterFaults:
         present = self._observer.assignment(partition)
         if present is None:
             return None
-        target = tuple(self._random.sample(sorted(self._brokers), self._random.randint(2, len(self._brokers))))
+        others = [each for each in sorted(self._brokers) if each not in present.replicas]
+        if len(others) > 1 and self._random.random() < WHOLE_SET_PROBABILITY:
+            target = tuple(self._random.sample(others, self._random.randint(2, len(others))))
+        else:
+            target = tuple(self._random.sample(sorted(self._brokers), self._random.randint(2, len(self._brokers))))
         way = self._random.choice(("api", "api", "znode", "cancel"))
         if way == "znode":
             self._operator.create_znode(REASSIGN_PARTITIONS_PATH, Reassignment({partition: target}).encode())

@@ -17,6 +17,7 @@ from barnabas.coordination.embedded.tree import ZnodeTree, child_names
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import (
+    TOPICS_PATH,
     PartitionState,
     ReplicaAssignment,
     TopicAssignment,
@@ -296,6 +297,7 @@ class Observer:
         """The state of a partition changes; of those that a coordinator reads again when it starts, nothing is new."""
         partition = self._paths.get(path)
         if partition is None:
+            self._writing_assignment(tree, path, data)
             return
         node = tree.find(path)
         old, new = (None if node is None else _decode_state(node[0], path)), _decode_state(data, path)
@@ -328,6 +330,21 @@ class Observer:
             member for member in old.isr if member in present and self._registered_at.get(member, 0.0) <= latest
         )
         self._elected_uncleanly[key] = (new.leader, tuple(registered))
+
+    def _writing_assignment(self, tree: ZnodeTree, path: str, data: bytes | None) -> None:
+        """The replicas of a topic change: counts the ends of moves to brokers none of which had a replica."""
+        node = tree.find(path)
+        if node is None or path.rpartition("/")[0] != TOPICS_PATH:
+            return
+        try:
+            old, new = TopicAssignment.decode(node[0], path), TopicAssignment.decode(data, path)
+        except LayoutError:
+            return
+        for number, after_it in new.partitions.items():
+            before_it = old.partitions.get(number)
+            if before_it is not None and before_it.adding_replicas and before_it.removing_replicas:
+                is_whole = set(before_it.adding_replicas) == set(after_it.replicas)
+                self.coverage["moves of whole sets"] += is_whole and not after_it.is_being_reassigned
 
     def _creating(self, _tree: ZnodeTree, path: str, *_arguments: Any, **_keywords: Any) -> None:
         parent, _, name = path.rpartition("/")

@@ -20,6 +20,7 @@ class Plan:
 
     name: str
     per_minute: Mapping[FaultKind, float]
+    brokers: int = 3
     down_at_most: int = 1
     keeps_one_in_sync: bool = False
     """A broker loses its power only where every partition keeps another member of its ISR that can be reached, and
@@ -233,11 +234,13 @@ MOVES: Final = Plan(
         FaultKind.CUT: 2.0,
         FaultKind.RESET: 3.0,
     },
+    brokers=6,
     lasting_seconds=(0.1, 5.0),
     late_copies=0.2,
 )
-"""Partitions are moved to other brokers by the API and by the znode, anew before that has ended, and back, while
-controllers and brokers fall: out to have a replica deleted that alone has what is committed (0012).
+"""Partitions are moved to other brokers by the API and by the znode, to some of the same and to none of them, anew
+before that has ended, and back, while controllers and brokers fall: out to have a replica deleted that alone has what
+is committed (0012).
 """
 
 _BALANCED: Final = {"auto.leader.rebalance.enable": "true", "leader.imbalance.check.interval.seconds": "5"}

@@ -1,4 +1,4 @@
-"""A simulated run of a whole cluster: three production brokers and the coordinator, unchanged, on simulated machines;
+"""A simulated run of a whole cluster: production brokers and the coordinator, unchanged, on simulated machines;
 users; faults; and the judgement of `checkers`.
 
     report = simulate(seed=7, plan=POWER)
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[[int], "logging.Handler"]
 
-BROKER_IDS: Final = (1, 2, 3)
 BROKER_PORT: Final = 9092
 COORDINATOR_PORT: Final = 2181
 DIRECTORIES: Final = ("/data/one", "/data/two")
@@ -112,6 +111,7 @@ class ClusterSimulation:
         """`handler` makes a handler for the log of each broker, given its id."""
         self.simulation = Simulation(seed)
         self.plan = plan
+        self._broker_ids = tuple(range(1, plan.brokers + 1))
         self.history = History(
             excuses_losses=not plan.keeps_one_in_sync,
             allows_unclean=plan.load.topic_configs.get("unclean.leader.election.enable") == "true",
@@ -120,7 +120,7 @@ class ClusterSimulation:
             self.history, lambda: self.simulation.now, plan.load.topic, plan.load.partitions, DIRECTORIES
         )
         self.users = Users(
-            tuple(f"broker{broker_id}:{BROKER_PORT}" for broker_id in BROKER_IDS),
+            tuple(f"broker{broker_id}:{BROKER_PORT}" for broker_id in self._broker_ids),
             plan.load,
             self.history,
             lambda: self.simulation.now,
@@ -130,7 +130,7 @@ class ClusterSimulation:
         self._properties = f"{_PROPERTIES}{more}"
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._coordinator = self.simulation.machine("coordinator")
-        self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in BROKER_IDS}
+        self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in self._broker_ids}
         self._effects = Effects()
         self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
         self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
@@ -178,7 +178,7 @@ class ClusterSimulation:
 
     def _start(self) -> None:
         self._coordinator.start(self._coordinate)
-        for broker_id in BROKER_IDS:
+        for broker_id in self._broker_ids:
             self._brokers[broker_id].start(self._broker(broker_id))
         self.simulation.run_until(self._forms, FORMING_SECONDS_MAX)
 
@@ -332,14 +332,14 @@ class ClusterSimulation:
         return [TopicPartition(self.plan.load.topic, number) for number in range(self.plan.load.partitions)]
 
     def _forms(self) -> bool:
-        """Every broker knows just the three, and the same controller, which is one of them."""
+        """Every broker knows just the brokers of the plan, and the same controller, which is one of them."""
         running = self.observer.running
-        if set(running) != set(BROKER_IDS):
+        if set(running) != set(self._broker_ids):
             return False
         images = [process.broker.components.metadata_cache.image for process in running.values()]
         active = [each for each, process in running.items() if process.broker.components.controller.is_active]
         return len(active) == 1 and all(
-            set(image.brokers) == set(BROKER_IDS) and image.controller_id == active[0] for image in images
+            set(image.brokers) == set(self._broker_ids) and image.controller_id == active[0] for image in images
         )
 
     def _is_whole(self) -> bool:
@@ -347,7 +347,7 @@ class ClusterSimulation:
             image = process.broker.components.metadata_cache.image
             for topic in image.topics.values():
                 for state in topic.partitions.values():
-                    if state.leader not in BROKER_IDS or set(state.isr) != set(state.replicas):
+                    if state.leader not in self._broker_ids or set(state.isr) != set(state.replicas):
                         return False
         return True
 
@@ -389,7 +389,7 @@ class ClusterSimulation:
         if kind is not FaultKind.POWER or machine is None or machine is self._coordinator:
             return True
         broken = 0 if self._nemesis is None else self._nemesis.broken
-        if broken or set(self.observer.running) != set(BROKER_IDS):
+        if broken or set(self.observer.running) != set(self._broker_ids):
             return False
         broker_id = next(each for each, broker in self._brokers.items() if broker is machine)
         for partition in self.observer.all_partitions():
