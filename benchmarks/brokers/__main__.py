@@ -17,17 +17,16 @@ import contextlib
 import functools
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import barnabas
 from benchmarks.brokers.load import Load, LoadGenerator
 from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Cluster, cluster
+from benchmarks.ratios import Row, table
 from tests.support import wire_calls
 from tests.support.processes import resident_memory_bytes
 from tests.support.waiting import wait_until
@@ -43,16 +42,6 @@ TOPIC_SECONDS_MAX = 120.0
 SETTLE_SECONDS = 3.0
 
 Measure = Callable[[Cluster, int], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table: ours to Kafka's is to be at least, or at most, `goal`."""
-
-    name: str
-    unit: str
-    goal: float
-    is_at_least: bool
 
 
 ROWS = {
@@ -81,7 +70,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="brokers-") as directory:
         bench = Bench(Path(directory), options.rounds, set(options.only), figures)
         bench.run()
-    print(table(figures))
+    print(table(ROWS, figures, BARNABAS, KAFKA))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
     return 0
@@ -278,30 +267,6 @@ class Bench:
         if name in self._only:
             self._figures.setdefault(name, {}).setdefault(kind, []).append(figure)
             print(f"{ROWS[name].name}: {kind} {figure:,.4g} {ROWS[name].unit}", file=sys.stderr, flush=True)
-
-
-def table(figures: dict[str, dict[str, list[float]]]) -> str:
-    """The figures as a table in Markdown."""
-    lines = ["| what | ours / Kafka's | ratio | middle half | goal |", "|---|---|---|---|---|"]
-    for name, row in ROWS.items():
-        if name not in figures:
-            continue
-        ours, theirs = figures[name][BARNABAS], figures[name][KAFKA]
-        ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
-        ratio = statistics.median(ratios)
-        met = ratio >= row.goal if row.is_at_least else ratio <= row.goal
-        goal = f"{'at least' if row.is_at_least else 'at most'} {row.goal}: {'met' if met else 'NOT met'}"
-        both = f"{statistics.median(ours):,.4g} / {statistics.median(theirs):,.4g} {row.unit}"
-        lines.append(f"| {row.name} | {both} | {ratio:.2f} | {middle_half(ratios)} | {goal} |")
-    return "\n".join(lines)
-
-
-def middle_half(ratios: list[float]) -> str:
-    """The quartiles of one or more ratios."""
-    if len(ratios) == 1:
-        return "one round"
-    low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return f"{low:.2f}-{high:.2f}"
 
 
 def has_leaders(port: int, topic: str, count: int) -> bool:

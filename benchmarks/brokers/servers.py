@@ -81,12 +81,13 @@ class BarnabasBroker:
 class Cluster:
     """So many brokers of one kind and what they coordinate by; `start` and `stop`, once each."""
 
-    def __init__(self, kind: str, directory: Path, broker_count: int) -> None:
+    def __init__(self, kind: str, directory: Path, broker_count: int, *, with_zookeeper: bool = False) -> None:
+        """`with_zookeeper` has ours coordinate by ZooKeeper too."""
         self.kind = kind
         self.broker_count = broker_count
         self._directory = directory
         self._coordinator: EmbeddedCoordinator | ZooKeeperServer
-        if kind == BARNABAS:
+        if kind == BARNABAS and not with_zookeeper:
             self._coordinator = EmbeddedCoordinator(directory / "coordinator")
         else:
             self._coordinator = ZooKeeperServer(directory / "zookeeper", java_options=ZOOKEEPER_JAVA_OPTIONS)
@@ -103,6 +104,10 @@ class Cluster:
         if self.kind == BARNABAS:
             return BarnabasBroker(directory, address, broker_id, overrides)
         return ApacheKafkaBroker(directory, address, broker_id, overrides=overrides, java_options=KAFKA_JAVA_OPTIONS)
+
+    @property
+    def coordinator_address(self) -> str:
+        return self._coordinator.address
 
     def start_coordinator(self) -> None:
         self._coordinator.start()
@@ -140,9 +145,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(kind: str, directory: Path, broker_count: int) -> Iterator[Cluster]:
+def cluster(kind: str, directory: Path, broker_count: int, *, with_zookeeper: bool = False) -> Iterator[Cluster]:
     """A started cluster, killed at the end."""
-    made = Cluster(kind, directory, broker_count)
+    made = Cluster(kind, directory, broker_count, with_zookeeper=with_zookeeper)
     try:
         made.start()
         yield made

@@ -1,0 +1,222 @@
+"""Our controller beside Apache Kafka's 3.9.1, in one run: takeover, a broker's death, topics, and nothing to do.
+
+    python -m benchmarks.controller.beside_kafka [--rounds N] [--partitions N] [--led N] [--topics N] [--only WORD ...]
+        [--zookeeper] [--json FILE]
+
+Takeover: partitions with three replicas each are written to the coordinator, all on brokers that are dead, and one
+broker with nothing on it is started; what its log says is timed. Death: of three brokers that lead so many partitions
+each one is killed with -9; timed from the end of its registration until the survivors know leaders of all its
+partitions. Topics: of one partition with three replicas, one after another. Idle: processor time of the three brokers
+with the partitions of "death", and nobody there. Ours has the embedded coordinator, or with --zookeeper the same as
+Kafka's. The table that is printed is the one of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import functools
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from barnabas.coordination.client import Client
+from barnabas.coordination.layout.access import PERSISTENT_PATHS
+from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.session import ClientSettings
+from barnabas.kernel.real_host import RealHost, fastest_loop_factory, run
+from barnabas.kernel.timers import Timers
+from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Broker, Cluster, cluster
+from benchmarks.controller.__main__ import DEAD, write_partitions
+from benchmarks.ratios import Row, table
+from tests.support import wire_calls
+from tests.support.waiting import wait_until
+
+ROUNDS = 3
+TAKEOVER_SECONDS_MAX = 300.0
+DEATH_SECONDS_MAX = 180.0
+SETTLE_SECONDS = 5.0
+IDLE_SECONDS = 30.0
+TOPIC = "led"
+TOPICS_COMPARED = 0.1
+"""The last tenth of the topics is compared with the first."""
+ROWS = {
+    "read": Row("takeover: from the election until the context is read", "s", 0.12, False),
+    "started": Row("... until the state machines have started", "s", 0.15, False),
+    "memory": Row("... resident memory at most", "MiB", 0.2, False),
+    "death": Row("a broker dies: from its expiry until all that it led has leaders", "ms", 0.3, False),
+    "topics": Row("topics one after another, each", "ms", 0.4, False),
+    "idle": Row("three idle brokers with the partitions, processor time", "% of a core", 0.25, False),
+}
+_STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
+_MARKS = {
+    "elected": ("successfully elected as the controller", "Elected controller of epoch"),
+    "read": ("Currently active brokers in the cluster", "Loaded the context"),
+    "ready": ("Ready to serve as the new controller",),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Time the controller beside Apache Kafka's.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--partitions", type=int, default=100_000, help="those that are taken over")
+    parser.add_argument("--led", type=int, default=700, help="those that each broker leads when one dies")
+    parser.add_argument("--topics", type=int, default=1_000, help="those that are made one after another")
+    parser.add_argument("--only", nargs="*", choices=["takeover", "death", "topics", "idle"])
+    parser.add_argument("--zookeeper", action="store_true", help="ours on ZooKeeper too")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    measures: dict[str, Callable[[str, Path], dict[str, float]]] = {
+        "takeover": functools.partial(takeover, given),
+        "death": functools.partial(death, given),
+        "topics": functools.partial(topics, given),
+        "idle": functools.partial(idle, given),
+    }
+    figures: dict[str, dict[str, list[float]]] = {}
+    for _ in range(given.rounds):
+        for name, measure in measures.items():
+            if given.only and name not in given.only:
+                continue
+            for kind in KINDS:
+                with tempfile.TemporaryDirectory() as directory:
+                    for row, figure in measure(kind, Path(directory)).items():
+                        figures.setdefault(row, {}).setdefault(kind, []).append(figure)
+                        print(f"{row}: {kind} {figure:,.4g}", file=sys.stderr, flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures, indent=2) + "\n")
+    print(table(ROWS, figures, BARNABAS, KAFKA))
+    for row, name in (("first", "the first"), ("last", "the last")):
+        for kind, found in figures.get(row, {}).items():
+            print(f"{kind}: {name} topics took {sorted(found)[len(found) // 2]:.1f} ms each")
+    return 0
+
+
+# What is measured.
+
+
+def takeover(given: argparse.Namespace, kind: str, directory: Path) -> dict[str, float]:
+    made = Cluster(kind, directory, 1, with_zookeeper=given.zookeeper)
+    try:
+        made.start_coordinator()
+        topics = max(1, given.partitions // 100)
+        on_coordinator(made, lambda host, client: _write(host, client, topics, given.partitions))
+        (broker,) = made.brokers
+        broker.process.start()
+        wait_until(
+            lambda: _time_of("ready", broker) is not None,
+            f"{kind} has taken over",
+            TAKEOVER_SECONDS_MAX,
+            broker.process.log_tail,
+        )
+        elected, read, ready = (_time_of(mark, broker) or 0.0 for mark in ("elected", "read", "ready"))
+        return {"read": read - elected, "started": ready - read, "memory": _peak_memory_mib(broker)}
+    finally:
+        made.stop()
+
+
+def death(given: argparse.Namespace, kind: str, directory: Path) -> dict[str, float]:
+    with cluster(kind, directory, 3, with_zookeeper=given.zookeeper) as running:
+        _spread(running, given.led)
+        controller = wire_calls.metadata(running.brokers[0].port).controller_id
+        victim = (controller + 1) % 3
+        survivors = [running.brokers[number] for number in range(3) if number != victim]
+
+        async def kill_and_wait(host: RealHost, client: Client) -> float:
+            timers = Timers(host.loop)
+            running.brokers[victim].process.kill()
+            while await client.exists(broker_id_path(victim)) is not None:
+                await timers.sleep(5)
+            return time.perf_counter()
+
+        gone = on_coordinator(running, kill_and_wait)
+        count = 3 * given.led
+
+        def are_led() -> bool:
+            found = [wire_calls.leaders(broker.port, TOPIC) for broker in survivors]
+            return all(len(leaders) == count and victim not in leaders.values() for leaders in found)
+
+        wait_until(are_led, "all have leaders", DEATH_SECONDS_MAX)
+        return {"death": (time.perf_counter() - gone) * 1000}
+
+
+def topics(given: argparse.Namespace, kind: str, directory: Path) -> dict[str, float]:
+    with cluster(kind, directory, 3, with_zookeeper=given.zookeeper) as running:
+        port = running.brokers[0].port
+        wire_calls.create_topic(port, "warm-up", 1, 3)
+        taken = []
+        for number in range(given.topics):
+            began = time.perf_counter()
+            wire_calls.create_topic(port, f"topic-{number:06}", 1, 3)
+            taken.append((time.perf_counter() - began) * 1000)
+    part = max(1, int(len(taken) * TOPICS_COMPARED))
+    mean = sum(taken) / len(taken)
+    return {"topics": mean, "first": sum(taken[:part]) / part, "last": sum(taken[-part:]) / part}
+
+
+def idle(given: argparse.Namespace, kind: str, directory: Path) -> dict[str, float]:
+    with cluster(kind, directory, 3, with_zookeeper=given.zookeeper) as running:
+        _spread(running, given.led)
+        time.sleep(2 * SETTLE_SECONDS)
+        before, began = running.cpu_seconds(), time.perf_counter()
+        time.sleep(IDLE_SECONDS)
+        return {"idle": 100 * (running.cpu_seconds() - before) / (time.perf_counter() - began)}
+
+
+# By what.
+
+
+def on_coordinator(running: Cluster, work: Callable[[RealHost, Client], object]) -> float:
+    """What `work` returns, a coroutine, that is given a session with the coordinator."""
+
+    async def main(host: RealHost) -> float:
+        client = Client(host, ClientSettings(running.coordinator_address, session_timeout_ms=30_000))
+        await client.connect()
+        try:
+            found: float = await work(host, client)  # type: ignore[misc]
+            return found
+        finally:
+            await client.close()
+
+    return run(main, loop_factory=fastest_loop_factory())
+
+
+async def _write(host: RealHost, client: Client, topic_count: int, partition_count: int) -> None:
+    for path in PERSISTENT_PATHS:
+        await client.ensure_path(path)
+    await write_partitions(client, host, topic_count, partition_count, DEAD)
+
+
+def _spread(running: Cluster, led: int) -> None:
+    """A topic of which each of the three brokers leads so many partitions; waits until all know it, and then some."""
+    wire_calls.create_topic(running.brokers[0].port, TOPIC, 3 * led, 3)
+    for broker in running.brokers:
+        wait_until(
+            lambda: len(wire_calls.leaders(broker.port, TOPIC)) == 3 * led,  # noqa: B023 - called in this turn
+            "the partitions have leaders",
+            DEATH_SECONDS_MAX,
+        )
+    time.sleep(SETTLE_SECONDS)
+
+
+def _time_of(mark: str, broker: Broker) -> float | None:
+    """When the broker's log first had the line; None while it has not."""
+    for line in broker.process.log_path.read_text(errors="replace").splitlines():
+        if any(text in line for text in _MARKS[mark]) and (stamp := _STAMP.match(line)):
+            return dt.datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=dt.UTC).timestamp()
+    return None
+
+
+def _peak_memory_mib(broker: Broker) -> float:
+    status = Path(f"/proc/{broker.process.process_id}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    if found is None:
+        raise RuntimeError("the kernel does not tell a process's memory")
+    return int(found[1]) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
