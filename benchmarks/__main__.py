@@ -12,6 +12,7 @@ BENCHMARKS = {
     "kernel.timers": "the timers, against other structures",
     "controller": "how long the controller takes, alone",
     "controller.beside_kafka": "our controller, against Apache Kafka's",
+    "controller.growth": "how the controller alone grows with its partitions",
     "brokers": "our brokers, against Apache Kafka",
     "large_requests": "who waits for a large request, of our broker and of Apache Kafka",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",

@@ -1,6 +1,7 @@
 """How long the controller takes to fail over, and to make a topic.
 
-    PYTHONPATH=. python -m benchmarks.controller [--partitions N] [--topics N] [--created N] [--live] [--json FILE]
+    PYTHONPATH=. python -m benchmarks.controller [--partitions N] [--topics N] [--created N] [--live] [--brokers N]
+        [--core] [--json FILE]
 
 Failover: partitions with three replicas are in a coordinator of its own process, all on brokers that are dead, as when
 Apache Kafka was measured; one live broker, with nothing on it, becomes the controller. Creation: a topic of 1,000
@@ -67,7 +68,8 @@ LISTENER = "PLAINTEXT"
 # As a broker has them.
 _COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 DEAD = (1, 2, 3)
-LIVE = (4, 5, 6)
+FIRST_LIVE = 4
+LIVE_BROKERS = 3
 
 
 @dataclass(slots=True)
@@ -83,18 +85,21 @@ class Figures:
     creation_seconds: float = 0.0
     creation_longest_stall_seconds: float = 0.0
     failure_seconds: float = 0.0
+    failure_cpu_seconds: float = 0.0
     failure_longest_stall_seconds: float = 0.0
     control_requests: int = 0
 
 
 class Connection:
-    """A broker that encodes what it is sent, and answers at once."""
+    """A broker that answers at once. What it is sent is encoded in one go, unless the core alone is of interest."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Figures, *, encodes: bool) -> None:
         self._figures = figures
+        self._encodes = encodes
 
     async def send(self, message: Message, version: int, timeout_ms: float) -> Message:
-        codec.encode(message, version)
+        if self._encodes:
+            codec.encode(message, version)
         self._figures.control_requests += 1
         if isinstance(message, LeaderAndIsrRequest):
             return LeaderAndIsrResponse()
@@ -107,14 +112,15 @@ class Connection:
 class Ports:
     """All three ports of the controller."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Figures, *, encodes: bool) -> None:
         self._figures = figures
+        self._encodes = encodes
 
     async def register(self) -> int:
         raise NotImplementedError("one session is enough here")
 
     def connect(self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str) -> Connection:
-        return Connection(self._figures)
+        return Connection(self._figures, encodes=self._encodes)
 
     async def wait_for_epoch(self, epoch: int, timeout_ms: float) -> None:
         return
@@ -142,13 +148,14 @@ class Stalls:
 
 
 async def write_partitions(
-    client: Client, host: RealHost, topics: int, partitions: int, brokers: tuple[int, ...]
+    client: Client, host: RealHost, topics: int, partitions: int, brokers: Sequence[int]
 ) -> None:
-    """Topics whose replicas are all on these three brokers."""
+    """Topics whose replicas are all on these brokers, three or more."""
     operations: list[Operation[object]] = []
-    for topic in (f"topic-{number:05}" for number in range(topics)):
+    for first in range(topics):
+        topic = f"topic-{first:05}"
         assigned = {
-            number: ReplicaAssignment(tuple(brokers[(number + offset) % 3] for offset in range(3)))
+            number: ReplicaAssignment(tuple(brokers[(first + number + offset) % len(brokers)] for offset in range(3)))
             for number in range(partitions // topics)
         }
         assignment = TopicAssignment(assigned, Uuid.generate(host.entropy))
@@ -171,16 +178,17 @@ async def measure(host: RealHost, address: str, given: argparse.Namespace) -> Fi
     await client.connect()
     for path in PERSISTENT_PATHS:
         await client.ensure_path(path)
-    await write_partitions(client, host, given.topics, given.partitions, LIVE if given.live else DEAD)
-    for broker_id in LIVE:
+    live = range(FIRST_LIVE, FIRST_LIVE + given.brokers)
+    await write_partitions(client, host, given.topics, given.partitions, live if given.live else DEAD)
+    for broker_id in live:
         registration = BrokerRegistration((BrokerEndpoint(LISTENER, "localhost", 9092, LISTENER),), 0)
         await client.create(broker_id_path(broker_id), registration.encode(), mode=CreateMode.EPHEMERAL)
-    timers, ports = Timers(host.loop), Ports(figures)
+    timers, ports = Timers(host.loop), Ports(figures, encodes=not given.core)
     logs = Logs("benchmark", host.clock, logging.StreamHandler(sys.stderr), levels={"state.change.logger": "FATAL"})
     metrics = MetricsRegistry(host.loop.time)
     controller = Controller(
         host,
-        ControllerSettings(LIVE[0], LISTENER),
+        ControllerSettings(live[0], LISTENER),
         ControllerPorts(ports, ports, ports),
         timers=timers,
         logs=logs,
@@ -196,7 +204,9 @@ async def measure(host: RealHost, address: str, given: argparse.Namespace) -> Fi
     figures.failover_seconds = time.perf_counter() - began
     figures.failover_longest_stall_seconds = stalls.take()
     figures.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assigned = {number: ReplicaAssignment(tuple(LIVE[(number + i) % 3] for i in range(3))) for number in range(created)}
+    assigned = {
+        number: ReplicaAssignment(tuple(live[(number + i) % len(live)] for i in range(3))) for number in range(created)
+    }
     began = time.perf_counter()
     await client.create(topic_path("created"), TopicAssignment(assigned, Uuid.generate(host.entropy)).encode())
     term = controller.term
@@ -207,11 +217,12 @@ async def measure(host: RealHost, address: str, given: argparse.Namespace) -> Fi
     figures.creation_seconds = time.perf_counter() - began
     figures.creation_longest_stall_seconds = stalls.take()
     if given.live:
-        began = time.perf_counter()
-        await client.delete(broker_id_path(LIVE[-1]))
-        while LIVE[-1] in term.context.live_or_shutting_down_brokers or controller.state is not ControllerState.IDLE:
+        began, cpu_began = time.perf_counter(), time.process_time()
+        await client.delete(broker_id_path(live[-1]))
+        while live[-1] in term.context.live_or_shutting_down_brokers or controller.state is not ControllerState.IDLE:
             await timers.sleep(1)
         figures.failure_seconds = time.perf_counter() - began
+        figures.failure_cpu_seconds = time.process_time() - cpu_began
         figures.failure_longest_stall_seconds = stalls.take()
     stalls.stop()
     await controller.stop()
@@ -224,7 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--topics", type=int, default=1_000)
     parser.add_argument("--created", type=int, default=1_000)
+    parser.add_argument("--brokers", type=int, default=LIVE_BROKERS, help="How many brokers are alive.")
     parser.add_argument("--live", action="store_true", help="The brokers of the partitions are alive; then one dies.")
+    parser.add_argument("--core", action="store_true", help="Nothing is encoded.")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
