@@ -35,6 +35,7 @@ from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.log.segments.reading import LogReader
+    from barnabas.serving.leader_throttle import LeaderThrottle
 
 _TOPIC_IDS_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
@@ -65,13 +66,14 @@ class FetchHandler:
         logger: logging.Logger,
         *,
         fetch_bytes_max: int,
+        throttle: LeaderThrottle | None = None,
     ) -> None:
-        """`fetch_bytes_max` bounds every response (`fetch.max.bytes`)."""
+        """`fetch_bytes_max` bounds every response (`fetch.max.bytes`); `throttle` is that of `fetches`."""
         self._fetches = fetches
         self._sessions = sessions
         self._metadata = metadata
         self._fetch_bytes_max = fetch_bytes_max
-        self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger)
+        self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger, throttle)
         self._shared = SharedFetches(self, self._answers, sessions, fetches, host.loop.time, reader.read_cached)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:

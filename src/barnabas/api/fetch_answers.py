@@ -28,6 +28,7 @@ from barnabas.wire.records import LOG_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from barnabas.log.segments.reading import LogReader
     from barnabas.log.segments.segment import ReadPlan
+    from barnabas.serving.leader_throttle import LeaderThrottle
 
 _LEADER_SINCE: Final = 16
 _ZSTD_SINCE: Final = 10
@@ -57,8 +58,10 @@ class FetchAnswers:
         metadata: MetadataSource,
         topic_metrics: BrokerTopicMetrics,
         logger: logging.Logger,
+        throttle: LeaderThrottle | None = None,
     ) -> None:
         self._host = host
+        self._throttle = throttle
         self._reader = reader
         self._replicas = replicas
         self._metadata = metadata
@@ -96,6 +99,9 @@ class FetchAnswers:
         """Counts what is given of a partition."""
         if is_from_follower:
             self._topic_metrics.replication_bytes_out.count += size_bytes
+            throttle = self._throttle
+            if throttle is not None and throttle.topics:
+                throttle.given(item.topic_partition, size_bytes)
         else:
             self._topic_metrics.of(item.topic_partition.topic).bytes_out.count += size_bytes
 

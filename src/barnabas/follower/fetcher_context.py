@@ -16,6 +16,7 @@ from barnabas.leader.wake_ups import WakeUps
 
 if TYPE_CHECKING:
     from barnabas.log.partition.write_queue import WriteQueue
+    from barnabas.quotas.replication_quota import ReplicationQuota
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,5 @@ class FetcherContext:
     write_queue: WriteQueue
     wake_ups: WakeUps
     logger: logging.Logger
+    quota: ReplicationQuota | None = None
+    """What throttled replicas may fetch (KIP-73)."""

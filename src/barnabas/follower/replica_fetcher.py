@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
     from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
 _LOG_START_CHECK_SECONDS: Final = 1.0
 """How often all log start offsets are compared with what the leader was told: retention moves them behind our back."""
 _NO_LAG: Final = 0
+_QUOTA_CHECK_SECONDS: Final = 1.0
+_QUOTA_CHECK_SECONDS_MIN: Final = 0.001
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -171,6 +174,9 @@ class ReplicaFetcher:
         context, partitions = self._context, self._partitions
         now = context.loop.time()
         partitions.end_delays(now)
+        quota = context.quota
+        if quota is not None and quota.topics and quota.is_exceeded:
+            self._hold_back(quota, now)
         if self._is_closed or partitions.has_unsettled:
             self._interrupt(None)
             return
@@ -183,6 +189,23 @@ class ReplicaFetcher:
                 self._send_composed(max_wait_ms, broker_epoch)
         except Exception as error:  # noqa: BLE001 - the task that waits for the chain must hear of it
             self._interrupt(error)
+
+    def _hold_back(self, quota: ReplicationQuota, now: float) -> None:
+        """Leaves throttled partitions out of the next requests, unless they are in sync as far as is known; the quota
+        is looked at again when it may allow them, and every second.
+
+        Whatever else is fetched goes on meanwhile; and what may be fetched is, however much a response brings: so each
+        throttled partition gets on, by at least one batch at a time.
+        """
+        until = now + min(max(quota.seconds_exceeded, _QUOTA_CHECK_SECONDS_MIN), _QUOTA_CHECK_SECONDS)
+        for fetched in self._partitions:
+            if (
+                fetched.lag != _NO_LAG
+                and fetched.phase is FetchPhase.FETCHING
+                and fetched.delayed_until is None
+                and quota.is_throttled(fetched.topic_partition)
+            ):
+                self._partitions.delay(fetched, until)
 
     def _send_again(self, max_wait_ms: int, broker_epoch: int) -> bool:
         """Sends the next request if it is like the last; False, and nothing has changed, if it is not."""
@@ -394,6 +417,10 @@ class ReplicaFetcher:
         if result is None:
             return False
         self.bytes_fetched.count += result.size_bytes
+        quota = self._context.quota
+        if quota is not None and quota.topics and quota.is_throttled(fetched.topic_partition):
+            # In sync or not: it is the whole traffic that must not exceed the quota.
+            quota.record(result.size_bytes)
         epoch = log.latest_epoch
         self._partitions.advanced(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
         return True

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from barnabas.log.directories.log_directory import LogDirectory
     from barnabas.log.manager.log_manager import LogManager
     from barnabas.log.partition.log_config import LogConfig
+    from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.replicas.ports import OnLeadershipChange, OnStop
     from barnabas.wire.messages import (
         LeaderAndIsrRequest,
@@ -85,12 +86,13 @@ class ReplicaManager:
         connections: LeaderConnections,
         broker_epoch: Callable[[], int],
         protocol: FetchProtocol | None = None,
+        follower_quota: ReplicationQuota | None = None,
         on_leadership_change: OnLeadershipChange | None = None,
         on_stop: OnStop | None = None,
         on_directory_failed: Callable[[LogDirectory], object] | None = None,
     ) -> None:
         """`log_config` gives the config of a topic's logs, from memory; `broker_epoch` the present one of this broker;
-        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`.
+        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`; `follower_quota` throttles fetching.
         """
         self.offline_partitions: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
@@ -115,7 +117,9 @@ class ReplicaManager:
         self._metrics = self._replica_metrics(metrics, host)
         self._isr_changes = isr_changes
         self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
-        fetcher_context = self._fetcher_context(timers, logs, broker_epoch, protocol or FetchProtocol(), connections)
+        fetcher_context = self._fetcher_context(
+            timers, logs, broker_epoch, protocol or FetchProtocol(), connections, follower_quota
+        )
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = False
@@ -166,6 +170,7 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
         protocol: FetchProtocol,
         connections: LeaderConnections,
+        quota: ReplicationQuota | None,
     ) -> FetcherContext:
         return FetcherContext(
             broker_id=self._broker_id,
@@ -178,6 +183,7 @@ class ReplicaManager:
             write_queue=self._log_manager.write_queue,
             wake_ups=self._wake_ups,
             logger=logs.logger("kafka.server.ReplicaFetcherThread"),
+            quota=quota,
         )
 
     def _log_moves(self, timers: Timers, logs: Logs) -> LogMoves:

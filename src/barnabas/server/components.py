@@ -239,6 +239,7 @@ class BrokerComponents:
             connections=BrokerLinks(self._links, shared.host.random, outgoing_settings(self.config)),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
+            follower_quota=self.storage.throttles.follower,
         )
 
     def _isr_changes(self) -> IsrChanges:
@@ -326,4 +327,5 @@ class BrokerComponents:
         gone = {partition.topic for partition in (*change.deleted, *change.forgotten)} - change.image.topics.keys()
         if gone:
             self.storage.log_configs.forget(sorted(gone))
+            self.storage.throttles.forget(gone)
             self.handlers.topic_metrics.remove(sorted(gone))

@@ -64,6 +64,7 @@ from barnabas.serving.delete_records import RecordDeletions
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 
@@ -162,7 +163,10 @@ class Handlers:
         logger = shared.logs.logger("kafka.server.KafkaApis")
         offload = partial(offload_with_retry, host, shared.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, self.topic_metrics, offload, logger)
-        reader = FetchReader(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger)
+        throttle = LeaderThrottle(components.storage.throttles.leader, shared.tick, shared.timers, replicas.wake_ups)
+        reader = FetchReader(
+            *(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger, throttle)
+        )
         return [
             ProduceHandler(
                 appends,
@@ -182,6 +186,7 @@ class Handlers:
                 self.topic_metrics,
                 logger,
                 fetch_bytes_max=values["fetch.max.bytes"],
+                throttle=throttle,
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, logger),
             OffsetForLeaderEpochHandler(replicas),

@@ -17,6 +17,7 @@ from barnabas.log.partition.log_config import LogSettings
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.log_directories import LogDirectories
+from barnabas.server.replication_throttles import ReplicationThrottles
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.topic_log_configs import TopicLogConfigs
 
@@ -84,6 +85,9 @@ class Storage:
         logger = shared.logs.logger("kafka.server.ZkConfigManager")
         self.topic_configs = TopicConfigs(self.broker_configs, logger, tells_in_pieces=True)
         self.log_configs = TopicLogConfigs(self.topic_configs, self.log_manager)
+        self.throttles = ReplicationThrottles(
+            self.broker_configs, self.topic_configs, shared.metrics, shared.host.loop.time
+        )
         self.dynamic_configs = DynamicConfigs(
             shared.host,
             store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.kernel.steps import Steps
@@ -20,6 +20,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.serving.leader_throttle import LeaderThrottle
 
 _LOG_END: Final = ReadIsolation.LOG_END
 _EXPECTED: Final = frozenset(
@@ -84,9 +85,13 @@ class FetchReader:
         topic_metrics: BrokerTopicMetrics,
         now: Callable[[], float],
         logger: logging.Logger,
+        throttle: LeaderThrottle | None = None,
     ) -> None:
         """`now` is the loop's time in seconds."""
         self._replicas = replicas
+        self._throttle = throttle
+        self._throttled: Mapping[str, object] = {} if throttle is None else throttle.topics
+        """Empty nearly always, and all that is looked at then."""
         self._metadata = metadata
         self._topic_metrics = topic_metrics
         self._now = now
@@ -154,6 +159,8 @@ class FetchReader:
                 log = self.log(parameters, item, partition)
                 leader_end_offset = log.log_end_offset
                 read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
+                if self._throttled and read.plan is not None and self._is_held_back(parameters, partition):
+                    read = read._replace(plan=None)
                 if updates_followers and is_from_follower and read.diverging is None:
                     partition.update_follower(
                         parameters.follower_id,
@@ -217,6 +224,8 @@ class FetchReader:
         follower = partition.in_sync.by_id.get(parameters.follower_id)
         if follower is None or follower.broker_epoch != parameters.follower_epoch:
             return None
+        if self._throttled and self._is_held_back(parameters, partition):
+            return None
         return None if self._metadata.image.partition(item.topic_partition) is None else log
 
     def count_read(self, item: FetchPartition) -> None:
@@ -253,7 +262,7 @@ class FetchReader:
             # When it was parked, the reader's log was found to agree; and within its epoch a leader's log only grows.
             behind = visible_end(known.log, parameters.isolation) - item.fetch_offset
             if not behind or (behind > 0 and parameters.min_bytes <= 1):
-                return min(behind, 1)
+                return 0 if not behind or (self._throttled and self._is_held_back(parameters, known)) else 1
         try:
             partition = self._partition(item)
             log = self.log(parameters, item, partition)
@@ -264,9 +273,14 @@ class FetchReader:
         end_offset = visible_end(log, parameters.isolation)
         if item.fetch_offset > end_offset:
             return None  # the log was truncated
-        if item.fetch_offset == end_offset:
+        if item.fetch_offset == end_offset or (self._throttled and self._is_held_back(parameters, partition)):
             return 0
         return min(log.bytes_from(item.fetch_offset, parameters.isolation), item.max_bytes)
+
+    def _is_held_back(self, parameters: FetchParameters, partition: Partition) -> bool:
+        """A throttle keeps the partition's records from the follower for now."""
+        throttle, follower_id = self._throttle, parameters.follower_id
+        return throttle is not None and follower_id >= 0 and throttle.holds_back(partition, follower_id)
 
     def _partition(self, item: FetchPartition) -> Partition:
         partition = self._replicas.get_partition(item.topic_partition)

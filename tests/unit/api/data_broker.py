@@ -30,12 +30,15 @@ from barnabas.leader.partition import Partition
 from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.quotas.replication_quota import ReplicationQuota
+from barnabas.quotas.settings import ReplicationQuotaSettings
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.delete_records import RecordDeletions
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.compression_types import Compression, CompressionType
@@ -179,6 +182,7 @@ class DataBroker:
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
         self.access = Access()
+        self.leader_quota = ReplicationQuota(ReplicationQuotaSettings(), host.loop.time)
         self._add_handlers(host, fetch_bytes_max)
 
     def _add_handlers(self, host: Host, fetch_bytes_max: int) -> None:
@@ -186,7 +190,8 @@ class DataBroker:
         write_queue = self.log_manager.write_queue
         now = host.loop.time
         produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
-        reader = FetchReader(replicas, metadata, metrics, now, calls.logger)
+        throttle = LeaderThrottle(self.leader_quota, calls.tick, calls.timers, replicas.wake_ups)
+        reader = FetchReader(replicas, metadata, metrics, now, calls.logger, throttle)
         self.fetches = DelayedFetches(reader, fetches, calls.tick, calls.metrics, host.loop)
         offload = partial(offload_with_retry, host, calls.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, metrics, offload, calls.logger)
@@ -205,6 +210,7 @@ class DataBroker:
                 metrics,
                 calls.logger,
                 fetch_bytes_max=fetch_bytes_max,
+                throttle=throttle,
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, calls.logger),
             OffsetForLeaderEpochHandler(replicas),

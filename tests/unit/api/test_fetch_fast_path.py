@@ -14,8 +14,10 @@ from barnabas.api.fetch_fast_path import FetchFastPath
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, Meter
+from barnabas.leader.partition import Partition
 from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -48,10 +50,12 @@ class Taken:
 class Story:
     """What happens to a broker, all of it by one seed and by what it answers."""
 
-    def __init__(self, broker: DataBroker, seed: int, *, is_steady: bool) -> None:
+    def __init__(self, broker: DataBroker, seed: int, *, is_steady: bool, is_throttled: bool) -> None:
         self.broker = broker
         self.chance = random.Random(seed)
         self.is_steady = is_steady
+        self.is_throttled = is_throttled
+        self.isr = _REPLICAS[:1] if is_throttled else _REPLICAS  # who is in sync is not held back
         self.followers = [Follower(broker, follower_id, self.chance, is_steady=is_steady) for follower_id in _FOLLOWERS]
         self.clients = [Client(broker, version, self.chance) for version in (11, 15, 17)]
         self.producers = {acks: broker.connect(f"producer-{acks}") for acks in (1, -1)}
@@ -60,7 +64,7 @@ class Story:
 
     async def happen(self) -> None:
         for topic, number in PARTITIONS[:-1]:
-            self.broker.lead(topic, number, isr=_REPLICAS, replicas=_REPLICAS)
+            self.broker.lead(topic, number, isr=self.isr, replicas=_REPLICAS)
         await asyncio.sleep(_SETTLED_SECONDS)
         for _ in range(_STEPS):
             self._step()
@@ -79,6 +83,9 @@ class Story:
         chance = self.chance
         topic, number = PARTITIONS[0] if self.is_steady and chance.random() < 0.8 else chance.choice(PARTITIONS)
         what = chance.random()
+        if self.is_throttled and chance.random() < 0.1:
+            self.broker.leader_quota.throttle(topic, chance.choice(([], ["*"], ["0:1", "1:2"])), 1)
+            self.broker.leader_quota.limit(chance.choice((10, 200, 10**9)))
         if what < 0.3:
             self._produce(topic, number)
         elif what < 0.5:
@@ -93,7 +100,7 @@ class Story:
             partition = self.broker.replicas.find_partition(TopicPartition(topic, number))
             epoch = partition.leader_epoch + 1 if partition is not None else 0
             leader = chance.choice((1, 1, 1, 2))
-            self.broker.lead(topic, number, leader=leader, leader_epoch=epoch, isr=_REPLICAS, replicas=_REPLICAS)
+            self.broker.lead(topic, number, leader=leader, leader_epoch=epoch, isr=self.isr, replicas=_REPLICAS)
         else:
             try:
                 self.broker.replicas.get_partition(TopicPartition(topic, number)).delete_records(-1)
@@ -167,12 +174,12 @@ class Story:
         }
 
 
-def tell(seed: int, *, is_steady: bool = False) -> list[object]:
+def tell(seed: int, *, is_steady: bool = False, is_throttled: bool = False) -> list[object]:
     """What is seen of a broker to which the story of the seed happens."""
 
     async def main(host: Host) -> list[object]:
         async with data_broker(host, "/logs") as broker:
-            story = Story(broker, seed, is_steady=is_steady)
+            story = Story(broker, seed, is_steady=is_steady, is_throttled=is_throttled)
             await story.happen()
             story.told.append(story.counted())
             return story.told
@@ -225,6 +232,33 @@ def test_a_followers_repeated_requests_do_what_the_general_path_does(
         assert fast == general
     assert counts["taken"] > 20
     assert counts["answered"] >= counts["read"] > 5
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(8))
+def test_holds_back_from_throttled_followers_what_the_general_path_does(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    told = []
+    held: list[object] = []
+    holds_back = LeaderThrottle.holds_back
+
+    def noted(throttle: LeaderThrottle, partition: Partition, follower_id: int) -> bool:
+        found = holds_back(throttle, partition, follower_id)
+        if found:
+            held.append((partition.topic_partition, follower_id))
+        return found
+
+    for is_fast in (False, True):
+        with monkeypatch.context() as patch:
+            session_ids = itertools.count(1_000)
+            patch.setattr(FetchSessionCache, "_new_id", lambda _, numbers=session_ids: next(numbers))
+            taken = Taken(patch, is_fast=is_fast)
+            patch.setattr(LeaderThrottle, "holds_back", noted)
+            told.append(tell(seed, is_steady=True, is_throttled=True))
+    for general, fast in zip(*told, strict=True):
+        assert fast == general
+    assert taken.count > 20
+    assert len(held) > 5
 
 
 @pytest.fixture(name="taken")

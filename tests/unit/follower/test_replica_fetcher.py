@@ -19,6 +19,8 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
 from barnabas.leader.partition import Partition
+from barnabas.quotas.replication_quota import ReplicationQuota
+from barnabas.quotas.settings import ReplicationQuotaSettings
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -113,6 +115,7 @@ class Setting:
         self.writes = PlayedWriteQueue()
         self.broker = BrokerSetting(1)
         self.failed: list[TopicPartition] = []
+        self.quota = ReplicationQuota(ReplicationQuotaSettings(), loop.time)
         context = FetcherContext(
             broker_id=1,
             broker_epoch=lambda: 42,
@@ -124,6 +127,7 @@ class Setting:
             write_queue=self.writes,  # type: ignore[arg-type]
             wake_ups=self.broker.woken,  # type: ignore[arg-type]
             logger=logging.getLogger("barnabas.tests.replication"),
+            quota=self.quota,
         )
         self.fetcher = ReplicaFetcher(context, LEADER, 0, self.failed.append)
 

@@ -1,0 +1,15 @@
+"""The configs of replication quotas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.config.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationQuotaSettings:
+    """What `take` fills from the broker's keys; without arguments, Kafka's defaults."""
+
+    window_count: int = setting("replication.quota.window.num", int)
+    window_seconds: int = setting("replication.quota.window.size.seconds", int)
