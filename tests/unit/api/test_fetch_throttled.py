@@ -105,7 +105,7 @@ def test_all_that_throttled_replicas_are_given_counts_in_sync_or_not(run: Run, t
             await broker.produce("flights", VALUE, number=number)
         broker.leader_quota.throttle("flights", ["0:1"], 1)
         recorded: list[int] = []
-        broker.leader_quota.record = recorded.append  # type: ignore[method-assign]
+        broker.leader_quota.record = recorded.append  # type: ignore[method-assign, assignment]
         for follower_id in (IN_SYNC, BEHIND):
             session = Session(broker.connect(), 17, follower_id)
             found = await session.fetch(asked(0, log_start_offset=0), asked(1, log_start_offset=0))

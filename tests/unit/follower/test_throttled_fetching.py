@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.leader.partition import Partition
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.topics import TopicPartition
-from tests.unit.follower.test_replica_fetcher import LEADER, SESSION, Sent, Setting, empty_response, in_setting
+from tests.unit.follower.fetcher_setting import LEADER, SESSION, Sent, Setting, empty_response, in_setting
 from tests.unit.leader.memory_log import TOPIC_ID, Entry, MemoryLog
 from tests.unit.leader.partition_setting import leader_and_isr
 
@@ -75,11 +77,15 @@ class Leader:
 def follow_both(setting: Setting) -> None:
     for number in (THROTTLED, FREE):
         partition = Partition(TopicPartition("flights", number), setting.broker.context)
-        log = MemoryLog(partition.topic_partition)
+        log = MemoryLog(partition.topic_partition).as_log
         partition.become_follower(
-            leader_and_isr(LEADER.broker_id, EPOCH, (LEADER.broker_id,)), lambda log=log: log.as_log
-        )  # type: ignore[misc]
+            leader_and_isr(LEADER.broker_id, EPOCH, (LEADER.broker_id,)), functools.partial(_given, log)
+        )
         setting.fetcher.add([FetchedPartition(partition, TOPIC_ID, EPOCH, 0, -1, FetchPhase.FETCHING)])
+
+
+def _given(log: PartitionLog) -> PartitionLog:
+    return log
 
 
 @pytest.mark.parametrize("at_once", [1, 30, 250])
