@@ -182,6 +182,8 @@ def delete(*names: str) -> tuple[ApiKey, Any]:
     return ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=topics, timeout_ms=20_000)
 
 
+SCALA: Final = re.compile(r"(Set|Map|Buffer)\(")
+"""Where Kafka's message shows a collection of Scala we say it in words of our own."""
 VERSIONS: Final = {
     ApiKey.CREATE_TOPICS: 7,
     ApiKey.DELETE_TOPICS: 6,
@@ -249,12 +251,8 @@ def items_of(response: Any) -> list[Any]:
 
 
 def outcome(item: Any) -> dict[str, Any]:
-    """What an item of a response says, but for texts, ids of topics and documentation."""
-    told = {
-        field.name: getattr(item, field.name)
-        for field in item.FIELDS
-        if field.name not in {"error_message", "topic_id", "configs"}
-    }
+    """What an item of a response says, but for ids of topics and documentation."""
+    told = {field.name: getattr(item, field.name) for field in item.FIELDS if field.name not in {"topic_id", "configs"}}
     if hasattr(item, "configs") and item.configs is not None:
         told["configs"] = {
             config.name: (config.value, config.config_source, config.read_only, config.is_sensitive)
@@ -265,13 +263,18 @@ def outcome(item: Any) -> dict[str, Any]:
 
 def by_name(response: Any) -> list[dict[str, Any]]:
     """Kafka answers in the order of a hash table where it does not say that it keeps the request's."""
-    return sorted((outcome(item) for item in items_of(response)), key=lambda told: json.dumps(told, sort_keys=True))
+
+    def place(told: dict[str, Any]) -> str:
+        return json.dumps({key: value for key, value in told.items() if key != "error_message"}, sort_keys=True)
+
+    return sorted((outcome(item) for item in items_of(response)), key=place)
 
 
 @pytest.fixture(scope="module")
 def after_the_script(both: Both) -> Both:
     """Sends all requests to both, and holds the answers against each other."""
     differing: list[str] = []
+    in_own_words = 0
     for number, (key, request) in enumerate(SCRIPT):
         ours, theirs = (by_name(answer) for answer in both.call(key, VERSIONS[key], request))
         if ours != theirs:
@@ -280,7 +283,10 @@ def after_the_script(both: Both) -> Both:
                 for one, other in zip(ours, theirs, strict=True)
                 for field in {**one, **other}
                 if one.get(field) != other.get(field)
+                and not (field == "error_message" and SCALA.search(other[field] or ""))
             ]
+            in_own_words += sum(bool(SCALA.search(each.get("error_message") or "")) for each in theirs)
+    assert in_own_words == 4
     assert not differing, "\n".join(differing)
     return both
 

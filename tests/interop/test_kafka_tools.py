@@ -1,4 +1,4 @@
-"""`kafka-topics` and `kafka-leader-election` of Apache Kafka 3.9.1, against three brokers of ours and
+"""`kafka-topics`, `kafka-configs` and `kafka-leader-election` of Apache Kafka 3.9.1, against three brokers of ours and
 three of Apache Kafka's: the same output, line by line.
 """
 
@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.support.apache_kafka import LEADER_ELECTION_COMMAND, TOPIC_COMMAND
-from tests.support.tool_comparison import Command, TwoClusters, two_clusters
+from tests.interop.test_administration import NOT_ALIKE, OUR_OWN
+from tests.support.apache_kafka import CONFIG_COMMAND, LEADER_ELECTION_COMMAND, TOPIC_COMMAND
+from tests.support.tool_comparison import Command, Said, TwoClusters, two_clusters
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
 
 OVERRIDES: Final = {
     "auto.leader.rebalance.enable": "false",
     "auto.create.topics.enable": "false",
+    "controlled.shutdown.retry.backoff.ms": "200",
     "default.replication.factor": "3",
     "num.partitions": "2",
     "min.insync.replicas": "2",
@@ -39,6 +42,10 @@ def both(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def topics(*arguments: str) -> Command:
     return (TOPIC_COMMAND, *arguments)
+
+
+def configs(*arguments: str) -> Command:
+    return (CONFIG_COMMAND, *arguments)
 
 
 def elect(kind: str, *arguments: str) -> Command:
@@ -147,6 +154,83 @@ def test_topics_are_created_altered_and_deleted_with_the_same_words(both: TwoClu
         ]
     )
     assert not differing, "\n".join(differing)
+
+
+# kafka-configs.
+
+
+@pytest.mark.timeout(1_800)
+def test_configs_are_altered_and_described_with_the_same_words(both: TwoClusters) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "configured")
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    default = ("--entity-type", "brokers", "--entity-default")
+    logger = ("--entity-type", "broker-loggers", "--entity-name", "2")
+    differing = both.differences(
+        [
+            topics("--create", "--topic", "configured", "--replica-assignment", "1:2:3"),
+            configs(*topic, "--describe"),
+            configs(*topic, "--alter", "--add-config", "retention.ms=9000,cleanup.policy=[compact,delete]"),
+            configs(*topic, "--alter", "--add-config", "retention.ms=soon"),
+            configs(*topic, "--alter", "--add-config", "retention.ms=-2"),
+            configs(*topic, "--alter", "--add-config", "min.cleanable.dirty.ratio=2"),
+            configs(*topic, "--alter", "--add-config", "compression.type=fast"),
+            configs(*topic, "--alter", "--add-config", "cleanup.policy=[compact,burn]"),
+            configs(*topic, "--alter", "--add-config", "unclean.leader.election.enable=perhaps"),
+            configs(*topic, "--alter", "--add-config", "nobody.knows=1"),
+            configs(*topic, "--alter", "--delete-config", "segment.ms"),
+            configs(*topic, "--describe"),
+            configs("--topic", "configured", "--describe", "--all"),
+            configs(*topic, "--alter", "--delete-config", "retention.ms", "--add-config", "segment.ms=70000"),
+            configs("--entity-type", "topics", "--describe"),
+            configs("--topic", "nobody", "--describe"),
+            configs("--topic", "nobody", "--alter", "--add-config", "retention.ms=1"),
+            configs(*topic, "--alter", "--add-config", "retention.ms=99999999999999999999"),
+            configs(*topic, "--alter", "--add-config", "min.insync.replicas=0,segment.bytes=100000"),
+            configs(*default, "--alter", "--add-config", "log.retention.ms=5000000,log.segment.bytes=100000000"),
+            configs(*default, "--describe"),
+            configs(*broker, "--alter", "--add-config", "log.segment.bytes=200000000,log.cleaner.threads=2"),
+            configs(*broker, "--describe"),
+            configs("--broker", "1", "--describe"),
+            configs(*broker, "--alter", "--add-config", "log.retention.ms=soon"),
+            configs("--broker-defaults", "--alter", "--delete-config", "log.retention.ms"),
+            configs("--broker-defaults", "--describe"),
+            configs("--broker", "1", "--alter", "--delete-config", "log.segment.bytes,log.cleaner.threads"),
+            configs("--entity-type", "brokers", "--describe"),
+            configs("--topic", "configured", "--describe"),
+            configs(*logger, "--alter", "--add-config", "kafka.controller.KafkaController=WARN"),
+            configs(*logger, "--alter", "--add-config", "kafka.controller.KafkaController=LOUD"),
+            configs(*logger, "--alter", "--add-config", "nobody=WARN"),
+            configs(*logger, "--alter", "--delete-config", "root"),
+        ]
+    )
+    controller_log = "kafka.controller.KafkaController"
+    differing += both.differences([configs(*logger, "--describe")], lambda line: controller_log in line)
+    differing += both.differences(
+        [
+            configs("--broker-logger", "2", "--alter", "--delete-config", controller_log),
+            configs(*broker, "--describe", "--all"),
+        ],
+        is_alike,
+    )
+    assert not differing, "\n".join(differing)
+    for refused in (
+        configs(*broker, "--alter", "--add-config", "log.dirs=/x"),  # Kafka shows a collection of Scala
+        configs(*default, "--alter", "--add-config", "advertised.listeners=PLAINTEXT://x:1"),
+        configs(*broker, "--alter", "--add-config", "log.cleaner.threads=0"),  # Kafka divides by zero
+    ):
+        ours, theirs = both.run(refused)
+        assert without_words(ours) == without_words(theirs)
+
+
+def without_words(said: Said) -> Said:
+    """With the error's class, and not with what it says."""
+    return replace(said, errors=tuple(line.rpartition("Exception: ")[0] for line in said.errors))
+
+
+def is_alike(line: str) -> bool:
+    """Not about what differs between the two for good reason, as `test_administration` has it."""
+    key = line.strip().partition("=")[0]
+    return key not in NOT_ALIKE and not key.startswith(OUR_OWN)
 
 
 # kafka-leader-election.

@@ -52,3 +52,6 @@ class VersionName:
 
     def describe(self) -> str:
         return "it must be a version of Kafka from 0.8.0 to 3.9, such as 3.9 or 2.8-IV1"
+
+    def refusal(self, value: str, /) -> tuple[object, str]:
+        return value, self.describe()

@@ -59,10 +59,13 @@ class Support(enum.Enum):
 
 
 class ConfigError(ValueError):
-    """A value that a key cannot have; says key, value and what is allowed."""
+    """A value that a key cannot have; says key, value and what is allowed, as Kafka's ConfigException does."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"Invalid value {value!r} for {key}: {allowed}")
+        shown = "null" if value is None else _write(value)
+        super().__init__(
+            f"Invalid value {shown if shown.isprintable() else repr(shown)} for configuration {key}: {allowed}"
+        )
         self.key = key
         self.value = value
         self.allowed = allowed
@@ -74,7 +77,11 @@ class Validator(Protocol[Checked_contra]):
     def allows(self, value: Checked_contra, /) -> bool: ...
 
     def describe(self) -> str:
-        """What is allowed, so that it completes the sentence "Invalid value ... for ...: "."""
+        """What is allowed, for the reference."""
+        ...
+
+    def refusal(self, value: Checked_contra, /) -> tuple[object, str]:
+        """Of a value that is not allowed what is wrong, and what is allowed, in Kafka's words where it has any."""
         ...
 
 
@@ -95,6 +102,11 @@ class Between:
             return f"it must be at most {self.most}"
         return f"it must be between {self.least} and {self.most}"
 
+    def refusal(self, value: float, /) -> tuple[object, str]:
+        if self.least is not None and value < self.least:
+            return value, f"Value must be at least {self.least}"
+        return value, f"Value must be no more than {self.most}"
+
 
 @dataclass(frozen=True, slots=True)
 class BetweenOr:
@@ -109,6 +121,9 @@ class BetweenOr:
 
     def describe(self) -> str:
         return f"it must be between {self.least} and {self.most}, or {self.other}"
+
+    def refusal(self, value: int, /) -> tuple[object, str]:
+        return value, self.describe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,9 @@ class OneOf:
     def describe(self) -> str:
         return f"it must be one of {', '.join(self.words)}"
 
+    def refusal(self, value: str | None, /) -> tuple[object, str]:
+        return value, f"String must be one of{' (case insensitive)' * self.any_case}: {', '.join(self.words)}"
+
 
 @dataclass(frozen=True, slots=True)
 class EachOf:
@@ -140,6 +158,10 @@ class EachOf:
     def describe(self) -> str:
         return f"it must be a list{'' if self.may_be_empty else ', not empty,'} of {', '.join(self.words)}"
 
+    def refusal(self, value: tuple[str, ...], /) -> tuple[object, str]:
+        wrong = next((entry for entry in value if entry not in self.words), "")
+        return wrong, f"String must be one of: {', '.join(self.words)}"
+
 
 class NotEmpty:
     """A text or list with something in it."""
@@ -152,6 +174,9 @@ class NotEmpty:
     def describe(self) -> str:
         return "it must not be empty"
 
+    def refusal(self, value: str | tuple[str, ...] | None, /) -> tuple[object, str]:
+        return value, self.describe()
+
 
 class ThrottledReplicas:
     """Pairs partition:broker, or `*` for all (KIP-73)."""
@@ -163,6 +188,9 @@ class ThrottledReplicas:
 
     def describe(self) -> str:
         return "it must be * or a list of partition:broker pairs, such as 0:101,1:102"
+
+    def refusal(self, value: tuple[str, ...], /) -> tuple[object, str]:
+        return value, self.describe()
 
     @staticmethod
     def _is_pair(entry: str) -> bool:
@@ -190,20 +218,21 @@ class Password(str):
 def _read_boolean(text: str) -> bool:
     word = text.lower()
     if word not in {"true", "false"}:
-        raise ValueError("it must be true or false")
+        raise ValueError("Expected value to be either true or false")
     return word == "true"
 
 
-def _whole_number(bits: int) -> Callable[[str], int]:
+def _whole_number(bits: int, name: str) -> Callable[[str], int]:
     limit = 1 << (bits - 1)
+    complaint = f"Not a number of type {name}"
 
     def read(text: str) -> int:
         digits = text[1:] if text[:1] in {"+", "-"} else text
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-            raise ValueError("it must be a whole number")
+            raise ValueError(complaint)
         number = int(text)
         if not -limit <= number < limit:
-            raise ValueError(f"it must be a whole number between {-limit} and {limit - 1}")
+            raise ValueError(complaint)
         return number
 
     return read
@@ -214,7 +243,7 @@ _DOUBLE: Final = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?
 
 def _read_double(text: str) -> float:
     if not _DOUBLE.fullmatch(text):
-        raise ValueError("it must be a number")
+        raise ValueError("Not a number of type DOUBLE")
     return float(text)
 
 
@@ -228,9 +257,9 @@ _JAVA_WHITE_SPACE: Final = "".join(map(chr, range(0x21)))
 _READERS: dict[ConfigType, Callable[[str], object]] = {
     ConfigType.BOOLEAN: _read_boolean,
     ConfigType.STRING: str,
-    ConfigType.INT: _whole_number(32),
-    ConfigType.SHORT: _whole_number(16),
-    ConfigType.LONG: _whole_number(64),
+    ConfigType.INT: _whole_number(32, "INT"),
+    ConfigType.SHORT: _whole_number(16, "SHORT"),
+    ConfigType.LONG: _whole_number(64, "LONG"),
     ConfigType.DOUBLE: _read_double,
     ConfigType.LIST: _read_list,
     ConfigType.CLASS: str,
@@ -309,8 +338,8 @@ class ConfigKey(Generic[Value]):
         if value is None and self.default is None:
             return value
         if self.validator is not None and not self.validator.allows(value):
-            shown = Password.HIDDEN if self.sensitive else value
-            raise ConfigError(self.name, shown, self.validator.describe())
+            wrong, allowed = self.validator.refusal(value)
+            raise ConfigError(self.name, Password.HIDDEN if self.sensitive else wrong, allowed)
         return value
 
     def format(self, value: Value) -> str | None:

@@ -40,11 +40,14 @@ _IGNORED_MESSAGE_FORMAT: Final = "3.0-IV1"
 
 
 class TopicConfigError(ValueError):
-    """Configs that no topic can have: one line for each problem."""
+    """Configs that no topic can have: one line for each problem. `is_of_value` where the first is a value that its
+    key cannot have.
+    """
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], *, is_of_value: bool = False) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+        self.is_of_value = is_of_value
 
 
 def topic_defaults(broker_values: Values) -> dict[str, Any]:
@@ -73,6 +76,7 @@ def topic_config(overrides: Mapping[str, str], broker_values: Values) -> Values:
 def check_topic_configs(overrides: Mapping[str, str], broker_values: Values) -> Values:
     """The values of a topic that is to have these configs of its own. Raises TopicConfigError."""
     problems: list[str] = []
+    is_of_value = False
     values = topic_defaults(broker_values)
     for name, text in overrides.items():
         key = topic_keys().get(name)
@@ -83,10 +87,11 @@ def check_topic_configs(overrides: Mapping[str, str], broker_values: Values) -> 
         try:
             values[name] = key.parse(text)
         except ConfigError as error:
+            is_of_value = is_of_value or not problems
             problems.append(str(error))
     problems += _conflicts(values, broker_values)
     if problems:
-        raise TopicConfigError(problems)
+        raise TopicConfigError(problems, is_of_value=is_of_value)
     return MappingProxyType(values)
 
 

@@ -105,11 +105,11 @@ def test_all_problems_are_told_at_once() -> None:
     found = problems(
         "broker.id=x\nlog.segment.bytes=13\nmin.insync.replicas=0\nlisteners=nonsense\n", "num.partitions=0"
     )
-    assert [problem.partition(": it")[0] for problem in found[:4]] == [
-        "test.properties:1: Invalid value 'x' for broker.id",
-        "test.properties:2: Invalid value 13 for log.segment.bytes",
-        "test.properties:3: Invalid value 0 for min.insync.replicas",
-        "override: Invalid value 0 for num.partitions",
+    assert [problem.rpartition(": ")[0] for problem in found[:4]] == [
+        "test.properties:1: Invalid value x for configuration broker.id",
+        "test.properties:2: Invalid value 13 for configuration log.segment.bytes",
+        "test.properties:3: Invalid value 0 for configuration min.insync.replicas",
+        "override: Invalid value 0 for configuration num.partitions",
     ]
     assert any("zookeeper.connect=(none)" in problem for problem in found)
     assert any("'nonsense'" in problem for problem in found)

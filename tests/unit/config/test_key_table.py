@@ -128,7 +128,7 @@ a.word: string?; one, in any case, of A, B; medium
         ("a: int = 1\n    A key.", 3, "importance"),
         ("a: int; high\n    A key.", 3, "a default"),
         ("a: int? = 1; high\n    A key.", 3, "a default"),
-        ("a: int = x; high\n    A key.", 3, "whole number"),
+        ("a: int = x; high\n    A key.", 3, "Not a number of type INT"),
         ("a: int = 0; at least 1; high\n    A key.", 3, "at least 1"),
         ("a: int = 0; sometimes; high\n    A key.", 3, "'sometimes' is unknown"),
         ("a: int = 0; high\n    A key.\nb: int = 0; high\n    B.", 5, "blank line"),

@@ -73,7 +73,7 @@ def test_all_problems_are_told_at_once() -> None:
         )
     assert caught.value.problems == (
         "Unknown topic config name: retension.ms; did you mean retention.ms?",
-        "Invalid value 13 for segment.bytes: it must be at least 14",
+        "Invalid value 13 for configuration segment.bytes: Value must be at least 14",
         "min.compaction.lag.ms (2) must not be above max.compaction.lag.ms (1)",
         "remote.log.copy.disable is not possible in ZooKeeper mode",
         "remote.storage.enable needs remote.log.storage.system.enable on the broker",

@@ -90,7 +90,10 @@ class ConfigAlterer:
             try:
                 check_topic_configs(changed, self._broker_configs.values)
             except TopicConfigError as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+                # As Kafka has it, which says so of values only.
+                what = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{topic}'): "
+                message = f"{what if error.is_of_value else ''}{error}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message) from None
             return changed
 
         await self._alter(ConfigEntityType.TOPICS, topic, change, validate_only=validate_only)
@@ -176,7 +179,7 @@ def check_broker_name(broker_name: str, broker_id: int) -> None:
     try:
         named = int(broker_name)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {broker_name}") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {broker_name}") from None
     if named != broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {broker_name}"
