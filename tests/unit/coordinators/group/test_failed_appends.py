@@ -297,7 +297,7 @@ def test_records_are_replayed_before_their_outcome_is_told(world: GroupWorld, ho
     told: list[object] = []
     world.log.holds_back = holds_back
     shard.append([(b"key", b"value")], 0, told.append, told.append)
-    assert told == [3] if holds_back else [3, ErrorCode.NONE]
+    assert told == ([3] if holds_back else [3, ErrorCode.NONE])
     world.log.release(ErrorCode.NONE)
     assert told == [3, ErrorCode.NONE]
 
