@@ -14,6 +14,7 @@ import pytest
 
 from tests.interop.test_administration import NOT_ALIKE, OUR_OWN
 from tests.support.apache_kafka import CONFIG_COMMAND, LEADER_ELECTION_COMMAND, TOPIC_COMMAND
+from tests.support.command_suite import barnabas
 from tests.support.tool_comparison import Command, Said, TwoClusters, two_clusters
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
@@ -288,6 +289,10 @@ def test_what_fails_is_described_alike_and_leaders_are_elected_alike(both: TwoCl
     )
     both.start_broker(3)
     wait_for(both, names, is_whole, "all are in sync again")
+    for servers in both.bootstrap_servers:
+        done = barnabas(servers, "elect", "preferred", "--topic", "even")
+        assert done.rows[1:] == ["even 2 2 3 ELECTED"], done.errors
+        assert done.errors == "2 partitions had the preferred leader already.\n"
     differing += both.differences([elect("preferred", "--path-to-json-file", everywhere)])
     wait_for(both, names, lambda each: each.leader_id == each.replica_nodes[0], "the preferred replicas lead")
     differing += both.differences([elect("preferred", "--all-topic-partitions")])

@@ -208,3 +208,12 @@ class AdminCommandSuite:
             assert (done.status, done.errors) == (0, ""), done.output
             assert done.output.startswith("All is well: ")
             assert barnabas(bootstrap, "cluster", "health", "--json").document == {"problems": []}
+
+    def test_nobody_is_elected_where_leaders_are_as_they_should_be(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as topic:
+            done = barnabas(bootstrap, "elect", "preferred", "--topic", topic)
+            assert (done.status, done.output) == (0, ""), done.errors
+            assert done.errors == "2 partitions had the preferred leader already.\n"
+            done = barnabas(bootstrap, "elect", "unclean", "--topic", f"{topic}:1", "--json")
+            assert done.document == {"election_type": "unclean", "partitions": []}
+            assert barnabas(bootstrap, "elect", "preferred", "--topic", f"{topic}:2").status == 4
