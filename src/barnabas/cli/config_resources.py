@@ -30,6 +30,14 @@ HIDDEN = "(secret)"
 _BROKER_DIGITS_MAX = 10
 _PLUG_IN_PREFIXES = ("listener.name.",)
 """Names that begin so are settable although no broker lists them."""
+_UNLISTED = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Throttles, which brokers list only where they are set."""
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 _COARSER_NAMES = {
@@ -188,7 +196,8 @@ async def settable_configs(
 def check_names(resource: Resource, names: list[str], known: Mapping[str, ConfigEntry]) -> None:
     """Raises CommandError for a name that the resource does not have."""
     for name in names:
-        if name in known or (resource.kind is not Kind.TOPIC and name.startswith(_PLUG_IN_PREFIXES)):
+        is_of_brokers = resource.kind in (Kind.BROKER, Kind.ALL_BROKERS)
+        if name in known or (is_of_brokers and (name in _UNLISTED or name.startswith(_PLUG_IN_PREFIXES))):
             continue
         what = "logger" if resource.kind is Kind.LOGGER else "config"
         hint = nearest_hint(name, known) or f"; `barnabas config get {resource} --all` shows which there are"

@@ -67,6 +67,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.produce",
         "Write records to a topic.",
     ),
+    "reassign": (
+        "barnabas.cli.reassign",
+        "Move partitions to other brokers: plan it, do it, look at it, cancel it.",
+    ),
     "records": (
         "barnabas.cli.records",
         "Delete records of topics.",

@@ -1,0 +1,441 @@
+"""`barnabas reassign`: moves partitions to other brokers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from barnabas.cli.connection import (
+    CommandError,
+    ExitStatus,
+    bootstrap_option,
+    complete_topics,
+    json_option,
+    run_with_client,
+)
+from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
+
+if TYPE_CHECKING:
+    from barnabas.cli.reassignment_planner import Broker, Move, Placed, Wish
+    from barnabas.cli.reassignment_view import View
+    from barnabas.client.client import Client
+    from barnabas.wire.topics import TopicPartition
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*([KMGT]?)(i?)B?(?:/s)?", re.ASCII | re.IGNORECASE)
+_MEASURED_MS_MAX: Final = 3_600_000
+_MOVE_COLUMNS: Final = (
+    Column("Topic", "topic"),
+    Column("Partition", "partition", is_number=True),
+    Column("From", "from"),
+    Column("To", "to"),
+    Column("Copied", "bytes", is_number=True),
+)
+_BROKER_COLUMNS: Final = (
+    Column("Broker", "id", is_number=True),
+    Column("Replicas", "replicas", is_number=True),
+    Column("After", "replicas_after", is_number=True),
+    Column("Preferred", "preferred", is_number=True),
+    Column("After", "preferred_after", is_number=True),
+    Column("Logs", "bytes", is_number=True),
+    Column("After", "bytes_after", is_number=True),
+)
+
+
+class SizeOption(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number of bytes (per second), such as 50MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(value.strip())
+        number_bytes = 0
+        if found is not None:
+            unit = (1024 if found[4] else 1000) ** " KMGT".index(found[3].upper() or " ")
+            number_bytes = int(found[1]) * unit + int((found[2] or "0").ljust(3, "0")) * unit // 1_000
+        if number_bytes < 1:
+            self.fail(f"{printable(value[:60])!r} is no size: write 50MiB, 1GiB, or a number of bytes", param, ctx)
+        return number_bytes
+
+
+def _duration_ms(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    from barnabas.cli.starts import parse_duration_ms
+
+    try:
+        duration_ms = parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if duration_ms > _MEASURED_MS_MAX:
+        raise click.BadParameter("an hour is the longest")
+    return duration_ms
+
+
+@click.group(name="reassign")
+def command() -> None:
+    """Move partitions to other brokers: plan it, do it, look at it, cancel it."""
+
+
+@command.command(name="plan")
+@click.option("--drain", multiple=True, type=int, metavar="ID", help="Leave nothing on this broker; repeatable.")
+@click.option("--onto", multiple=True, type=int, metavar="ID", help="Give this broker its share; repeatable.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", shell_complete=complete_topics, help="Only this; repeatable."
+)
+@click.option("--throttle", type=SizeOption(), metavar="SIZE", help="Say how long it takes at so many bytes a second.")
+@click.option(
+    "--measure",
+    "measured_ms",
+    default="5s",
+    show_default=True,
+    metavar="TIME",
+    callback=_duration_ms,
+    help="How long to measure what is written to each partition; 0s not to.",
+)
+@click.option(
+    "--tolerance",
+    type=click.IntRange(0, 100),
+    default=5,
+    show_default=True,
+    metavar="PERCENT",
+    help="Brokers that differ by less are even.",
+)
+@click.option("--save", metavar="FILE", help="Write the plan into a new file, for execute.")
+@bootstrap_option
+@json_option
+def plan(
+    drain: tuple[int, ...],
+    onto: tuple[int, ...],
+    topics: tuple[str, ...],
+    throttle: int | None,
+    measured_ms: int,
+    tolerance: int,
+    save: str | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Show which partitions should move where, how much is copied and how long it takes; nothing is moved.
+
+    Without --drain and --onto, evens out all brokers: by bytes, by what is written to partitions and by their number,
+    with replicas on different racks, and brokers preferred as leaders of about as many partitions each. It moves as
+    little as that takes. --drain moves what the broker has, and nothing else; it may be dead. --onto moves replicas
+    onto the broker only, until it has its share. What --json prints is a plan for execute too.
+    """
+
+    async def body(client: Client) -> None:
+        from barnabas.cli.missing import missing_topics
+        from barnabas.cli.reassignment_files import write_reassignment
+        from barnabas.cli.reassignment_planner import Broker, PlanError, Wish
+        from barnabas.cli.reassignment_planner import plan as plan_moves
+        from barnabas.cli.reassignment_view import look
+        from barnabas.client.admin import Admin
+
+        async with Admin(client) as admin:
+            ongoing = await admin.list_partition_reassignments()
+            if ongoing:
+                raise _already_going_on(ongoing)
+            view = await look(client, admin, measured_ms)
+        missing = [name for name in topics if name not in view.topics]
+        if missing:
+            raise missing_topics(missing)
+        brokers = [Broker(node.node_id, node.rack) for node in client.cluster.brokers.values()]
+        wish = Wish(frozenset(drain), frozenset(onto), frozenset(topics) or None, tolerance / 100)
+        _say_what_is_not_known(view, brokers, wish)
+        try:
+            moves = plan_moves(view.placed, brokers, wish)
+        except PlanError as error:
+            raise CommandError(printable(str(error))) from None
+        if moves and save is not None:
+            write_reassignment(save, {move.partition: move.after for move in moves})
+        if as_json:
+            print_json(plan_document(moves, throttle))
+        else:
+            _print_plan(view.placed, brokers, moves, throttle, save)
+
+    run_with_client(bootstrap, body)
+
+
+@command.command(name="execute")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--throttle", type=SizeOption(), metavar="SIZE", help="Copy at most so many bytes a second at each broker."
+)
+@click.option("--additional", is_flag=True, help="Also while other partitions are being moved.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for its end.")
+@click.option(
+    "--save-current", metavar="FILE", help="Write where the partitions are now into a new file: the way back."
+)
+@bootstrap_option
+@json_option
+def execute(
+    file: str,
+    throttle: int | None,
+    additional: bool,
+    no_wait: bool,
+    save_current: str | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Move partitions to the brokers that a file names, and show how far they are.
+
+    The file is what plan has saved, or what kafka-reassign-partitions takes; - is standard input. The throttle is
+    removed at the end, however that comes. Ctrl-C ends the waiting, not the moving: `barnabas reassign status` shows
+    it, `barnabas reassign cancel` ends it.
+    """
+    if no_wait and throttle is not None:
+        raise click.UsageError("nobody would remove the throttle: leave --no-wait or --throttle out")
+
+    async def body(client: Client) -> None:
+        from barnabas.cli import reassignment_execution
+        from barnabas.cli.reassignment_files import read_reassignment, write_reassignment
+        from barnabas.client.admin import Admin
+
+        targets = read_reassignment(file)
+        async with Admin(client) as admin:
+            current = await reassignment_execution.check(client, admin, targets, is_additional=additional)
+            if save_current is not None:
+                write_reassignment(save_current, current)
+            changes = {each: after for each, after in targets.items() if after != current[each]}
+            if changes:
+                wish = reassignment_execution.Execution(
+                    current, changes, throttle, is_waited_for=not no_wait, is_quiet=as_json
+                )
+                await reassignment_execution.execute(client, admin, wish)
+        if as_json:
+            print_json({"is_done": not no_wait, **_partition_documents(current, changes)})
+        elif not changes:
+            say("All partitions are there already.")
+        elif no_wait:
+            say(f"Begun: {counted(len(changes), 'partition')}; `barnabas reassign status` shows how far they are.")
+        else:
+            say(f"Done: {counted(len(changes), 'partition')}.")
+
+    run_with_client(bootstrap, body)
+
+
+@command.command(name="status")
+@click.argument("file", metavar="[FILE]", required=False)
+@bootstrap_option
+@json_option
+def status(file: str | None, bootstrap: str, as_json: bool) -> None:
+    """Show the partitions that are being moved, how far they are, and which throttles are set.
+
+    With a FILE, as execute takes it, shows of each of its partitions whether it is done; the exit status is 1 where one
+    is neither done nor being moved.
+    """
+
+    async def body(client: Client) -> None:
+        from barnabas.cli import reassignment_status
+        from barnabas.cli.reassignment_files import read_reassignment
+        from barnabas.client.admin import Admin
+
+        targets = None if file is None else read_reassignment(file)
+        async with Admin(client) as admin:
+            found = await reassignment_status.observe(client, admin, targets)
+        reassignment_status.show(found, as_json=as_json)
+        lost = [each for each in found.partitions if each.state is reassignment_status.State.NEITHER]
+        if lost:
+            raise CommandError(
+                f"{counted(len(lost), 'partition')} neither there nor on the way: execute the file again, or see who "
+                "has cancelled it"
+            )
+
+    run_with_client(bootstrap, body)
+
+
+@command.command(name="cancel")
+@click.argument("topics", metavar="[TOPIC[:0,2-4]]...", nargs=-1, shell_complete=complete_topics)
+@click.option("--from-file", "file", metavar="FILE", help="The partitions of a file, as execute takes it.")
+@click.option("--all", "is_all", is_flag=True, help="All that are being moved.")
+@bootstrap_option
+@json_option
+def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: str, as_json: bool) -> None:
+    """End the moving of partitions: they stay where they were, and what was copied is deleted.
+
+    Throttles are removed where nothing is being moved any more, also with --all when nothing was.
+    """
+    from barnabas.cli.partition_selection import parse_selection
+
+    if bool(topics) + (file is not None) + is_all != 1:
+        raise click.UsageError("say what to cancel, in one way: topics, --from-file or --all")
+    try:
+        selection = parse_selection(topics)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="TOPIC") from None
+
+    async def body(client: Client) -> None:
+        from barnabas.cli.reassignment_execution import cancel_moves
+        from barnabas.cli.reassignment_files import read_reassignment
+        from barnabas.client.admin import Admin
+
+        wanted = None if file is None else frozenset(read_reassignment(file))
+        async with Admin(client) as admin:
+            ongoing = await admin.list_partition_reassignments()
+            doomed = {
+                each: found
+                for each, found in ongoing.items()
+                if is_all or (each in wanted if wanted is not None else _is_selected(selection, each))
+            }
+            await cancel_moves(client, admin, list(doomed), is_last=len(doomed) == len(ongoing))
+        if not doomed and not is_all:
+            raise CommandError(
+                "none of that is being moved; `barnabas reassign status` shows what is", ExitStatus.MISSING
+            )
+        back = {
+            each: tuple(node_id for node_id in found.replicas if node_id not in found.adding_replicas)
+            for each, found in doomed.items()
+        }
+        if as_json:
+            print_json(
+                {"cancelled": [{"topic": p.topic, "partition": p.partition, "replicas": list(back[p])} for p in back]}
+            )
+        elif doomed:
+            columns = (Column("Topic", "topic"), Column("Partition", "partition", is_number=True), Column("On", "on"))
+            print_table(columns, [(each.topic, each.partition, replicas) for each, replicas in sorted(back.items())])
+        say(f"Cancelled: {counted(len(doomed), 'partition')}." if doomed else "Nothing is being moved.")
+
+    run_with_client(bootstrap, body)
+
+
+def plan_document(moves: Sequence[Move], throttle: int | None) -> dict[str, Any]:
+    """A plan as `reassign plan --json` has it: a file for execute, and what it means."""
+    from barnabas.cli.reassignment_files import reassignment_document
+
+    return {
+        **reassignment_document({move.partition: move.after for move in moves}),
+        "moves": [
+            {
+                "topic": move.partition.topic,
+                "partition": move.partition.partition,
+                "before": list(move.before),
+                "after": list(move.after),
+                "copied_bytes": move.moved_bytes,
+            }
+            for move in moves
+        ],
+        "copied_bytes": sum(move.moved_bytes for move in moves),
+        "seconds": None if throttle is None else seconds_at(moves, throttle),
+    }
+
+
+def seconds_at(moves: Iterable[Move], bytes_per_second: int) -> int:
+    """How long the copies take where each broker sends and gets so many bytes a second: as long as the broker that has
+    most to send or to get. A partition is sent by its first replica that there is before.
+    """
+    sent: Counter[int] = Counter()
+    got: Counter[int] = Counter()
+    for move in moves:
+        for node_id in move.adding:
+            sent[move.before[0]] += move.size_bytes
+            got[node_id] += move.size_bytes
+    most = max([*sent.values(), *got.values()], default=0)
+    return -(-most // bytes_per_second)
+
+
+# Inside.
+
+
+def _is_selected(selection: Mapping[str, Sequence[int] | None], partition: TopicPartition) -> bool:
+    numbers = selection.get(partition.topic, ())
+    return numbers is None or partition.partition in numbers
+
+
+def _already_going_on(ongoing: Iterable[TopicPartition]) -> CommandError:
+    from barnabas.cli.reassignment_files import named
+
+    return CommandError(
+        f"partitions are being moved already: {named(sorted(ongoing))}; `barnabas reassign status` shows how far that "
+        "is, and `barnabas reassign cancel --all` ends it"
+    )
+
+
+def _partition_documents(
+    current: Mapping[TopicPartition, Sequence[int]], changes: Mapping[TopicPartition, Sequence[int]]
+) -> dict[str, Any]:
+    return {
+        "partitions": [
+            {"topic": each.topic, "partition": each.partition, "before": list(current[each]), "after": list(after)}
+            for each, after in sorted(changes.items())
+        ]
+    }
+
+
+def _say_what_is_not_known(view: View, brokers: Sequence[Broker], wish: Wish) -> None:
+    alive = {broker.node_id for broker in brokers}
+    if view.silent:
+        say(f"Sizes are not told by broker {', '.join(map(str, view.silent))}: its replicas count as others tell.")
+    racks = {broker.rack for broker in brokers}
+    if None in racks and len(racks) > 1:
+        say("Racks do not count: not all brokers have one (broker.rack).")
+    gone = Counter(each for placed in view.placed.values() for each in placed.replicas if each not in alive)
+    for node_id in sorted({*gone} - wish.drain):
+        say(
+            f"Broker {node_id} is not in the cluster, and keeps its {counted(gone[node_id], 'replica')}: "
+            f"start it, or move them with --drain {node_id}."
+        )
+
+
+def _print_plan(
+    placed: Mapping[TopicPartition, Placed],
+    brokers: Sequence[Broker],
+    moves: Sequence[Move],
+    throttle: int | None,
+    save: str | None,
+) -> None:
+    if not moves:
+        say("Nothing to move.")
+        return
+    print_table(
+        _MOVE_COLUMNS,
+        [
+            (each.partition.topic, each.partition.partition, each.before, each.after, size(each.moved_bytes))
+            for each in moves
+        ],
+    )
+    click.echo()
+    after = {**{each: one.replicas for each, one in placed.items()}, **{each.partition: each.after for each in moves}}
+    had = _totals(placed, {each: one.replicas for each, one in placed.items()})
+    has = _totals(placed, after)
+    rows = []
+    for node_id in sorted({*had, *has, *(broker.node_id for broker in brokers)}):
+        before_after = zip(had.get(node_id, (0, 0, 0)), has.get(node_id, (0, 0, 0)), strict=True)
+        (replicas, replicas_after), (leads, leads_after), (logs, logs_after) = before_after
+        rows.append((node_id, replicas, replicas_after, leads, leads_after, size(logs), size(logs_after)))
+    print_table(_BROKER_COLUMNS, rows)
+    copied = sum(move.moved_bytes for move in moves)
+    copies = sum(len(move.adding) for move in moves)
+    takes = "" if throttle is None else f", some {_spoken_seconds(seconds_at(moves, throttle))} at {size(throttle)}/s"
+    say(
+        f"{counted(len(moves), 'partition')} to change, {counted(copies, 'copy', 'copies')} to make, "
+        f"{size(copied)}{takes}."
+    )
+    if save is None:
+        say("Nothing was moved: save the plan with --save FILE, and give it to `barnabas reassign execute`.")
+    else:
+        say(f"Nothing was moved: `barnabas reassign execute {printable(save)}` does it.")
+
+
+def _totals(
+    placed: Mapping[TopicPartition, Placed], replicas: Mapping[TopicPartition, Sequence[int]]
+) -> dict[int, tuple[int, int, int]]:
+    """Replicas, partitions preferred for, and bytes, by broker."""
+    counts: Counter[int] = Counter()
+    preferred: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    for partition, node_ids in replicas.items():
+        preferred.update(node_ids[:1])
+        for node_id in node_ids:
+            counts[node_id] += 1
+            sizes[node_id] += placed[partition].size_bytes
+    return {node_id: (counts[node_id], preferred[node_id], sizes[node_id]) for node_id in counts}
+
+
+def _spoken_seconds(seconds: int) -> str:
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds} s"

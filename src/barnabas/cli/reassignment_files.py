@@ -1,0 +1,130 @@
+"""Files with the brokers that partitions shall be on, as `kafka-reassign-partitions` reads and writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas.cli.connection import CommandError
+from barnabas.cli.offset_files import STANDARD_INPUT, opened
+from barnabas.cli.output import printable
+from barnabas.wire.topics import TopicPartition
+
+FILE_FORM: Final = '{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": [1, 2, 3]}]}'
+ANY_DIRECTORY: Final = "any"
+_BYTES_MAX: Final = 64 * 1024 * 1024
+_NUMBER_MAX: Final = (1 << 31) - 1
+_NUMBER_DIGITS_MAX: Final = 10
+_REPLICAS_MAX: Final = (1 << 15) - 1
+_SHOWN_CHARACTERS_MAX: Final = 60
+
+
+def reassignment_document(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    """The partitions as `kafka-reassign-partitions --execute` takes them."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "replicas": list(replicas),
+                "log_dirs": [ANY_DIRECTORY] * len(replicas),
+            }
+            for partition, replicas in sorted(targets.items())
+        ],
+    }
+
+
+def write_reassignment(path: str, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+    """Writes a new file. Raises OSError, also where there is one of that name already."""
+    with open(path, "x", encoding="utf-8") as stream:
+        json.dump(reassignment_document(targets), stream, separators=(",", ":"))
+        stream.write("\n")
+
+
+def read_reassignment(path: str) -> dict[TopicPartition, tuple[int, ...]]:
+    """The brokers of each partition, the preferred leader first. Raises CommandError with the place in the file for
+    what is none of it, OSError where the file cannot be read.
+    """
+    with opened(path) as stream:
+        data = stream.read(_BYTES_MAX + 1)
+    name = "standard input" if path == STANDARD_INPUT else path
+    if len(data) > _BYTES_MAX:
+        raise CommandError(f"{name}: the file is larger than {_BYTES_MAX:,} bytes; give it in several")
+    try:
+        document = json.loads(data.decode("utf-8-sig"), parse_int=_parsed)
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name}: byte {error.start + 1} is not UTF-8; it must be {FILE_FORM}") from None
+    except ValueError as error:
+        raise CommandError(f"{name}: it is not JSON ({error}); it must be {FILE_FORM}") from None
+    except RecursionError:
+        raise CommandError(f"{name}: it is not JSON (too deep); it must be {FILE_FORM}") from None
+    entries = document.get("partitions") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise CommandError(f"{name}: it has no list of partitions; it must be {FILE_FORM}")
+    if document.get("version", 1) != 1:
+        raise CommandError(f"{name}: only version 1 is known; it must be {FILE_FORM}")
+    found: dict[TopicPartition, tuple[int, ...]] = {}
+    for place, entry in enumerate(entries, start=1):
+        partition, replicas = _entry(f"{name}, partition {place} of the list", entry)
+        if partition in found:
+            raise CommandError(f"{name}: {printable(str(partition))} is there twice; give it once")
+        found[partition] = replicas
+    if not found:
+        raise CommandError(f"{name}: there is no partition in it; it must be {FILE_FORM}")
+    return found
+
+
+# Inside.
+
+
+def _parsed(digits: str) -> int:
+    """Python reads only so many digits; what is too large is refused as such."""
+    return int(digits) if len(digits) <= _NUMBER_DIGITS_MAX else _NUMBER_MAX + 1
+
+
+def _entry(where: str, entry: Any) -> tuple[TopicPartition, tuple[int, ...]]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str) or not entry["topic"]:
+        raise CommandError(f"{where}: it names no topic; it must be {FILE_FORM}")
+    if not _is_number(entry.get("partition")):
+        raise CommandError(f"{where}: {_shown(entry.get('partition'))} is no partition: write a number from 0 on")
+    partition = TopicPartition(entry["topic"], entry["partition"])
+    replicas = entry.get("replicas")
+    if not isinstance(replicas, list) or not all(map(_is_number, replicas)) or len(replicas) > _REPLICAS_MAX:
+        raise CommandError(f"{where}: {_shown(replicas)} are no replicas: write the ids of brokers, such as [1, 2, 3]")
+    name = printable(str(partition))
+    if not replicas:
+        raise CommandError(f"{where}: {name} would have no replica; name one broker at least")
+    if len({*replicas}) != len(replicas):
+        raise CommandError(f"{where}: {name} would have two replicas on one broker: {', '.join(map(str, replicas))}")
+    _check_directories(where, entry.get("log_dirs"), len(replicas))
+    return partition, tuple(replicas)
+
+
+def _check_directories(where: str, directories: Any, count: int) -> None:
+    if directories is None:
+        return
+    if not isinstance(directories, list) or len(directories) != count:
+        raise CommandError(f"{where}: log_dirs must have an entry for each of the {count} replicas, or be left out")
+    if any(directory != ANY_DIRECTORY for directory in directories):
+        raise CommandError(
+            f'{where}: log_dirs may have "{ANY_DIRECTORY}" only: brokers choose the directory; '
+            "`kafka-reassign-partitions` moves between directories where the brokers do"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _NUMBER_MAX
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+
+
+def named(partitions: Iterable[TopicPartition], most: int = 5) -> str:
+    """Some of the partitions, in words."""
+    found = list(partitions)
+    more = f" and {len(found) - most:,} more" if len(found) > most else ""
+    return ", ".join(printable(str(each)) for each in found[:most]) + more

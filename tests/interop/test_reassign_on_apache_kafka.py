@@ -1,0 +1,23 @@
+"""`barnabas reassign` against an unmodified Apache Kafka 3.9.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka_cluster import apache_kafka_cluster
+from tests.support.reassign_command_suite import ReassignCommandSuite
+
+
+@pytest.fixture(scope="module")
+def address(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with apache_kafka_cluster(tmp_path_factory.mktemp("reassign"), 3) as cluster:
+        yield cluster.bootstrap_servers.split(",")[0]
+
+
+class TestOnApacheKafka(ReassignCommandSuite):
+    @pytest.fixture
+    def bootstrap(self, address: str) -> str:
+        return address

@@ -1,0 +1,105 @@
+"""What `barnabas reassign` does on any cluster of the Kafka protocol with brokers 1, 2 and 3.
+
+Run on Barnabas in tests/cluster and on Apache Kafka in tests/interop.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.admin_command_suite import configs
+from tests.support.command_suite import barnabas, fill, new_topic
+from tests.support.waiting import wait_until
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+TOPIC = ("--partitions", "4", "--replication-factor", "2")
+
+
+def replicas(bootstrap: str, topic: str) -> list[list[int]]:
+    """The brokers of each partition."""
+    (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
+    return [each["replicas"] for each in found["partitions"]]
+
+
+def throttles(bootstrap: str, topic: str) -> set[Any]:
+    """What is set of throttles, at the topic and at the brokers."""
+    return {
+        (resource, name, value)
+        for resource in (f"topic:{topic}", *(f"broker:{each}" for each in (1, 2, 3)))
+        for name, (value, source) in configs(bootstrap, resource).items()
+        if name in (*RATES, *LISTS) and source in {"broker", "topic"}
+    }
+
+
+class ReassignCommandSuite:
+    """Subclasses give the fixture `bootstrap`, the address of one broker."""
+
+    def test_a_broker_is_drained_and_filled_again(self, bootstrap: str, tmp_path: Path) -> None:
+        with new_topic(bootstrap, *TOPIC) as topic:
+            fill(bootstrap, topic, 4, 50)
+            before = replicas(bootstrap, topic)
+            options = ("--topic", topic, "--measure", "0s")
+            plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+            done = barnabas(bootstrap, "reassign", "plan", "--drain", "3", *options, "--save", str(plan))
+            assert (done.status, "Nothing was moved: `barnabas reassign execute" in done.errors) == (0, True), (
+                done.errors
+            )
+            assert replicas(bootstrap, topic) == before
+            moved = {each["partition"] for each in json.loads(plan.read_text())["partitions"]}
+            assert moved == {number for number, each in enumerate(before) if 3 in each}
+
+            arguments = ("--throttle", "50MiB", "--save-current", str(back))
+            done = barnabas(bootstrap, "reassign", "execute", str(plan), *arguments)
+            assert done.status == 0, done.errors
+            assert done.errors.splitlines()[-1].startswith("Done: ")
+            assert not any(3 in each for each in replicas(bootstrap, topic))
+            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttles are gone")
+            done = barnabas(bootstrap, "reassign", "status", str(plan), "--json")
+            assert {each["state"] for each in done.document["partitions"]} == {"done"}
+            assert barnabas(bootstrap, "reassign", "status", str(back)).status == 1
+
+            filled = barnabas(bootstrap, "reassign", "plan", "--onto", "3", *options, "--json").document
+            assert all(3 in each["after"] for each in filled["moves"])
+            assert barnabas(bootstrap, "reassign", "execute", str(back)).status == 0
+            assert replicas(bootstrap, topic) == before
+
+    def test_what_makes_no_sense_moves_nothing(self, bootstrap: str, tmp_path: Path) -> None:
+        with new_topic(bootstrap, *TOPIC) as topic:
+            before = replicas(bootstrap, topic)
+            file = tmp_path / "plan.json"
+            for target, status, error in (
+                ([1, 9], 4, "there is no broker 9; the cluster has 1, 2, 3"),
+                ([1, 1], 1, "would have two replicas on one broker: 1, 1"),
+                ([], 1, "would have no replica"),
+                (["1"], 1, "are no replicas"),
+            ):
+                entry = {"topic": topic, "partition": 0, "replicas": target}
+                file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+                done = barnabas(bootstrap, "reassign", "execute", str(file))
+                assert (done.status, done.output) == (status, ""), done.errors
+                assert error in done.errors
+            for name, partition in ((f"{topic}-gone", 0), (topic, 4)):
+                entry = {"topic": name, "partition": partition, "replicas": [1]}
+                file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+                assert barnabas(bootstrap, "reassign", "execute", str(file)).status == 4
+            assert barnabas(bootstrap, "reassign", "execute", "/no/such/file").status == 4
+            drained = barnabas(bootstrap, "reassign", "plan", *("--drain", "2", "--drain", "3", "--measure", "0s"))
+            assert drained.status == 1
+            assert "replicas, and only 1 would be left of the brokers: add some first" in drained.errors
+            unknown = barnabas(bootstrap, "reassign", "plan", "--onto", "9", "--measure", "0s")
+            assert "broker 9 is not in the cluster; it has 1, 2, 3" in unknown.errors
+            assert replicas(bootstrap, topic) == before
+            assert barnabas(bootstrap, "reassign", "cancel", topic).status == 4
+
+    def test_throttles_that_are_left_are_told_and_removed(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, *TOPIC) as topic:
+            assert barnabas(bootstrap, "config", "set", f"topic:{topic}", f"{LISTS[0]}=0:1").status == 0
+            assert barnabas(bootstrap, "config", "set", "broker:2", f"{RATES[1]}=5000").status == 0
+            done = barnabas(bootstrap, "reassign", "status")
+            assert f"Throttles are set: broker 2, topic {topic}." in done.errors
+            assert "`barnabas reassign cancel --all` removes them" in done.errors
+            assert barnabas(bootstrap, "reassign", "cancel", "--all").status == 0
+            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttles are gone")

@@ -1,0 +1,191 @@
+"""`barnabas reassign`: its files, what it says of time, how it shows progress, and how throttles are taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from barnabas.cli.connection import CommandError
+from barnabas.cli.reassign import SizeOption, seconds_at
+from barnabas.cli.reassignment_files import read_reassignment, reassignment_document, write_reassignment
+from barnabas.cli.reassignment_planner import Move
+from barnabas.cli.reassignment_progress import BarProgress, LineProgress, Progress
+from barnabas.cli.reassignment_throttles import RATES, Throttles, remove_throttles, set_throttles
+from barnabas.client.admin import ConfigEntry, ConfigOperation
+from barnabas.client.errors import ClientTimeoutError
+from barnabas.wire.topics import TopicPartition
+from tests.support.command_runs import Done
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+Barnabas = Callable[..., Done]
+
+
+def test_kafkas_file_is_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_reassignment(str(path), {B0: (3,), A0: (1, 2)})
+    assert json.loads(path.read_text()) == {
+        "version": 1,
+        "partitions": [
+            {"topic": "a", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]},
+            {"topic": "b", "partition": 0, "replicas": [3], "log_dirs": ["any"]},
+        ],
+    }
+    assert read_reassignment(str(path)) == {A0: (1, 2), B0: (3,)}
+    with pytest.raises(FileExistsError):
+        write_reassignment(str(path), {A0: (1,)})
+    # As people write it, and with what `plan --json` says besides.
+    path.write_text(json.dumps({"partitions": [{"topic": "a", "partition": 0, "replicas": [7]}], "seconds": 1}))
+    assert read_reassignment(str(path)) == {A0: (7,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("{}", "it has no list of partitions"),
+        ('{"version": 2, "partitions": []}', "only version 1 is known"),
+        ('{"partitions": []}', "there is no partition in it"),
+        ('{"partitions": [{"partition": 0, "replicas": [1]}]}', "partition 1 of the list: it names no topic"),
+        ('{"partitions": [{"topic": "a", "partition": -1, "replicas": [1]}]}', "-1 is no partition"),
+        ('{"partitions": [{"topic": "a", "partition": 0, "replicas": 1}]}', "1 are no replicas"),
+        ('{"partitions": [{"topic": "a", "partition": 0, "replicas": [true]}]}', "are no replicas"),
+        (f'{{"partitions": [{{"topic": "a", "partition": 0, "replicas": [{"9" * 5_000}]}}]}}', "are no replicas"),
+        ('{"partitions": [{"topic": "a", "partition": 0, "replicas": []}]}', "would have no replica"),
+        ('{"partitions": [{"topic": "a", "partition": 0, "replicas": [1, 1]}]}', "two replicas on one broker"),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}',
+            'log_dirs may have "any" only',
+        ),
+        (
+            json.dumps({"partitions": [{"topic": "a", "partition": 0, "replicas": [each]} for each in (1, 2)]}),
+            "a-0 is there twice",
+        ),
+    ],
+)
+def test_a_file_with_garbage_says_where(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(CommandError) as raised:
+        read_reassignment(str(path))
+    assert error in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "number_bytes"),
+    [("1", 1), ("50MiB", 50 << 20), ("50 MB/s", 50_000_000), ("1.5KiB", 1536), ("2G", 2_000_000_000)],
+)
+def test_sizes_as_people_write_them(text: str, number_bytes: int) -> None:
+    assert SizeOption().convert(text, None, None) == number_bytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "fast", "9" * 5_000, "1Z"])
+def test_what_is_no_size(barnabas: Barnabas, text: str) -> None:
+    done = barnabas("reassign", "plan", f"--throttle={text}")
+    assert done.status == 2
+    assert "is no size: write 50MiB" in " ".join(done.errors.split())
+
+
+def test_the_broker_with_most_to_do_says_how_long() -> None:
+    moves = [Move(A0, (1, 2), (3, 2), 1_000), Move(A1, (1,), (4,), 500), Move(B0, (2, 1), (1, 2), 9_000)]
+    assert seconds_at(moves, 100) == 15
+    assert seconds_at([], 100) == 0
+
+
+def test_bars_fit_a_narrow_terminal() -> None:
+    for width in (40, 60, 120):
+        console = Console(file=io.StringIO(), width=width, height=10, force_terminal=True, color_system=None)
+        bars = BarProgress(console)
+        bars.update([])
+        console.print(bars)
+        bars.update(
+            [Progress(TopicPartition("t" * 100, each), (1, 2), each << 20, 30 << 20, each == 3) for each in range(30)]
+        )
+        console.print(bars)
+        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+        assert max(map(len, lines)) <= width
+        assert "100%" not in lines[0]
+        # Those that fit, and one for all.
+        assert len(lines) == 1 + 7 + 1
+        assert lines[-1].startswith("1 of 30 there")
+
+
+def test_lines_tell_of_each_partition_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = LineProgress(is_quiet=False)
+    for is_done in (False, True, True):
+        lines.update([Progress(A0, (3,), 5, 2_048, is_done), Progress(A1, (), 0, 0, is_done)])
+    assert capsys.readouterr().err.splitlines() == ["a-0 onto 3, 2.0 KiB (1 of 2)", "a-1, order only (2 of 2)"]
+
+
+class _Configs:
+    """An administrator of configs; what a broker in `silent` is asked for fails."""
+
+    def __init__(self, silent: int | None = None) -> None:
+        self.silent = silent
+        self.configs: dict[str, dict[str, str]] = {"1": {RATES[0]: "77"}}
+
+    async def describe_configs(self, _kind: object, name: str, _timeout_ms: float) -> dict[str, ConfigEntry]:
+        return {
+            key: ConfigEntry(key, value, 2, is_read_only=False, is_sensitive=False)
+            for key, value in self.configs.get(name, {}).items()
+        }
+
+    async def alter_configs(
+        self, _kind: object, name: str, changes: list[tuple[str, ConfigOperation, str | None]], _ms: float = 0
+    ) -> None:
+        await asyncio.sleep(0)
+        if name == str(self.silent):
+            raise ClientTimeoutError("altering configs was not done within 8 s")
+        own = self.configs.setdefault(name, {})
+        for key, operation, value in changes:
+            if operation is ConfigOperation.SET and value is not None:
+                own[key] = value
+            else:
+                own.pop(key, None)
+
+
+def test_throttles_are_those_of_kafkas_tool_and_go_again(capsys: pytest.CaptureFixture[str]) -> None:
+    admin: Any = _Configs()
+    throttles = Throttles((1, 2, 3), ("a",))
+
+    async def main() -> None:
+        await set_throttles(admin, throttles, 5_000, {A0: ((1, 2), (3, 2)), A1: ((2,), (1,))})
+        assert admin.configs["a"] == {
+            "leader.replication.throttled.replicas": "0:1,0:2,1:2",
+            "follower.replication.throttled.replicas": "0:3,1:1",
+        }
+        assert [admin.configs[each] for each in "123"] == [dict.fromkeys(RATES, "5000")] * 3
+        assert await remove_throttles(admin, throttles)
+        # A rate that somebody had set before is there again.
+        assert admin.configs == {"1": {RATES[0]: "77"}, "2": {}, "3": {}, "a": {}}
+
+    asyncio.run(main())
+    assert capsys.readouterr().err == ""
+
+
+def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    admin: Any = _Configs(silent=2)
+    throttles = Throttles((1, 2, 3), ("a",))
+    admin.configs |= {"3": dict.fromkeys(RATES, "5"), "a": {"leader.replication.throttled.replicas": "0:1"}}
+
+    async def main() -> None:
+        assert not await remove_throttles(admin, throttles)
+        assert (admin.configs["3"], admin.configs["a"]) == ({}, {})
+
+    asyncio.run(main())
+    assert capsys.readouterr().err.splitlines() == [
+        "To remove the throttles:",
+        f"  barnabas config unset broker:2 {' '.join(RATES)}",
+    ]
+
+
+def test_the_file_of_a_plan_is_a_plan() -> None:
+    assert reassignment_document({}) == {"version": 1, "partitions": []}

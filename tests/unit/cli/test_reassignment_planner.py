@@ -1,0 +1,249 @@
+"""Where replicas should be: what every plan keeps, how even it is, and that it moves no more than is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cli.reassignment_planner import Broker, Move, Placed, PlanError, Wish, plan
+from barnabas.wire.topics import TopicPartition
+
+Partitions = Mapping[TopicPartition, Placed]
+WEIGHTS = (1.0, 1.0, 0.25)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, has_racks: bool = True, are_alike: bool = False) -> tuple[Partitions, list[Broker]]:
+    """Brokers, and partitions that are anywhere on them."""
+    count = draw(st.integers(2, 6))
+    racks = draw(st.sampled_from([None, 1, 2, 3])) if has_racks else None
+    brokers = [Broker(number, None if racks is None else f"rack-{number % racks}") for number in range(1, count + 1)]
+    node_ids = [broker.node_id for broker in brokers]
+    partitions = {}
+    for number in range(draw(st.integers(0, 14))):
+        replicas = draw(st.permutations(node_ids))[: draw(st.integers(1, min(3, count)))]
+        size_bytes = 1_000 if are_alike else draw(st.integers(0, 5_000))
+        load = 1.0 if are_alike else draw(st.sampled_from([0.0, 1.0, 50.0]))
+        partitions[TopicPartition(f"topic-{number % 3}", number)] = Placed(tuple(replicas), size_bytes, load)
+    return partitions, brokers
+
+
+def applied(partitions: Partitions, moves: Sequence[Move]) -> dict[TopicPartition, Placed]:
+    return {
+        **partitions,
+        **{each.partition: replace(partitions[each.partition], replicas=each.after) for each in moves},
+    }
+
+
+def counts(partitions: Partitions, brokers: Sequence[Broker]) -> dict[int, int]:
+    found = Counter(node_id for placed in partitions.values() for node_id in placed.replicas)
+    return {broker.node_id: found[broker.node_id] for broker in brokers}
+
+
+def unevenness(partitions: Partitions, brokers: Sequence[Broker]) -> float:
+    """The sum of the squares of what brokers have, as the planner's docstring has it, counted anew."""
+    measures: tuple[Callable[[Placed], float], ...] = (
+        lambda placed: placed.size_bytes,
+        lambda placed: placed.load,
+        lambda _: 1,
+    )
+    total = 0.0
+    for weight, measure in zip(WEIGHTS, measures, strict=True):
+        whole = sum(measure(placed) * len(placed.replicas) for placed in partitions.values()) or 1
+        for broker in brokers:
+            has = sum(measure(placed) for placed in partitions.values() if broker.node_id in placed.replicas)
+            total += weight * (has / whole) ** 2
+    return total
+
+
+def racks_of(replicas: Sequence[int], brokers: Sequence[Broker]) -> int:
+    return len({broker.rack for broker in brokers if broker.node_id in replicas} - {None})
+
+
+def check_always(partitions: Partitions, brokers: Sequence[Broker], moves: Sequence[Move]) -> None:
+    after = applied(partitions, moves)
+    for partition, placed in after.items():
+        assert len(placed.replicas) == len({*placed.replicas}) == len(partitions[partition].replicas)
+        assert {*placed.replicas} <= {broker.node_id for broker in brokers}
+    assert [move.partition for move in moves] == sorted({move.partition for move in moves})
+    assert all(move.before != move.after for move in moves)
+
+
+@given(clusters())
+def test_brokers_are_evened_out_and_racks_kept_apart(cluster: tuple[Partitions, list[Broker]]) -> None:
+    partitions, brokers = cluster
+    moves = plan(partitions, brokers, Wish())
+    check_always(partitions, brokers, moves)
+    after = applied(partitions, moves)
+    racks = len({broker.rack for broker in brokers} - {None})
+    for placed in after.values():
+        assert racks_of(placed.replicas, brokers) == min(len(placed.replicas), racks)
+    now = unevenness(after, brokers)
+    for partition, placed in after.items():
+        for source in placed.replicas:
+            for broker in brokers:
+                others = [broker.node_id if node_id == source else node_id for node_id in placed.replicas]
+                if broker.node_id in placed.replicas or racks_of(others, brokers) < racks_of(placed.replicas, brokers):
+                    continue
+                then = unevenness({**after, partition: replace(placed, replicas=tuple(others))}, brokers)
+                assert then >= now - 1e-8, (partition, source, broker)
+    assert [move for move in plan(after, brokers, Wish()) if move.adding] == []
+
+
+@given(clusters(has_racks=False, are_alike=True))
+def test_partitions_alike_are_within_one_and_as_few_as_can_be_are_moved(
+    cluster: tuple[Partitions, list[Broker]],
+) -> None:
+    partitions, brokers = cluster
+    moves = plan(partitions, brokers, Wish())
+    before, after = counts(partitions, brokers), counts(applied(partitions, moves), brokers)
+    assert max(after.values()) - min(after.values()) <= 1
+    # The fullest keep one more, where the number cannot be divided.
+    low, more = divmod(sum(before.values()), len(brokers))
+    ordered = sorted(before.values(), reverse=True)
+    least = sum(max(0, has - low - (place < more)) for place, has in enumerate(ordered))
+    assert sum(len(move.adding) for move in moves) == least
+
+
+@given(clusters())
+def test_no_move_could_be_taken_back(cluster: tuple[Partitions, list[Broker]]) -> None:
+    partitions, brokers = cluster
+    moves = plan(partitions, brokers, Wish())
+    after = applied(partitions, moves)
+    now = unevenness(after, brokers)
+    for move in moves:
+        for added in move.adding:
+            for home in move.removing:
+                back = tuple(home if node_id == added else node_id for node_id in move.after)
+                if racks_of(back, brokers) >= racks_of(move.after, brokers):
+                    then = unevenness({**after, move.partition: replace(after[move.partition], replicas=back)}, brokers)
+                    assert then > now - 1e-8
+
+
+@given(clusters(), st.data())
+def test_a_drained_broker_has_nothing_and_nothing_else_is_copied(
+    cluster: tuple[Partitions, list[Broker]], data: st.DataObject
+) -> None:
+    partitions, brokers = cluster
+    drained = data.draw(st.sampled_from(brokers))
+    left = [broker for broker in brokers if broker is not drained]
+    on_it = {each: placed for each, placed in partitions.items() if drained.node_id in placed.replicas}
+    wish = Wish(drain=frozenset({drained.node_id}))
+    if any(len(placed.replicas) > len(left) for placed in on_it.values()):
+        with pytest.raises(PlanError, match="would be left of the brokers: add some first"):
+            plan(partitions, brokers, wish)
+        return
+    # A broker that is dead is drained in the same way.
+    moves = plan(partitions, data.draw(st.sampled_from([brokers, left])) if on_it else brokers, wish)
+    check_always(partitions, brokers, moves)
+    assert {move.partition for move in moves} == {*on_it}
+    assert all(move.removing == (drained.node_id,) and len(move.adding) == 1 for move in moves)
+    assert sum(move.moved_bytes for move in moves) == sum(placed.size_bytes for placed in on_it.values())
+    for move in moves:
+        stayed = [node_id for node_id in move.before if node_id != drained.node_id]
+        free = [broker for broker in left if broker.node_id not in stayed]
+        possible = max(racks_of([*stayed, broker.node_id], left) for broker in free)
+        assert racks_of(move.after, left) == possible
+
+
+@given(clusters(), st.data())
+def test_only_the_brokers_to_be_filled_get_anything_and_no_more_than_their_share(
+    cluster: tuple[Partitions, list[Broker]], data: st.DataObject
+) -> None:
+    partitions, brokers = cluster
+    onto = data.draw(st.sampled_from(brokers)).node_id
+    moves = plan(partitions, brokers, Wish(onto=frozenset({onto})))
+    check_always(partitions, brokers, moves)
+    assert all(move.adding in {(onto,), ()} for move in moves)
+    after = applied(partitions, moves)
+    assert unevenness(after, brokers) <= unevenness(partitions, brokers) + 1e-9
+    for move in moves:
+        assert racks_of(move.after, brokers) >= racks_of(move.before, brokers)
+
+
+@given(clusters(has_racks=False, are_alike=True))
+def test_a_new_broker_gets_its_share_within_one(cluster: tuple[Partitions, list[Broker]]) -> None:
+    partitions, brokers = cluster
+    new = Broker(99)
+    moves = plan(partitions, [*brokers, new], Wish(onto=frozenset({99})))
+    after = counts(applied(partitions, moves), [*brokers, new])
+    share = sum(after.values()) / len(after)
+    assert share - 1 < after[99] < share + 1
+    assert sum(len(move.adding) for move in moves) == after[99]
+
+
+@given(clusters(), st.randoms(use_true_random=False), st.sampled_from(["", "drain", "onto"]))
+def test_the_same_cluster_gives_the_same_plan(
+    cluster: tuple[Partitions, list[Broker]], random: object, what: str
+) -> None:
+    partitions, brokers = cluster
+    wish = {"": Wish(), "drain": Wish(drain=frozenset({1})), "onto": Wish(onto=frozenset({2}))}[what]
+    mixed, mixed_brokers = list(partitions.items()), list(brokers)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    random.shuffle(mixed_brokers)  # type: ignore[attr-defined]
+    try:
+        expected = plan(partitions, brokers, wish)
+    except PlanError:
+        return
+    assert plan(dict(mixed), mixed_brokers, wish) == expected
+
+
+@given(clusters())
+def test_other_topics_stay(cluster: tuple[Partitions, list[Broker]]) -> None:
+    partitions, brokers = cluster
+    moves = plan(partitions, brokers, Wish(topics=frozenset({"topic-1"})))
+    check_always(partitions, brokers, moves)
+    assert {move.partition.topic for move in moves} <= {"topic-1"}
+
+
+@given(st.integers(2, 5), st.integers(0, 30))
+def test_leaders_are_within_one_and_copy_nothing(broker_count: int, partition_count: int) -> None:
+    node_ids = tuple(range(broker_count))
+    partitions = {TopicPartition("t", number): Placed(node_ids, 7) for number in range(partition_count)}
+    moves = plan(partitions, map(Broker, node_ids), Wish())
+    leads = Counter(dict.fromkeys(node_ids, 0))
+    leads.update(placed.replicas[0] for placed in applied(partitions, moves).values())
+    assert max(leads.values()) - min(leads.values()) <= 1
+    assert sum(move.moved_bytes for move in moves) == 0
+    assert len(moves) == partition_count - leads[0]
+
+
+def test_brokers_that_are_even_enough_keep_what_they_have() -> None:
+    partitions = {
+        TopicPartition("t", number): Placed((1 + number % 2,), 1_000 + 30 * (number % 2)) for number in range(40)
+    }
+    small = TopicPartition("t", 40)
+    partitions[small] = Placed((2,), 10)
+    brokers = [Broker(1), Broker(2)]
+    assert plan(partitions, brokers, Wish(tolerance=0.06)) == []
+    assert plan(partitions, brokers, Wish()) != []
+
+
+@pytest.mark.parametrize(
+    ("wish", "error"),
+    [
+        (Wish(drain=frozenset({9})), "broker 9 is not in the cluster, and has no replicas; it has 1, 2, 3"),
+        (Wish(onto=frozenset({9})), "broker 9 is not in the cluster; it has 1, 2, 3"),
+        (Wish(onto=frozenset({1}), drain=frozenset({1})), "broker 1 cannot be drained and filled at once"),
+        (Wish(drain=frozenset({2, 3})), "t-0 has 2 replicas, and only 1 would be left of the brokers: add some first"),
+    ],
+)
+def test_what_cannot_be(wish: Wish, error: str) -> None:
+    with pytest.raises(PlanError, match=error):
+        plan({TopicPartition("t", 0): Placed((1, 2))}, [Broker(1), Broker(2), Broker(3)], wish)
+
+
+def test_thousands_of_partitions_and_a_new_broker() -> None:
+    partitions = {
+        TopicPartition("t", number): Placed(tuple((number + at) % 6 for at in range(3)), 1_000 + number % 7, number % 5)
+        for number in range(2_000)
+    }
+    moves = plan(partitions, [*map(Broker, range(7))], Wish())
+    after = counts(applied(partitions, moves), [*map(Broker, range(7))])
+    assert max(after.values()) - min(after.values()) <= 0.02 * 6_000 / 7
+    assert sum(len(move.adding) for move in moves) <= 1.05 * 6_000 / 7
