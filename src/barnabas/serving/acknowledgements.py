@@ -111,9 +111,9 @@ class Acknowledgements:
     def _written(self, log: PartitionLog, appended: _Appended, error: KafkaError | None) -> None:
         if self._appended.get(log) is appended:
             del self._appended[log]
-        code = ErrorCode.NONE if error is None else error.code
+        code, is_written = (ErrorCode.NONE, True) if error is None else (error.code, False)
         for answer in appended.unwritten:
-            _tell_written(answer, error)
+            _tell(answer, code, self._purgatory, is_written=is_written)
         for timeout_ms, waiting in appended.unreplicated.items():
             if error is None:
                 # What was sent again, by an idempotent producer, is before what others appended meanwhile.
@@ -123,7 +123,7 @@ class Acknowledgements:
                     self._queue_of(appended.partition).add(in_order, timeout_ms)
                 continue
             for _, answer in waiting:
-                answer.complete(code, is_written=False)
+                _tell(answer, code, self._purgatory, is_written=False)
 
 
 class _Appended:
@@ -296,9 +296,9 @@ def _tell_written(answer: Answer, error: KafkaError | None) -> None:
     answer.complete(ErrorCode.NONE if error is None else error.code, is_written=error is None)
 
 
-def _tell(answer: Answer, code: ErrorCode, purgatory: Purgatory[Any]) -> None:
+def _tell(answer: Answer, code: ErrorCode, purgatory: Purgatory[Any], *, is_written: bool = True) -> None:
     """One that cannot be told must not keep the others waiting."""
     try:
-        answer.complete(code, is_written=True)
+        answer.complete(code, is_written=is_written)
     except Exception as error:  # noqa: BLE001 - logged there
         purgatory.report_failed(answer, error)

@@ -342,3 +342,42 @@ def test_a_producer_that_cannot_be_told_keeps_nobody_else_waiting(how: str) -> N
             operation.force_complete()
     assert [number for number, _, _ in setting.told] == [0, 1, 2]
     assert setting.purgatory.delayed == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("error", [None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)])
+def test_a_producer_that_cannot_be_told_of_its_write_keeps_nobody_else_waiting(
+    run: Run, acks: int, error: KafkaError | None
+) -> None:
+    """Those behind it in the same write: also where another of them waits for replicas."""
+
+    async def body() -> None:
+        log: Any = FakeLog()
+        log.error = error
+        queue = WriteQueue(Tick(asyncio.get_running_loop()))
+        setting = Setting()
+        acknowledgements = Acknowledgements(queue, setting.purgatory, setting.loop.time)
+        partition: Any = setting.partitions[0]
+        partition.high_watermark = 1
+        told: list[tuple[ErrorCode, bool]] = []
+
+        def fail(code: ErrorCode, *, is_written: bool) -> None:
+            raise RuntimeError(f"{code} {is_written}")
+
+        answers: list[Any] = [
+            SimpleNamespace(complete=fail),
+            SimpleNamespace(complete=lambda code, *, is_written: told.append((code, is_written))),
+        ]
+        queue.add(log)
+        for answer in answers:
+            if acks == 1:
+                acknowledgements.when_written(partition, log, answer)
+            else:
+                acknowledgements.when_replicated(partition, log, 1, 1_000, answer)
+        acknowledgements.when_replicated(partition, log, 1, 5_000, answers[1])
+        await turns()
+        code = ErrorCode.NONE if error is None else error.code
+        assert told == [(code, error is None)] * 2
+        assert setting.purgatory.delayed == 0
+
+    run(body())
