@@ -238,6 +238,7 @@ class _Batch:
 
     def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> _Batch:  # noqa: ARG002 - as above
         self._outcome = ProduceOutcome.of(result, code)
+        self._answer.parks(is_queued=is_queued)
         return self
 
     def complete(self, code: ErrorCode, *, is_written: bool) -> None:
@@ -250,13 +251,17 @@ class _Batch:
 class _RequestAnswer:
     """The answer to a request that the codec has decoded, whose outcomes may be there at once or later."""
 
-    __slots__ = ("_context", "_handler", "_request", "_responder", "outcomes", "pending", "size_bytes", "when_done")
+    __slots__ = (
+        *("_awaits_disk", "_awaits_others", "_context", "_handler", "_request", "_responder"),
+        *("outcomes", "pending", "size_bytes", "when_done"),
+    )
 
     def __init__(self, handler: ProduceHandler, context: RequestContext, request: ProduceRequest) -> None:
         self._handler = handler
         self._context = context
         self._request = request
         self._responder: Responder | None = None
+        self._awaits_disk = self._awaits_others = False
         self.outcomes: Outcomes = {}
         self.pending = 1
         """Batches without an outcome; and the request, until it is handled."""
@@ -270,6 +275,13 @@ class _RequestAnswer:
         # Of a partition that was named twice, once in vain, the refusal is told, as in Kafka.
         self.outcomes.setdefault(topic_partition, outcome)
         self.handled()
+
+    def parks(self, *, is_queued: bool) -> None:
+        """A batch waits for a sync only (`is_queued`), or for replicas."""
+        if is_queued:
+            self._awaits_disk = True
+        else:
+            self._awaits_others = True
 
     def handled(self) -> None:
         """A batch has its outcome, or the request is handled, so that there come no more of them."""
@@ -290,8 +302,13 @@ class _RequestAnswer:
         self.handled()
         if not self.pending:
             return at_once(self.response())
-        self._responder = self._context.park()
+        self._park()
         return None
+
+    def _park(self) -> None:
+        """`queued.max.requests` bounds what waits for the disk; nobody is held up by followers, so one whose batches
+        wait for either does not count."""
+        self._responder = self._context.park(is_queued=self._awaits_disk and not self._awaits_others)
 
     def forget_records(self) -> None:
         """The memory that they were received in is used again."""
@@ -311,7 +328,7 @@ class _RequestAnswer:
         self.handled()
         if not self.pending:
             return (yield from self.response())
-        self._responder = self._context.park()
+        self._park()
         return None
 
     def response(self) -> Steps[ProduceResponse | None]:

@@ -232,6 +232,32 @@ def test_requests_that_wait_for_the_disk_only_count_against_the_queue(
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize(("acks", "isr", "queued"), [(0, (1, 2), 3), (1, (1, 2), 3), (-1, (1,), 3), (-1, (1, 2), 0)])
+def test_requests_of_several_partitions_that_wait_for_the_disk_only_count_against_the_queue(
+    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int
+) -> None:
+    """As those of one partition do: also where only one of the two is synced."""
+
+    async def body(broker: DataBroker) -> None:
+        first = broker.lead("flights", 0, isr=isr, replicas=(1, 2), config=LogConfig(flush_messages=1))
+        broker.lead("flights", 1)
+        caller = broker.connect()
+        with caller.kept_back() as kept:
+            for _ in range(3):
+                request = two_partitions("flights", batch(b"x"), batch(b"x"), acks=acks)
+                caller.send(request, 9, answered=acks != 0)
+        caller.send_bytes(bytes(kept))
+        while first.log is None or not first.log.written.is_syncing:
+            await asyncio.sleep(0)
+        assert (caller.connection.unanswered, broker.calls.queue.queued) == (3, queued)
+        if queued:
+            while caller.connection.unanswered:
+                await asyncio.sleep(0)
+            assert broker.calls.queue.queued == 0
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size_bytes", [4_000, 100_000])
 def test_records_of_acks_0_are_not_kept_until_the_sync_ends(
