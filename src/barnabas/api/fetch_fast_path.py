@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 from barnabas.api.fetch_frames import Form, IdForm, UsualRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
-from barnabas.serving.fetch_sessions import SessionRequest
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS, SessionRequest
 from barnabas.wire.compiler_frames import COUNT_MAX
 from barnabas.wire.fetch_session import FINAL_EPOCH
 from barnabas.wire.messages import FetchResponse
@@ -149,7 +149,7 @@ class FetchFastPath:
                 connection.fail(_FAILED)
                 raise
         request = self._form.read(buffer, start, end)
-        if request is None:
+        if request is None or len(request.named) > FEW_PARTITIONS:
             return False
         scope = self._scope_of(request)
         if scope is None:
@@ -196,12 +196,16 @@ class FetchFastPath:
         item = session.item(key)
         if item is None or parameters.min_bytes != 1 or parameters.max_wait_ms <= 0:
             return
+        try:
+            reader = form.repeated(bytes(buffer[start:end]))
+        except ValueError:
+            return  # it names topics besides of which it asks for nothing
         if self._repeated is not None:
             self._repeated.close()
         shared = self._shared
         self._repeated = FollowerFetch(
             *(self, shared.fetches, shared.sessions, shared.now, shared.read_cached),
-            *(form.repeated(bytes(buffer[start:end])), parameters, session, item),
+            *(reader, parameters, session, item),
         )
 
     def _handle(self, connection: ServerConnection, request: UsualRequest, scope: FetchScope) -> list[Buffer] | None:

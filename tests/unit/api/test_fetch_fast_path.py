@@ -12,12 +12,13 @@ import pytest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.leader.partition import Partition
 from barnabas.serving.fetch_reads import FetchReader
-from barnabas.serving.fetch_sessions import FetchSessionCache
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchSessionCache
 from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.testing.simulation import simulation_seeds
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import FetchRequest
 from barnabas.wire.topics import TopicPartition
-from tests.unit.api.data_broker import DataBroker, batch, produce_request
+from tests.unit.api.data_broker import DataBroker, batch, produce_request, topic_id
 from tests.unit.api.fetch_stories import Taken, tell
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, settled, values
 
@@ -446,5 +447,45 @@ def test_a_fetch_that_cannot_be_answered_is_told_so_and_keeps_no_other_waiting(
         assert answers[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert [values(only(answer)) for answer in answers[1:]] == [[b"one"]] * (len(callers) - 1)
         assert broker.replicas.fetch_purgatory.delayed == 0
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("empty_topics", [1, 2])
+def test_a_follower_may_name_topics_of_which_it_asks_for_nothing(
+    run: Run, tmp_path: Path, taken: Taken, empty_topics: int
+) -> None:
+    """No broker does, but the frame is legal: it names one partition, and is none that is learnt."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("trains")
+        follower = await in_session(broker)
+        before = taken.count
+        for _ in range(4):
+            request = follower.request(asked(log_start_offset=0), max_wait_ms=1)
+            request.topics += [FetchRequest.FetchTopic(topic_id=topic_id("trains")) for _ in range(empty_topics)]
+            assert follower.take(await follower.caller.call(request, 17)) == {}
+        assert taken.count - before == 4
+
+    scenario(run, tmp_path, body)
+
+
+def test_very_many_partitions_in_one_request_are_looked_at_in_steps(run: Run, tmp_path: Path, taken: Taken) -> None:
+    """Each of two arrays in a usual frame may have as many elements as one byte can count: that many times as many."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        client = broker.connect()
+        await client.call(fetch_request(17, "flights", asked()), 17)
+        for count, is_taken in ((FEW_PARTITIONS, True), (FEW_PARTITIONS + 1, False)):
+            request = fetch_request(17, "flights", asked())
+            request.topics = [
+                FetchRequest.FetchTopic(topic_id=topic_id("flights"), partitions=[asked(at) for at in range(some)])
+                for some in [100] * (count // 100) + [count % 100]
+            ]
+            before = taken.count
+            response = await client.call(request, 17)
+            assert response.error_code == 0
+            assert taken.count - before == is_taken
 
     scenario(run, tmp_path, body)
