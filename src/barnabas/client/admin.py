@@ -21,6 +21,7 @@ from barnabas.client.reassignments import PartitionReassignment, alter_codes, al
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import (
+    AlterReplicaLogDirsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
@@ -226,6 +227,30 @@ class Admin(ConfigAdmin, GroupAdmin):
 
         return await self._client.repeat("describing log directories", attempt, timeout_ms)
 
+    async def alter_replica_log_dirs(
+        self, node_id: int, directories: Mapping[TopicPartition, str], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Has a broker move its replicas to these log directories, given by their absolute paths; None where that has
+        begun, or is done already. One that is not there yet is made in its directory when it comes: the broker says
+        REPLICA_NOT_AVAILABLE, and knows it until it stops.
+        """
+        request = _log_dirs_request(directories)
+
+        async def attempt(attempt_ms: float) -> dict[TopicPartition, KafkaError | None]:
+            node = self._client.node(node_id)
+            response = await self._client.ask(node, self._lane, request, attempt_ms)
+            found: dict[TopicPartition, KafkaError | None] = {}
+            for topic in response.results:
+                for result in topic.partitions:
+                    partition = TopicPartition(topic.topic_name, result.partition_index)
+                    code = ErrorCode.for_code(result.error_code)
+                    path = directories.get(partition)
+                    where = f"{topic.topic_name}-{result.partition_index} to {path} on broker {node_id}"
+                    found[partition] = None if code is ErrorCode.NONE else KafkaError(code, f"{where}: {code.message}")
+            return found
+
+        return await self._client.repeat("moving replicas between log directories", attempt, timeout_ms)
+
     # Inside.
 
     async def _delete_records_of(self, partition: TopicPartition, offset: int, attempt_ms: float) -> int:
@@ -255,6 +280,21 @@ def _new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
             CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
         ],
     )
+
+
+def _log_dirs_request(directories: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+    of_directories: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDir] = {}
+    of_topics: dict[tuple[str, str], AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
+    for partition, path in directories.items():
+        directory = of_directories.setdefault(path, AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path))
+        topic = of_topics.get((path, partition.topic))
+        if topic is None:
+            topic = of_topics[path, partition.topic] = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+                name=partition.topic
+            )
+            directory.topics.append(topic)
+        topic.partitions.append(partition.partition)
+    return AlterReplicaLogDirsRequest(dirs=list(of_directories.values()))
 
 
 def _topic_codes(response: Any) -> list[tuple[str, int, str | None]]:

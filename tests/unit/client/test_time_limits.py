@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Client, Admin], Awaitable[Any]]] = {
     "list_offsets": lambda _, admin: admin.list_offsets({PARTITION: -1}, LIMIT_MS),
     "delete_records": lambda _, admin: admin.delete_records({PARTITION: 1}, LIMIT_MS),
     "describe_log_dirs": lambda _, admin: admin.describe_log_dirs(1, LIMIT_MS),
+    "alter_replica_log_dirs": lambda _, admin: admin.alter_replica_log_dirs(1, {PARTITION: "/data"}, LIMIT_MS),
     "list_groups": lambda _, admin: admin.list_groups((), LIMIT_MS),
     "describe_group": lambda _, admin: admin.describe_group("group", LIMIT_MS),
     "delete_group": lambda _, admin: admin.delete_group("group", LIMIT_MS),
