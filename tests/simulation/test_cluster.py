@@ -16,6 +16,7 @@ from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
+from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
 
@@ -32,15 +33,15 @@ SECONDS = 60.0
 
 def mutants_to_try() -> list[Mutant]:
     """All of them for `make mutants`."""
-    mutants = [*MUTANTS, *DEFECT_MUTANTS]
+    mutants = [*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS]
     if os.environ.get(ALL_MUTANTS_VARIABLE):
         return mutants
     return [mutant for mutant in mutants if mutant.name in QUICK_MUTANTS]
 
 
 def test_there_are_as_many_mutants_as_we_say() -> None:
-    names = {mutant.name for mutant in (*MUTANTS, *DEFECT_MUTANTS)}
-    assert len(names) == len(MUTANTS) + len(DEFECT_MUTANTS)
+    names = {mutant.name for mutant in (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS)}
+    assert len(names) == len(MUTANTS) + len(DEFECT_MUTANTS) + len(LOG_MOVE_MUTANTS)
     assert len(names) + len(READER_MUTANTS) >= 20
     assert names >= QUICK_MUTANTS
 

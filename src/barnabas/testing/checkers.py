@@ -254,6 +254,11 @@ def check_flushed(history: History) -> Iterator[str]:
     yield from history.unflushed
 
 
+def check_log_moves(history: History) -> Iterator[str]:
+    """A replica has one log at any time, wherever it is moved, and no copy is left."""
+    yield from history.misplaced
+
+
 def check_renewed_topic(history: History) -> Iterator[str]:
     """A topic that was made anew under its name has all of its own records and none of the former one."""
     yield from history.mixed_up
@@ -280,6 +285,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_shown_offsets,
     check_flushed,
     check_renewed_topic,
+    check_log_moves,
 )
 
 

@@ -22,6 +22,7 @@ SEEN_BY_EFFECT: Final = frozenset(
         FaultKind.RECORDS_DELETED,
         FaultKind.INTERNAL_TOPIC_DELETED,
         FaultKind.REASSIGNED,
+        FaultKind.LOG_MOVED,
         FaultKind.LEADERS_ELECTED,
         FaultKind.TOPIC_MADE_ANEW,
         FaultKind.DIRECTORY_ERROR,

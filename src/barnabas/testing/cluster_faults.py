@@ -25,6 +25,7 @@ from barnabas.wire.topics import OFFSETS_TOPIC, ElectionType
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
     from barnabas.testing.cluster_effects import Effects
+    from barnabas.testing.cluster_log_moves import LogMoves
     from barnabas.testing.cluster_many import LargeRequests
     from barnabas.testing.cluster_observer import Observer
     from barnabas.testing.cluster_operator import Operator
@@ -72,6 +73,7 @@ class ClusterFaults:
         operator: Operator,
         large_requests: LargeRequests,
         renewed_topic: RenewedTopic,
+        log_moves: LogMoves,
         effects: Effects,
     ) -> None:
         """`main_of` gives what a broker runs; `effects` is told what to look for."""
@@ -84,6 +86,8 @@ class ClusterFaults:
         self._operator = operator
         self._large_requests = large_requests
         self._renewed_topic = renewed_topic
+        self._log_moves = log_moves
+        log_moves.strike_down = self._strike_down
         self._effects = effects
         self._random = simulation.world.random("cluster faults")
         self._rolling: list[int] = []
@@ -107,6 +111,7 @@ class ClusterFaults:
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
             FaultKind.REASSIGNED: self._reassign,
+            FaultKind.LOG_MOVED: self._log_moves.strike,
             FaultKind.LEADERS_ELECTED: self._elect_leaders,
             FaultKind.TOPIC_MADE_ANEW: self._make_topic_anew,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
@@ -128,6 +133,17 @@ class ClusterFaults:
                 self.nemesis.undo_after(RESTART_SPREAD_SECONDS, start)
 
         return mend if struck else None
+
+    def _strike_down(self, machine: SimulatedMachine) -> None:
+        """A broker falls just now, if another fault may, and comes back soon."""
+        kind = self._random.choice((FaultKind.CRASH, FaultKind.POWER))
+        if not self.nemesis.is_active or self.nemesis.take(kind, machine) is None:
+            return
+        if kind is FaultKind.POWER:
+            machine.power_fail()
+        else:
+            machine.crash()
+        self.nemesis.undo_after(RESTART_SPREAD_SECONDS, functools.partial(self._start_again, machine))
 
     def _start_again(self, machine: SimulatedMachine) -> None:
         self.nemesis.give_back(machine)

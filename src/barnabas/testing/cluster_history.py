@@ -191,6 +191,8 @@ class History:
     """Acknowledged records that a loss of power took from who had acknowledged them, against `flush.messages`."""
     mixed_up: list[str] = field(default_factory=list)
     """What became of a topic that was made anew under its name, and should not have."""
+    misplaced: list[str] = field(default_factory=list)
+    """Replicas that were in two log directories at a time, or copies of them that stayed."""
     unsettled: list[str] = field(default_factory=list)
     """What should have come about after faults had ended, and did not."""
     excuses_losses: bool = True

@@ -67,8 +67,9 @@ class RunningBroker:
 
     broker: Broker
     machine: SimulatedMachine
-    logs: dict[tuple[TopicPartition, int], StoredLog] = field(default_factory=dict)
-    """What was read of the partitions that it leads, by leader epoch."""
+    logs: dict[tuple[TopicPartition, int, PartitionLog], StoredLog] = field(default_factory=dict)
+    """What was read of the partitions that it leads, by leader epoch and log: one in another log directory is read from
+    its beginning."""
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -214,11 +215,11 @@ class Observer:
         if partition is None or not partition.is_leader or partition.log is None:
             return
         epoch, high_watermark = partition.leader_epoch, partition.log.high_watermark
-        log = running.logs.get((topic_partition, epoch))
+        log = running.logs.get((topic_partition, epoch, partition.log))
         if log is None:
-            log = StoredLog(running.machine.disk, self._directories, topic_partition)
+            log = StoredLog(running.machine.disk, [partition.log.log_directory.path], topic_partition)
             running.logs = {key: kept for key, kept in running.logs.items() if key[0] != topic_partition}
-            running.logs[topic_partition, epoch] = log
+            running.logs[topic_partition, epoch, partition.log] = log
         elif high_watermark == log.end_offset:
             return
         # What retention has taken meanwhile was never looked at.

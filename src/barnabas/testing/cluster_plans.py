@@ -281,6 +281,29 @@ DEMAND: Final = Plan(
 registered member of the ISR, of brokers that shut down above all (0012).
 """
 
+LOG_MOVES: Final = Plan(
+    "log-moves",
+    {
+        FaultKind.LOG_MOVED: 40.0,
+        FaultKind.REASSIGNED: 4.0,
+        FaultKind.RECORDS_DELETED: 3.0,
+        FaultKind.DIRECTORY_ERROR: 1.5,
+        FaultKind.DIRECTORY_READ_ONLY: 1.5,
+        FaultKind.DIRECTORY_SLOW: 3.0,
+        FaultKind.CRASH: 2.0,
+        FaultKind.POWER: 2.0,
+        FaultKind.PAUSE: 2.0,
+        FaultKind.CUT: 2.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    properties={"replica.fetch.max.bytes": "2048", "file.delete.delay.ms": "1000"},
+)
+"""Replicas go from one log directory to another, anew before that has ended, and back, as fast as disks allow or so
+slowly that leaders change meanwhile; brokers fall in the moment after each step, and disks fail: out to lose what was
+appended during a move, or to have two logs of one replica (0023).
+"""
+
 AT_ONCE: Final = Plan(
     "at-once",
     {
@@ -362,6 +385,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         MOVES,
         ELECTIONS,
         DEMAND,
+        LOG_MOVES,
         AT_ONCE,
         FLUSHED,
         RENEWED,

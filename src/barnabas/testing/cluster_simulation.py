@@ -32,6 +32,7 @@ from barnabas.testing.cluster_effects import Effects, Listener
 from barnabas.testing.cluster_faults import ClusterFaults
 from barnabas.testing.cluster_history import LOOKING_SECONDS, Acknowledged, FinalLog, History, RecordId
 from barnabas.testing.cluster_load import Users
+from barnabas.testing.cluster_log_moves import LogMoves
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
@@ -134,6 +135,8 @@ class ClusterSimulation:
         self._effects = Effects()
         self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
         self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
+        operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
+        self._log_moves = LogMoves(self.simulation, self.observer, operator, self._effects, self._brokers, DIRECTORIES)
         self._faults = ClusterFaults(
             self.simulation,
             plan,
@@ -141,13 +144,14 @@ class ClusterSimulation:
             DIRECTORIES,
             self._broker,
             self.observer,
-            Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}"),
+            operator,
             LargeRequests(
                 self.users,
                 self.observer.highest_seen,
                 functools.partial(self._effects.happened, FaultKind.MANY_ASKED_FOR),
             ),
             self._renewed,
+            self._log_moves,
             self._effects,
         )
         self._nemesis: Nemesis | None = None
@@ -161,6 +165,8 @@ class ClusterSimulation:
                 stack.enter_context(self._flushed.probes())
             if self.plan.load.has_renewed_topic:
                 stack.enter_context(self._renewed.probes())
+            if self._moves_logs:
+                stack.enter_context(self._log_moves.probes())
             if self.plan.late_copies:
                 source = self.simulation.world.random("late copies")
                 stack.enter_context(late_copies(self.plan.late_copies, source))
@@ -219,6 +225,8 @@ class ClusterSimulation:
 
     def _settle(self, users: list[SimulatedProcess]) -> None:
         """Nothing breaks any more: everything has to come to rest, and then to work at once."""
+        if self._moves_logs:
+            self._log_moves.end_throttle()
         self.users.stop()
         self._wait("the users end what they are at", lambda: all(process.ended for process in users))
         for process in users:
@@ -229,6 +237,7 @@ class ClusterSimulation:
         self._wait("every reassignment has ended", self._is_moved)
         self._wait("every partition has a leader, and all its replicas are in sync", self._is_whole)
         self._wait("every deleted topic is gone", self._is_deleted)
+        self._wait("every replica is in the log directory that it was to go to", self._log_moves.are_done)
         self._wait("every broker has the dynamic configs", self._is_configured)
         if not self.history.unsettled:
             self.simulation.run_on(self.simulation.machine("watcher"), self._probe)
@@ -242,6 +251,7 @@ class ClusterSimulation:
         self.observer.count()
         if self.plan.load.has_renewed_topic and not self.history.unsettled:
             self._renewed.judge()
+        self._log_moves.judge()
         for broker_id, running in self.observer.running.items():
             for partition in self._watched():
                 replica = running.broker.components.replica_manager.find_partition(partition)
@@ -252,15 +262,15 @@ class ClusterSimulation:
                     # A controller that ends before its request for the deletion is sent leaves it, as Kafka's.
                     self.observer.coverage["replicas left behind"] += 1
                     continue
-                disk = running.machine.disk
+                disk, directories = running.machine.disk, [replica.log.log_directory.path]
                 self.history.final_logs.append(
                     FinalLog(
                         broker_id,
                         partition,
                         replica.is_leader,
                         replica.log.high_watermark,
-                        StoredLog(disk, DIRECTORIES, partition).records(),
-                        StoredLog(disk, DIRECTORIES, partition).read(),
+                        StoredLog(disk, directories, partition).records(),
+                        StoredLog(disk, directories, partition).read(),
                         replica.log.log_start_offset,
                     )
                 )
@@ -319,6 +329,7 @@ class ClusterSimulation:
 
     def _look(self) -> None:
         self.observer.look()
+        self._log_moves.look()
         self._effects.look()
         self.simulation.after(LOOKING_SECONDS, self._look)
 
@@ -327,6 +338,10 @@ class ClusterSimulation:
         self.simulation.after(COUNTING_SECONDS, self._count)
 
     # What is the case.
+
+    @property
+    def _moves_logs(self) -> bool:
+        return FaultKind.LOG_MOVED in self.plan.per_minute
 
     def _watched(self) -> list[TopicPartition]:
         return [TopicPartition(self.plan.load.topic, number) for number in range(self.plan.load.partitions)]

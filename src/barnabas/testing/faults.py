@@ -43,6 +43,7 @@ class FaultKind(enum.Enum):
     INTERNAL_TOPIC_DELETED = "internal-topic-deleted"  # somebody deletes `__consumer_offsets`
     REASSIGNED = "reassigned"  # somebody moves a partition to other brokers, or cancels that
     LEADERS_ELECTED = "leaders-elected"  # somebody has preferred leaders elected, or uncleanly where that is allowed
+    LOG_MOVED = "log-moved"  # somebody moves replicas to another log directory of their broker
     TOPIC_MADE_ANEW = "topic-made-anew"  # a topic under load is deleted, and made again under its name
     DIRECTORY_ERROR = "directory-error"  # one log directory gives EIO; the broker is restarted when it is mended
     DIRECTORY_FULL = "directory-full"  # one log directory has no space left
@@ -126,6 +127,11 @@ class Nemesis:
     def broken(self) -> int:
         """How many faults last now."""
         return len(self._undo)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything may break now."""
+        return self._active
 
     def start(self) -> None:
         """Begins to strike."""
