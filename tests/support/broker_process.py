@@ -191,9 +191,16 @@ class BrokerCluster:
     """Brokers 1 to `count` on one coordinator. `start` and `stop` all of it; each can be hurt by itself."""
 
     def __init__(
-        self, directory: Path, count: int, *, coordinator: str, overrides: Mapping[str, object] | None = None
+        self,
+        directory: Path,
+        count: int,
+        *,
+        coordinator: str,
+        overrides: Mapping[str, object] | None = None,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
-        """`coordinator` is "embedded", or "zookeeper" for an ensemble of three Apache ZooKeeper servers."""
+        """`coordinator` is "embedded", or "zookeeper" for an ensemble of three Apache ZooKeeper servers; `racks` are
+        those of brokers that have one."""
         kinds: Mapping[str, Callable[[Path], Coordinator]] = {"embedded": _Embedded, "zookeeper": _Ensemble}
         self.coordinator = kinds[coordinator](directory / "coordinator")
         self.session_timeout_ms = int(str({**_DEFAULTS, **(overrides or {})}["zookeeper.session.timeout.ms"]))
@@ -203,7 +210,10 @@ class BrokerCluster:
         """How much longer than its time-out a session may live, as a factor: ZooKeeper looks once per tick."""
         self.brokers = {
             broker_id: BrokerProcess(
-                directory / f"broker-{broker_id}", broker_id, self.coordinator.address, overrides=overrides
+                directory / f"broker-{broker_id}",
+                broker_id,
+                self.coordinator.address,
+                overrides={**(overrides or {}), **_rack(broker_id, racks or {})},
             )
             for broker_id in range(1, count + 1)
         }
@@ -244,12 +254,21 @@ class BrokerCluster:
         return "\n".join([self.coordinator.log_tail(), *(broker.log_tail() for broker in self.brokers.values())])
 
 
+def _rack(broker_id: int, racks: Mapping[int, str]) -> Mapping[str, object]:
+    return {"broker.rack": racks[broker_id]} if broker_id in racks else {}
+
+
 @contextlib.contextmanager
 def broker_cluster(
-    directory: Path, count: int, *, coordinator: str = "embedded", overrides: Mapping[str, object] | None = None
+    directory: Path,
+    count: int,
+    *,
+    coordinator: str = "embedded",
+    overrides: Mapping[str, object] | None = None,
+    racks: Mapping[int, str] | None = None,
 ) -> Iterator[BrokerCluster]:
     """A running cluster; its processes are ended with the block."""
-    cluster = BrokerCluster(directory, count, coordinator=coordinator, overrides=overrides)
+    cluster = BrokerCluster(directory, count, coordinator=coordinator, overrides=overrides, racks=racks)
     try:
         cluster.start()
         yield cluster

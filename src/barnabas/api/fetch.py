@@ -1,7 +1,7 @@
 """Fetch, 0 to 17: records for clients and followers, with or without session, at once or when there are enough.
 
-Left out: naming a replica nearer to the client (KIP-392; a client that asks a follower gets records all the same),
-quotas, snapshots (KRaft). A client before version 4 gets its records converted, where
+A leader names a replica in the client's rack (KIP-392), and a follower gives what is committed as far as it knows.
+Left out: quotas of clients, snapshots (KRaft). A client before version 4 gets its records converted, where
 `message.downconversion.enable` allows it.
 """
 
@@ -81,7 +81,14 @@ class FetchHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}.")
         follower_id = _follower_id(context.api_version, request)
         asked = Asked(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
-        parameters = self.parameters(context.api_version, follower_id, asked, _follower_epoch(request))
+        parameters = self.parameters(
+            context.api_version,
+            follower_id,
+            asked,
+            _follower_epoch(request),
+            rack_id=request.rack_id,
+            listener_name=context.listener_name,
+        )
         context.request_name = _NAME_OF[parameters.is_from_follower]
         if self._is_large(request):
             return self._handle_in_steps(context, request, parameters, follower_id)
@@ -178,9 +185,9 @@ class FetchHandler:
         follower = None if follower_id < 0 or state is None else (state.replica_id, state.replica_epoch)
         if known is not None and not (isinstance(known, FetchFastPath) and known.is_of_former_life(follower)):
             return  # its requests are of other forms, or it produces, and gains more from the fast path of that
-        form = form_of(context.api_version, context.client_id, follower)
+        form = form_of(context.api_version, context.client_id, follower, request.rack_id)
         if form is not None:
-            connection.fast_path = FetchFastPath(self._shared, context, form, follower)
+            connection.fast_path = FetchFastPath(self._shared, context, form, follower, request.rack_id)
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
         response = FetchResponse(error_code=error.code)
@@ -202,7 +209,14 @@ class FetchHandler:
     # What is asked.
 
     def parameters(
-        self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int = NO_EPOCH
+        self,
+        api_version: int,
+        follower_id: int,
+        asked: Asked,
+        follower_epoch: int = NO_EPOCH,
+        *,
+        rack_id: str = "",
+        listener_name: str = "",
     ) -> FetchParameters:
         """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
@@ -222,6 +236,8 @@ class FetchHandler:
             leader_only=is_follower or api_version < _FOLLOWER_READS_SINCE,
             is_max_bytes_hard=api_version < _SOFT_MAX_BYTES_SINCE,
             follower_epoch=follower_epoch,
+            rack_id=rack_id,
+            listener_name=listener_name,
         )
 
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:

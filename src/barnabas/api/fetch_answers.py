@@ -317,6 +317,7 @@ def _partition_data(
             FetchResponse.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
             for aborted in read.aborted
         ]
+    data.preferred_read_replica = read.preferred_replica
     if read.diverging is not None:
         data.diverging_epoch = FetchResponse.EpochEndOffset(
             epoch=read.diverging.epoch, end_offset=read.diverging.end_offset

@@ -66,7 +66,16 @@ class Asked(NamedTuple):
 class FetchResponder(Protocol):
     """The handler of Fetch requests."""
 
-    def parameters(self, api_version: int, follower_id: int, asked: Asked, follower_epoch: int) -> FetchParameters: ...
+    def parameters(
+        self,
+        api_version: int,
+        follower_id: int,
+        asked: Asked,
+        follower_epoch: int = ...,
+        *,
+        rack_id: str = ...,
+        listener_name: str = ...,
+    ) -> FetchParameters: ...
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
 
 
@@ -114,16 +123,23 @@ class FetchFastPath:
         "_metrics",
         "_named_before",
         "_parameters",
+        "_rack_id",
         "_repeated",
         "_requests",
         "_shared",
     )
 
     def __init__(
-        self, shared: SharedFetches, context: RequestContext, form: Form, follower: tuple[int, int] | None
+        self,
+        shared: SharedFetches,
+        context: RequestContext,
+        form: Form,
+        follower: tuple[int, int] | None,
+        rack_id: str = "",
     ) -> None:
         """`context` is that of the general request from which the path is learnt; `follower` the id and the epoch of a
-        broker, None for a client."""
+        broker, None for a client; `rack_id` where that is, as its requests of the form say."""
+        self._rack_id = rack_id
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
         self._follower_id, self._follower_epoch = follower or (CONSUMER_ID, NO_EPOCH)
@@ -238,7 +254,12 @@ class FetchFastPath:
         parameters = self._parameters
         if parameters is None or asked != self._asked:
             parameters = self._shared.general.parameters(
-                self._context.api_version, self._follower_id, asked, self._follower_epoch
+                self._context.api_version,
+                self._follower_id,
+                asked,
+                self._follower_epoch,
+                rack_id=self._rack_id,
+                listener_name=self._context.listener_name,
             )
             self._asked, self._parameters = asked, parameters
         return parameters
@@ -310,7 +331,7 @@ class FetchFastPath:
             return None
         records: list[Buffer] = []
         for (_, read, code), data in zip(chosen, found, strict=True):
-            if code or read.diverging is not None or read.aborted or data is None:
+            if code or read.diverging is not None or read.aborted or data is None or read.preferred_replica >= 0:
                 return None
             records.append(data)
         count_given, is_from_follower = self._shared.answers.count_given, self._follower_id >= 0

@@ -70,11 +70,14 @@ class Form(Protocol):
         ...
 
 
-def form_of(api_version: int, client_id: str | None, follower: tuple[int, int] | None) -> Form | None:
-    """The form for such requests, if there is one. `follower` is the id and the epoch of a broker."""
+def form_of(
+    api_version: int, client_id: str | None, follower: tuple[int, int] | None, rack_id: str = ""
+) -> Form | None:
+    """The form for such requests, if there is one. `follower` is the id and the epoch of a broker, `rack_id` where a
+    client is."""
     if api_version in ID_VERSIONS:
-        return IdForm(api_version, client_id, follower)
-    return NameForm(client_id) if api_version == NAME_VERSION and follower is None else None
+        return IdForm(api_version, client_id, follower, rack_id)
+    return NameForm(client_id, rack_id) if api_version == NAME_VERSION and follower is None else None
 
 
 _PARTITION_PARTS: Final = (
@@ -109,10 +112,15 @@ class _Form:
     __slots__ = ("_api_version", "_client_id", "_shape", "_write", "read")
 
     def __init__(
-        self, shape: FrameShape, api_version: int, client_id: str | None, follower: tuple[int, int] | None
+        self,
+        shape: FrameShape,
+        api_version: int,
+        client_id: str | None,
+        follower: tuple[int, int] | None,
+        rack_id: str,
     ) -> None:
         self._shape, self._api_version, self._client_id = shape, api_version, client_id
-        sample = FetchRequest()
+        sample = FetchRequest(rack_id=rack_id)
         if follower is not None:
             sample.replica_state = FetchRequest.ReplicaState(replica_id=follower[0], replica_epoch=follower[1])
         self.read: Read[UsualRequest] = frame_reader(shape, api_version, client_id, sample)
@@ -125,8 +133,10 @@ class IdForm(_Form):
 
     uses_topic_ids = True
 
-    def __init__(self, api_version: int, client_id: str | None, follower: tuple[int, int] | None) -> None:
-        super().__init__(_BY_ID, api_version, client_id, follower)
+    def __init__(
+        self, api_version: int, client_id: str | None, follower: tuple[int, int] | None, rack_id: str = ""
+    ) -> None:
+        super().__init__(_BY_ID, api_version, client_id, follower, rack_id)
         self._write = response_writer(_RESPONSE_BY_ID, ApiKey.FETCH, api_version).write
 
     def repeated(self, frame: bytes) -> RepeatedReader:
@@ -158,8 +168,8 @@ class NameForm(_Form):
 
     uses_topic_ids = False
 
-    def __init__(self, client_id: str | None) -> None:
-        super().__init__(_BY_NAME, NAME_VERSION, client_id, None)
+    def __init__(self, client_id: str | None, rack_id: str = "") -> None:
+        super().__init__(_BY_NAME, NAME_VERSION, client_id, None, rack_id)
         self._write = response_writer(_RESPONSE_BY_NAME, ApiKey.FETCH, NAME_VERSION).write
 
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:

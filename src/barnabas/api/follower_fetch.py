@@ -201,8 +201,12 @@ class FollowerFetch:
 
     def partition_changed(self, fetched: FetchPartition) -> None:
         """A partition of the session may have more, or less. One byte is enough."""
-        if self._is_parked and self._fetches.reader.available(self._parameters, fetched) != 0:
+        if not self._is_parked:
+            return
+        if self._fetches.reader.available(self._parameters, fetched) != 0:
             self._fetches.ready(self)
+        else:
+            self._fetches.high_watermark_may_move(self, fetched)
 
     def answer_now(self) -> None:
         """There is nobody left who would tell of changes, or the follower is wanted for something else."""

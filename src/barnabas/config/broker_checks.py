@@ -19,6 +19,7 @@ from barnabas.config.keys import ConfigError, Password
 
 _MEBIBYTE: Final = 1024 * 1024
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _ZSTD: Final = 4
 _NEWEST_MAGIC: Final = 2
 
@@ -205,6 +206,11 @@ CHECKS: Final = (
         ("principal.builder.class",),
         lambda values: values["principal.builder.class"] == _PRINCIPAL_BUILDER,
         f"Java classes cannot be loaded here; only {_PRINCIPAL_BUILDER} is known",
+    ),
+    Check(
+        ("replica.selector.class",),
+        lambda values: values["replica.selector.class"] in (None, _RACK_AWARE_SELECTOR),
+        f"Java classes cannot be loaded here; only {_RACK_AWARE_SELECTOR} is known, or leave it out",
     ),
     Check(
         ("group.coordinator.rebalance.protocols",),

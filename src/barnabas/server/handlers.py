@@ -163,9 +163,12 @@ class Handlers:
         logger = shared.logs.logger("kafka.server.KafkaApis")
         offload = partial(offload_with_retry, host, shared.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, self.topic_metrics, offload, logger)
+        # There is one selector of replicas only, which the check of the configs knows by its name.
+        selects_by_rack = values["replica.selector.class"] is not None
         throttle = LeaderThrottle(components.storage.throttles.leader, shared.tick, shared.timers, replicas.wake_ups)
         reader = FetchReader(
-            *(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger, throttle)
+            *(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger, throttle),
+            selects_by_rack=selects_by_rack,
         )
         return [
             ProduceHandler(
@@ -178,7 +181,10 @@ class Handlers:
             ),
             FetchHandler(
                 host,
-                DelayedFetches(reader, replicas.fetch_purgatory, shared.tick, metrics, host.loop),
+                DelayedFetches(
+                    *(reader, replicas.fetch_purgatory, shared.tick, metrics, host.loop),
+                    tells_high_watermarks=selects_by_rack,
+                ),
                 self.fetch_sessions,
                 log_manager.reader,
                 replicas,

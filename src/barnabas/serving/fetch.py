@@ -35,6 +35,16 @@ class ReadyFetch(Protocol):
         ...
 
 
+class WaitingFollower(Protocol):
+    """A parked fetch of a follower."""
+
+    def answer_now(self) -> None:
+        """Has it answered with what there is, if it is parked still."""
+        ...
+
+
+_HIGH_WATERMARK_SECONDS: Final = 0.01
+"""How long a follower that is read from may not know of a high watermark, once it could."""
 _TALLIED_PER_STEP: Final = 8192
 _FETCHER_TYPES: Final = ("consumer", "follower")
 
@@ -65,8 +75,14 @@ class DelayedFetches:
         tick: Tick,
         metrics: MetricsRegistry,
         loop: asyncio.AbstractEventLoop,
+        *,
+        tells_high_watermarks: bool = False,
     ) -> None:
-        """`purgatory` is for time-outs and gauges only: changes come from the partitions."""
+        """`purgatory` is for time-outs and gauges only: changes come from the partitions. `tells_high_watermarks` is
+        for followers that are read from.
+        """
+        self._tells_high_watermarks = tells_high_watermarks
+        self._untold: dict[WaitingFollower, FetchPartition] = {}
         self.reader = reader
         self.purgatory = purgatory
         self.shared_read: SharedRead | None = None
@@ -143,6 +159,24 @@ class DelayedFetches:
             self._tick.before_send(self._complete_ready)
         self._ready[fetch] = None
 
+    def high_watermark_may_move(self, fetch: WaitingFollower, fetched: FetchPartition) -> None:
+        """For a follower's parked fetch: a partition has changed, and there are no records to give.
+
+        Where consumers read from followers, such a fetch is answered when a high watermark moves, or they would see
+        what is committed only after the next records, or after `replica.fetch.wait.max.ms` (KIP-392). Not at once: in
+        a busy partition the next records bring it along, and every answer of its own would double the requests.
+        """
+        if self._tells_high_watermarks and fetched.has_unsent_high_watermark:
+            if not self._untold:
+                self._loop.call_later(_HIGH_WATERMARK_SECONDS, self._tell_high_watermarks)
+            self._untold[fetch] = fetched
+
+    def _tell_high_watermarks(self) -> None:
+        untold, self._untold = self._untold, {}
+        for fetch, fetched in untold.items():
+            if fetched.has_unsent_high_watermark:
+                fetch.answer_now()
+
     def share(self, read: SharedRead) -> None:
         """Keeps what was read for other fetches of this tick, and no longer: a log that is truncated may end at the
         same offset again, with other records.
@@ -168,11 +202,15 @@ class DelayedFetches:
 
 
 def _tally(reads: Reads) -> tuple[int, int, int]:
-    """Partitions that are unknown, errors, and bytes."""
+    """Partitions that are unknown, those to be told of at once (errors, and what another has to give), and bytes."""
     unknown = errors = size_bytes = 0
     for _, read in reads:
         unknown += read.is_unknown
-        errors += (read.code != ErrorCode.NONE and not read.is_unknown) or read.diverging is not None
+        errors += (
+            (read.code != ErrorCode.NONE and not read.is_unknown)
+            or read.diverging is not None
+            or read.preferred_replica >= 0
+        )
         size_bytes += read.size_bytes
     return unknown, errors, size_bytes
 
@@ -227,6 +265,8 @@ class DelayedFetch(DelayedOperation):
         self._available[fetched] = available
         if self._available_total >= self._parameters.min_bytes:
             self._fetches.ready(self)
+        elif self._parameters.is_from_follower:
+            self._fetches.high_watermark_may_move(self, fetched)
 
     def answer_now(self) -> None:
         """There is nobody left who would tell of changes, or the follower is wanted for something else."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import Uuid
-from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET
+from barnabas.wire.sentinels import NO_BROKER, NO_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class PartitionRead(NamedTuple):
     partition: Partition | None = None
     has_more: bool = True
     """There may be something to say next time though nothing changes until then."""
+    preferred_replica: int = NO_BROKER
+    """Where the consumer had better read; it is given no records then."""
     is_unknown: bool = False
     """This broker knows no such partition; unlike other errors, that does not end the wait for bytes."""
 
@@ -105,6 +107,13 @@ class FetchPartition:
         return f"<FetchPartition {self.topic_partition} from {self.fetch_offset}>"
 
     @property
+    def has_unsent_high_watermark(self) -> bool:
+        """The high watermark has moved since it was sent, in a session that is told of the partition's changes."""
+        partition = self.watched
+        log = None if partition is None else partition.log
+        return log is not None and log.high_watermark != self.sent_high_watermark
+
+    @property
     def is_resolved(self) -> bool:
         """The topic's name is known."""
         return bool(self.topic_partition.topic)
@@ -129,6 +138,7 @@ class FetchPartition:
             read.size_bytes > 0
             or read.code != ErrorCode.NONE
             or read.diverging is not None
+            or read.preferred_replica != NO_BROKER
             or self.sent_high_watermark != read.high_watermark
             or self.sent_log_start_offset != read.log_start_offset
         )

@@ -12,12 +12,14 @@ from barnabas.log.partition.read_plans import ReadIsolation, visible_end
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
 from barnabas.serving.fetch_sessions import FetchScope
 from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.replica_selection import replica_in_rack
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
+    from barnabas.cluster.image import MetadataImage
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.serving.leader_throttle import LeaderThrottle
@@ -52,6 +54,10 @@ class FetchParameters(NamedTuple):
     """Of requests before version 3: a first batch that is too large is cut off."""
     follower_epoch: int = NO_EPOCH
     """Of the follower's broker."""
+    rack_id: str = ""
+    """Where a consumer is, if it says so."""
+    listener_name: str = ""
+    """By which a consumer with a rack has come."""
 
     @property
     def is_from_follower(self) -> bool:
@@ -86,8 +92,11 @@ class FetchReader:
         now: Callable[[], float],
         logger: logging.Logger,
         throttle: LeaderThrottle | None = None,
+        *,
+        selects_by_rack: bool = False,
     ) -> None:
-        """`now` is the loop's time in seconds."""
+        """`now` is the loop's time in seconds; with `selects_by_rack` consumers are told of a nearer replica."""
+        self._selects_by_rack = selects_by_rack
         self._replicas = replicas
         self._throttle = throttle
         self._throttled: Mapping[str, object] = {} if throttle is None else throttle.topics
@@ -140,6 +149,7 @@ class FetchReader:
         is_from_follower = parameters.is_from_follower
         now = self._now()
         clock = session.clock if session is not None and is_from_follower else None
+        names_replica = self._selects_by_rack and bool(parameters.rack_id) and not is_from_follower
         for item in items:
             if not item.is_resolved:
                 name = image.topic_name(item.topic_id)
@@ -158,6 +168,10 @@ class FetchReader:
                     session.watch(item, partition)
                 log = self.log(parameters, item, partition)
                 leader_end_offset = log.log_end_offset
+                preferred = self._preferred(parameters, item, partition, image) if names_replica else None
+                if preferred is not None:
+                    reads.append((item, _elsewhere(partition, log, preferred)))
+                    continue
                 read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
                 if self._throttled and read.plan is not None and self._is_held_back(parameters, partition):
                     read = read._replace(plan=None)
@@ -282,6 +296,15 @@ class FetchReader:
         throttle, follower_id = self._throttle, parameters.follower_id
         return throttle is not None and follower_id >= 0 and throttle.holds_back(partition, follower_id)
 
+    @staticmethod
+    def _preferred(
+        parameters: FetchParameters, item: FetchPartition, partition: Partition, image: MetadataImage
+    ) -> int | None:
+        """A replica that is nearer to the consumer than this leader."""
+        if not partition.is_leader:
+            return None
+        return replica_in_rack(partition, item.fetch_offset, parameters.rack_id, parameters.listener_name, image)
+
     def _partition(self, item: FetchPartition) -> Partition:
         partition = self._replicas.get_partition(item.topic_partition)
         topic_id = item.topic_id
@@ -347,6 +370,18 @@ class FetchReader:
         self._topic_metrics.of(item.topic_partition.topic).fetch_failures.count += 1
         self._logger.error("Fetching %r failed", item, exc_info=error)
         return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=item.watched)
+
+
+def _elsewhere(partition: Partition, log: PartitionLog, preferred: int) -> PartitionRead:
+    """Nothing is read for a consumer that had better ask another replica."""
+    return PartitionRead(
+        ErrorCode.NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        partition=partition,
+        preferred_replica=preferred,
+    )
 
 
 def drop_unreadable(reads: Reads, positions: Sequence[int]) -> None:

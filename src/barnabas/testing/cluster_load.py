@@ -58,6 +58,8 @@ class Load:
     """The configs of the topic under load."""
     flush_messages: tuple[int, ...] = ()
     """For each one topic more with that `flush.messages` (see `flushed_topics`)."""
+    racks: tuple[str, ...] = ()
+    """Where consumers are, one after another; each broker is in the one of its number."""
     has_renewed_topic: bool = False
     """One topic more, that is deleted and made anew under its name (see `renewed_topic`)."""
 
@@ -177,6 +179,7 @@ class Users:
             heartbeat_interval_ms=1_000,
             poll_interval_ms_max=10_000,
             fetch_wait_ms=1_000,
+            rack_id=self.load.racks[number % len(self.load.racks)] if self.load.racks else "",
         )
         consumer = Consumer(client, settings, on_committed=self._note_commit)
         commit_at = 0.0

@@ -363,6 +363,23 @@ DOUBT: Final = Plan(
 )
 """Commits of groups are not replicated in time while leaders fall, out to break what OffsetFetch shows (0015)."""
 
+NEAR: Final = Plan(
+    "near",
+    {
+        FaultKind.CUT: 8.0,
+        FaultKind.PAUSE: 6.0,
+        FaultKind.CRASH: 6.0,
+        FaultKind.CONTROLLER_DELETED: 3.0,
+        FaultKind.RESET: 3.0,
+    },
+    late_copies=0.2,
+    load=Load(racks=("here", "there", "yonder"), consumers=4, records_pause_ms=100),
+    properties={"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"},
+)
+"""Consumers read from the replica in their rack, while leaders change and followers fall behind, are cut off and cut
+their logs off, out to give them what is not committed (0014, KIP-392).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -390,5 +407,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         FLUSHED,
         RENEWED,
         DOUBT,
+        NEAR,
     )
 }

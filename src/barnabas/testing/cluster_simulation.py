@@ -318,7 +318,10 @@ class ClusterSimulation:
             self._recovering.pop(broker_id, None)
 
         handler = Listener(self._effects, None if self._handler is None else self._handler(broker_id))
-        main = broker_main(f"broker.id={broker_id}\n{self._properties}", handler=handler, on_started=started)
+        own = f"broker.id={broker_id}\n"
+        if self.users.load.racks:
+            own += f"broker.rack={self.users.load.racks[broker_id % len(self.users.load.racks)]}\n"
+        main = broker_main(f"{own}{self._properties}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
             self.observer.starting(broker_id, machine)

@@ -139,7 +139,11 @@ class Quota:
 class DataBroker:
     """Broker 1 of a cluster of three."""
 
-    def __init__(self, host: Host, directories: Sequence[str], fetch_bytes_max: int) -> None:
+    def __init__(
+        self, host: Host, directories: Sequence[str], fetch_bytes_max: int, *, is_rack_aware: bool = False
+    ) -> None:
+        """`is_rack_aware` by `replica.selector.class`."""
+        self.is_rack_aware = is_rack_aware
         self.calls = calls = Calls(host)
         logs = Logs("broker-1", host.clock, logging.NullHandler())
         self.scheduler = Scheduler(host.loop, calls.timers, calls.logger)
@@ -191,8 +195,12 @@ class DataBroker:
         now = host.loop.time
         produces, fetches = replicas.produce_purgatory, replicas.fetch_purgatory
         throttle = LeaderThrottle(self.leader_quota, calls.tick, calls.timers, replicas.wake_ups)
-        reader = FetchReader(replicas, metadata, metrics, now, calls.logger, throttle)
-        self.fetches = DelayedFetches(reader, fetches, calls.tick, calls.metrics, host.loop)
+        reader = FetchReader(
+            replicas, metadata, metrics, now, calls.logger, throttle, selects_by_rack=self.is_rack_aware
+        )
+        self.fetches = DelayedFetches(
+            reader, fetches, calls.tick, calls.metrics, host.loop, tells_high_watermarks=self.is_rack_aware
+        )
         offload = partial(offload_with_retry, host, calls.timers, OffloadKind.CPU)
         appends = RecordAppends(replicas, metrics, offload, calls.logger)
         deletions = RecordDeletions(replicas, replicas.delete_records_purgatory, calls.metrics, calls.logger)
@@ -352,10 +360,14 @@ class DataBroker:
 
 @asynccontextmanager
 async def data_broker(
-    host: Host, *directories: str, is_told: bool = True, fetch_bytes_max: int = FETCH_BYTES_MAX
+    host: Host,
+    *directories: str,
+    is_told: bool = True,
+    fetch_bytes_max: int = FETCH_BYTES_MAX,
+    is_rack_aware: bool = False,
 ) -> AsyncIterator[DataBroker]:
     """Runs until the block ends."""
-    broker = DataBroker(host, directories, fetch_bytes_max)
+    broker = DataBroker(host, directories, fetch_bytes_max, is_rack_aware=is_rack_aware)
     await broker.start(is_told=is_told)
     try:
         yield broker

@@ -18,14 +18,22 @@ Data = FetchResponse.PartitionData
 
 
 def scenario(
-    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], *, fetch_bytes_max: int | None = None
+    run: Run,
+    path: Path,
+    body: Callable[[DataBroker], Coroutine[Any, Any, None]],
+    *,
+    fetch_bytes_max: int | None = None,
+    is_rack_aware: bool = False,
 ) -> None:
-    """Runs `body` with a broker; `fetch_bytes_max` is its `fetch.max.bytes` where that is not the default."""
+    """Runs `body` with a broker; `fetch_bytes_max` is its `fetch.max.bytes` where that is not the default, and
+    `is_rack_aware` names replicas by rack."""
 
     async def main() -> None:
         async with (
             real_host("test", asyncio.get_running_loop()) as host,
-            data_broker(host, str(path), fetch_bytes_max=fetch_bytes_max or FETCH_BYTES_MAX) as broker,
+            data_broker(
+                host, str(path), fetch_bytes_max=fetch_bytes_max or FETCH_BYTES_MAX, is_rack_aware=is_rack_aware
+            ) as broker,
         ):
             await body(broker)
 
