@@ -51,6 +51,7 @@ def only_problem(text: str) -> str:
         ("queued.max.request.bytes=1", "at least the second"),
         ("connection.failed.authentication.delay.ms=600000", "below the second"),
         ("principal.builder.class=org.example.Builder", "Java classes cannot be loaded"),
+        ("replica.selector.class=org.example.Selector", "Java classes cannot be loaded here; only org.apache.kafka"),
         ("group.coordinator.rebalance.protocols=consumer", "classic must be among them"),
         ("group.consumer.heartbeat.interval.ms=4999", "each must be at most the next"),
         ("group.consumer.session.timeout.ms=60001", "each must be at most the next"),
