@@ -550,7 +550,9 @@ class Session:
     async def _back_off(self, failures: int) -> None:
         limit_ms = min(self._settings.backoff_ms_min * 2 ** min(failures, 16), self._settings.backoff_ms_max)
         pause: asyncio.Future[None] = self._loop.create_future()
-        handle = self._loop.call_later(limit_ms * self._host.random.uniform(0.5, 1.0) / 1000, pause.set_result, None)
+        seconds = limit_ms * self._host.random.uniform(0.5, 1.0) / 1000
+        # The timer may be due in the turn in which this is cancelled.
+        handle = self._loop.call_later(seconds, lambda: pause.done() or pause.set_result(None))
         try:
             await pause
         finally:

@@ -271,7 +271,8 @@ class CoordinationSession:
 
     async def _pause(self, seconds: float) -> None:
         waited: asyncio.Future[None] = self._host.loop.create_future()
-        handle = self._host.loop.call_later(seconds, waited.set_result, None)
+        # The timer may be due in the turn in which this is cancelled.
+        handle = self._host.loop.call_later(seconds, lambda: waited.done() or waited.set_result(None))
         try:
             await waited
         finally:
