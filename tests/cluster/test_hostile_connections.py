@@ -28,7 +28,7 @@ from tests.support.wire_calls import create_topic, leaders, metadata
 IDLE_CONNECTIONS = 10_000
 IDLE_BYTES_MAX = 4 * 1024
 MEGABYTE = 1024 * 1024
-CLOSED_SECONDS = 10.0
+CLOSED_SECONDS = 60.0
 FRAME_BYTES_MAX = 100 * MEGABYTE
 FETCH_VERSION = 11
 FETCHES = 40_000
