@@ -418,7 +418,7 @@ class _Group:
                 ]
             else:
                 responses = [
-                    template(request[1], result[0], result[3], result[4], throttle_ms)
+                    bytearray(template(request[1], result[0], result[3], result[4], throttle_ms))
                     for request, result in zip(requests, results, strict=True)
                 ]
             if is_final:

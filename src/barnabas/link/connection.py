@@ -297,7 +297,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if output:
             if len(output) == 1:
-                transport.write(output[0])
+                response = output[0]
+                # Of all but bytes uvloop makes two views, which cost more than to copy so few.
+                is_copied = type(response) is bytearray and len(response) <= JOINED_BYTES_MAX
+                transport.write(bytes(response) if is_copied else response)
             else:
                 self._write(transport, gathered(output))
             if self._pauses & _UNREAD_OUTPUT:

@@ -204,7 +204,7 @@ class _Reader:
         self._targets += ("records_start", "records_end")
 
 
-Template = Callable[..., bytearray]
+Template = Callable[..., bytes]
 """(correlation id, *values of the holes in the order in which they were named) -> the whole frame"""
 
 
@@ -225,7 +225,7 @@ def _template_maker(name: str, parameters: tuple[str, ...], arguments: tuple[str
     constants = "".join(f", {argument}" for argument in arguments if argument not in parameters)
     with out.block(f"def make(pack, size{constants}):"):
         with out.block(f"def template(correlation_id{''.join(f', {name}' for name in parameters)}):"):
-            out.line(f"return bytearray(pack(size, correlation_id{''.join(f', {name}' for name in arguments)}))")
+            out.line(f"return pack(size, correlation_id{''.join(f', {name}' for name in arguments)})")
         out.line("return template")
     return out.build("make")
 
