@@ -231,12 +231,14 @@ class ProduceFastPath:
             return False
         return self._take_at_once(request, True)
 
-    def finish(self) -> None:
+    def finish(self, *, writes_at_once: bool = False) -> None:
+        """Handles what was collected. `writes_at_once`: nothing else is collected for its partition in this tick."""
         requests, self._collected = self._collected, []
         if not requests:
             return
         try:
-            self.pipeline.append(self.kind, _Group(self, requests, [request[2] for request in requests]))
+            group = _Group(self, requests, [request[2] for request in requests])
+            self.pipeline.append(self.kind, group, writes_at_once)
         except Exception:
             # Nobody can tell who was answered, and who was not would wait for ever: all of them ask again.
             for connection, _, _ in requests:
@@ -473,12 +475,15 @@ class Collection:
         self._paths.append(path)
 
     def finish(self) -> None:
-        """Finishes them all."""
+        """Finishes them all. Those that share no partition write what they bring at once, and answer then: there is
+        nothing that a response would be held back for until the end of the tick.
+        """
         paths, self._paths = self._paths, []
         self.size_bytes = 0
+        writes_at_once = len(paths) == len({path.kind.topic_partition for path in paths})
         for path in paths:
             try:
-                path.finish()
+                path.finish(writes_at_once=writes_at_once)
             except Exception as error:  # noqa: BLE001 - the requests of the other paths wait too
                 context = {"message": f"producing to {path.kind.topic_partition} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)

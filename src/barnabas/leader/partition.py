@@ -346,14 +346,16 @@ class Partition:
         return result
 
     def append_all(
-        self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int
+        self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int, writes_at_once: bool = False
     ) -> list[AppendResult | AppendError]:
         """`append` for what several requests of clients have brought, in their order and each with its own outcome.
 
         Raises KafkaError where nothing can be appended at all.
         """
         log = self._log_to_append_to(required_acks)
-        outcomes = log.append_all_as_leader(batches, self.leader_epoch, produce_version=produce_version)
+        outcomes = log.append_all_as_leader(
+            batches, self.leader_epoch, produce_version=produce_version, writes_at_once=writes_at_once
+        )
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
             self._has_grown()
         return outcomes

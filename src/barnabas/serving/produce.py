@@ -115,8 +115,8 @@ class RecordAppends:
     ) -> Appended | ProduceOutcome:
         """Appends the batches, which are not needed any more then; an outcome if that is the one of all of them.
 
-        Of a single batch `writes_at_once` says that no others will join it in this tick; and with `only_at_once` one
-        that takes too long for a turn raises TakesLongError, and nothing has changed: it is for `append_in_steps`.
+        `writes_at_once` says that no others will join them in this tick. With `only_at_once` a single batch that takes
+        too long for a turn raises TakesLongError, and nothing has changed: it is for `append_in_steps`.
         """
         topic_partition, partition, metrics = target
         log = partition.log
@@ -137,7 +137,12 @@ class RecordAppends:
                 metrics.bytes_in.count += len(batches[0])  # as they were sent, whatever is stored of them
                 metrics.produce_conversions.count += result[8]
                 return partition, log, (result,), False
-            results = partition.append_all(batches, required_acks=required_acks, produce_version=produce_version)
+            results = partition.append_all(
+                batches,
+                required_acks=required_acks,
+                produce_version=produce_version,
+                writes_at_once=writes_at_once,
+            )
         except TakesLongError:
             raise
         except Exception as error:  # noqa: BLE001 - sorted there

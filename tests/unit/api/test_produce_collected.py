@@ -180,6 +180,38 @@ def test_one_write_for_all_of_a_tick(run: Run, tmp_path: Path) -> None:
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize(
+    ("client_ids", "is_together"), [(("a",), False), (("a", "b"), True)], ids=["of one kind", "of two kinds"]
+)
+def test_what_nothing_else_joins_is_written_and_answered_before_the_tick_is_over(
+    run: Run, tmp_path: Path, client_ids: Sequence[str], is_together: bool, acks: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        callers = [broker.connect(client_id) for client_id in client_ids for _ in range(5)]
+        for caller in callers:
+            await caller.call(produce_request("flights", batch(b"first"), acks=acks), 9)
+        for caller in callers:
+            caller.send(produce_request("flights", batch(b"x"), acks=acks), 9)
+        log = partition.log
+        assert log is not None
+        found: list[tuple[bool, set[bool]]] = []
+
+        def look() -> None:
+            pending_bytes = log.segments.active.pending_bytes
+            found.append((pending_bytes > 0, {bool(caller.transport.written) for caller in callers}))
+
+        broker.log_manager.write_queue.before_writing(lambda: broker.calls.tick.before_send(look))
+        first = len(callers)
+        offsets = [produced((await caller.responses(1))[0]).base_offset for caller in callers]
+        assert offsets == list(range(first, 2 * first))
+        # After the appends, and before the write queue runs.
+        assert found == [(is_together, {not is_together})]
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.parametrize("acks", [1, -1, 0])
 @pytest.mark.parametrize("flush_messages", [1 << 62, 5], ids=["unsynced", "synced"])
 def test_records_of_one_size_are_answered_like_others(run: Run, tmp_path: Path, acks: int, flush_messages: int) -> None:
@@ -354,13 +386,14 @@ def test_acks_all_of_records_that_came_together_wait_together(run: Run, tmp_path
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("client_ids", [["a"], ["a", "b"]], ids=["written at once", "written together"])
 @pytest.mark.parametrize(
     ("sizes", "acks"),
     [(range(10, 20), 1), (range(3000, 3010), 1), ([10] * 10, 1), ([10] * 10, -1)],
-    ids=["pending", "written at once", "many", "many, acks all"],
+    ids=["small", "large", "many", "many, acks all"],
 )
 def test_a_write_that_fails_is_told_to_all_of_the_tick(
-    run: Run, tmp_path: Path, sizes: Sequence[int], acks: int
+    run: Run, tmp_path: Path, sizes: Sequence[int], acks: int, client_ids: Sequence[str]
 ) -> None:
     async def main() -> None:
         async with real_host("test", asyncio.get_running_loop()) as host:
@@ -368,7 +401,7 @@ def test_a_write_that_fails_is_told_to_all_of_the_tick(
             failing = dataclasses.replace(host, files=files)
             async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad")) as broker:
                 broker.lead("flights")
-                callers = [broker.connect() for _ in range(10)]
+                callers = [broker.connect(client_ids[number % len(client_ids)]) for number in range(10)]
                 for caller in callers:
                     await caller.call(produce_request("flights", batch(b"first"), acks=acks), 9)
                 files.broken = True

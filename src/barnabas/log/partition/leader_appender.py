@@ -144,10 +144,16 @@ class LeaderAppender:
         )  # fmt: skip
 
     def append_all_as_leader(
-        self, batches: Sequence[Buffer], leader_epoch: int, *, produce_version: int | None = None
+        self,
+        batches: Sequence[Buffer],
+        leader_epoch: int,
+        *,
+        produce_version: int | None = None,
+        writes_at_once: bool = False,
     ) -> list[AppendResult | AppendError]:
         """`append_as_leader` for what several requests of clients have brought, in their order and each with its own
-        outcome. What goes into the log goes there with one write and one look at the clock.
+        outcome. What goes into the log goes there with one write and one look at the clock; so `writes_at_once` counts
+        only where all of them go there together.
 
         Raises AppendError where nothing can be appended at all.
         """
@@ -176,11 +182,11 @@ class LeaderAppender:
                     producers.clear()
                 producers.add(producer_id)
             run.append(batch)
-        outcomes += self._append_run(run, leader_epoch, now_ms)
+        outcomes += self._append_run(run, leader_epoch, now_ms, writes_at_once=writes_at_once and not outcomes)
         return outcomes
 
     def _append_run(
-        self, run: Sequence[ValidatedBatch], leader_epoch: int, now_ms: int
+        self, run: Sequence[ValidatedBatch], leader_epoch: int, now_ms: int, *, writes_at_once: bool = False
     ) -> list[AppendResult | AppendError]:
         """Appends batches of clients with one write.
 
@@ -248,7 +254,7 @@ class LeaderAppender:
             # Some of them may still belong into this segment, or into none.
             return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
         try:
-            segment.append_batches(b"".join(parts), places)
+            segment.append_batches(b"".join(parts), places, writes_at_once=writes_at_once)
         except OSError as error:
             return [state.append_failed(error)] * len(run)
         state.log_end_offset = next_offset

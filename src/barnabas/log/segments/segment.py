@@ -326,7 +326,7 @@ class Segment:
         self._add(records, writes_at_once=writes_at_once)
         self._note(self.size_bytes, len(records), last_offset, max_timestamp_ms)
 
-    def append_batches(self, records: Buffer, places: Sequence[BatchPlace]) -> None:
+    def append_batches(self, records: Buffer, places: Sequence[BatchPlace], *, writes_at_once: bool = False) -> None:
         """Adds several whole batches with one write, as a follower gets them, or a leader from many producers;
         otherwise as `append`.
 
@@ -338,7 +338,7 @@ class Segment:
             if not next_offset <= last_offset <= offset_max:
                 raise self._wrong_offset(last_offset)
             next_offset = last_offset + 1
-        self._add(records)
+        self._add(records, writes_at_once=writes_at_once)
         self._note_all(places)
 
     def _wrong_offset(self, last_offset: int) -> ValueError:

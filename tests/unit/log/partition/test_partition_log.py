@@ -372,7 +372,7 @@ def test_what_several_requests_bring_has_outcomes_of_its_own(with_broker: WithBr
 def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
     with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EIO, "the disk is broken")
 
     async def main(broker: LogBroker) -> None:
