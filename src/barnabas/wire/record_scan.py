@@ -49,6 +49,10 @@ class RecordScan(NamedTuple):
     """A record has so many that making it takes long."""
 
 
+ScannedRecord = tuple[int, int, int, bool, bool, bool]
+"""The fields of a RecordScan: to make one costs as much as a fifth of the scan of a record."""
+
+
 def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan:
     """Checks the structure of all records, headers included, and makes none of them.
 
@@ -95,7 +99,7 @@ def _quick_to_index(data: Buffer, record_count: int) -> Buffer:
     return data
 
 
-def scan_one_record(data: Buffer, position: int, base_timestamp_ms: int) -> RecordScan | None:
+def scan_one_record(data: Buffer, position: int, base_timestamp_ms: int) -> ScannedRecord | None:
     """`scan_records` for the one record from `position` to the end, in the form that producers give it: its timestamp
     is that of the batch, and it has no headers. None for all else, good or bad.
 
@@ -136,7 +140,7 @@ def scan_one_record(data: Buffer, position: int, base_timestamp_ms: int) -> Reco
             return None
     except IndexError:
         return None
-    return _new_scan(RecordScan, (base_timestamp_ms, base_timestamp_ms, 0, True, has_key, False))
+    return base_timestamp_ms, base_timestamp_ms, 0, True, has_key, False
 
 
 # Position, largest and smallest timestamp delta, the offset delta of the first with the largest, whether all have keys.

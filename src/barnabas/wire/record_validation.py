@@ -52,7 +52,14 @@ from barnabas.wire.record_errors import (
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from barnabas.wire.record_scan import SCANNED_AT_ONCE_MAX, RecordScan, scan_in_steps, scan_one_record, scan_usual
+from barnabas.wire.record_scan import (
+    SCANNED_AT_ONCE_MAX,
+    RecordScan,
+    ScannedRecord,
+    scan_in_steps,
+    scan_one_record,
+    scan_usual,
+)
 from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, BatchSpan, Record, TimestampType, walk_batches
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
@@ -314,7 +321,7 @@ def _validate_usual(buffer: Buffer, rules: AppendRules, now_ms: int, only_at_onc
         return None
     is_compressed = attributes & ATTRIBUTE_COMPRESSION
     timestamp_type = rules.timestamp_type
-    scan = None
+    scan: ScannedRecord | None = None
     if record_count == 1 and not is_compressed:
         scan = scan_one_record(buffer, BATCH_HEADER_BYTES, base_timestamp_ms)
     if scan is None:
