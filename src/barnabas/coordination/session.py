@@ -551,8 +551,12 @@ class Session:
         limit_ms = min(self._settings.backoff_ms_min * 2 ** min(failures, 16), self._settings.backoff_ms_max)
         pause: asyncio.Future[None] = self._loop.create_future()
         seconds = limit_ms * self._host.random.uniform(0.5, 1.0) / 1000
-        # The timer may be due in the turn in which this is cancelled.
-        handle = self._loop.call_later(seconds, lambda: pause.done() or pause.set_result(None))
+
+        def end() -> None:
+            if not pause.done():  # it may be due in the turn in which this is cancelled
+                pause.set_result(None)
+
+        handle = self._loop.call_later(seconds, end)
         try:
             await pause
         finally:

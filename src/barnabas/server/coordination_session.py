@@ -271,8 +271,12 @@ class CoordinationSession:
 
     async def _pause(self, seconds: float) -> None:
         waited: asyncio.Future[None] = self._host.loop.create_future()
-        # The timer may be due in the turn in which this is cancelled.
-        handle = self._host.loop.call_later(seconds, lambda: waited.done() or waited.set_result(None))
+
+        def end() -> None:
+            if not waited.done():  # it may be due in the turn in which this is cancelled
+                waited.set_result(None)
+
+        handle = self._host.loop.call_later(seconds, end)
         try:
             await waited
         finally:
