@@ -16,6 +16,14 @@ from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_su
 
 __all__ = ["pytest_runtest_teardown", "pytest_terminal_summary"]
 
+# Tests that several suites share say what they have seen when they fail, as those in test files do.
+pytest.register_assert_rewrite(
+    "tests.support.admin_command_suite",
+    "tests.support.command_suite",
+    "tests.support.data_command_suite",
+    "tests.support.reassign_command_suite",
+)
+
 # Cores are shared in CI: a slow example is no finding. Time is bounded per test by pytest-timeout.
 hypothesis.settings.register_profile("barnabas", deadline=None)
 hypothesis.settings.load_profile("barnabas")

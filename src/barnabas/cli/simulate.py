@@ -36,10 +36,12 @@ _PLANS = (
     "moves",
     "elections",
     "demand",
+    "log-moves",
     "at-once",
     "flushed",
     "renewed",
     "doubt",
+    "near",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 
