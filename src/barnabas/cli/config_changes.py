@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin
     from barnabas.client.client import Client
 
-SEEN_WITHIN_SECONDS: Final = 5.0
+SEEN_WITHIN_SECONDS: Final = 15.0
 """How long a broker may take to show what was changed: news of configs reach all brokers within that."""
 _PAUSE_MS: Final = 100.0
 _CHANGE_COLUMNS: Final = (Column("Config", "name"), Column("Before", "before"), Column("After", "after"))

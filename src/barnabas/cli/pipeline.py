@@ -6,13 +6,14 @@ Files are `pipelines/`'s matter; here is the order of things, what is said meanw
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -220,7 +221,7 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
             # Python's own streams may be at a write of theirs just now.
             os.write(2, b"\rstopping; Ctrl-C again cuts it short\n")
         elif asked == 2:
-            raise KeyboardInterrupt
+            _interrupt()
         else:
             os._exit(ExitStatus.INTERRUPTED)
 
@@ -233,10 +234,16 @@ def interrupted_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it leaves nothing behind."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        _interrupt()
 
     with _handling_signals(handle):
         yield
+
+
+def _interrupt() -> NoReturn:
+    """Ends what goes on. A call to Spark that is cut short is no error, which py4j would log with a traceback."""
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -250,6 +257,7 @@ def _handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterat
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        logging.disable(logging.NOTSET)
 
 
 def _end_with_input() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -196,6 +197,9 @@ def test_signals_have_their_handlers_back_afterwards(capfd: pytest.CaptureFixtur
         assert capfd.readouterr().err == "\rstopping; Ctrl-C again cuts it short\n"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
+        logging.getLogger("py4j").critical("the call to Spark was cut short")
+    assert "py4j" not in capfd.readouterr().err
+    assert logging.getLogger().isEnabledFor(logging.CRITICAL)
     assert {number: signal.getsignal(number) for number in before} == before
 
 
