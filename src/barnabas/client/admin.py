@@ -102,7 +102,7 @@ class Admin(ConfigAdmin, GroupAdmin):
     async def create_partitions(
         self, counts: Mapping[str, int], timeout_ms: float | None = None, *, validate_only: bool = False
     ) -> None:
-        """Adds partitions, so that each topic has so many."""
+        """Adds partitions until each topic has the given number."""
 
         def build(broker_ms: int) -> CreatePartitionsRequest:
             return CreatePartitionsRequest(
@@ -122,8 +122,8 @@ class Admin(ConfigAdmin, GroupAdmin):
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
     ) -> None:
-        """Begins to move partitions to these brokers, the preferred leader first, or with None ends that. Raises
-        NO_REASSIGNMENT_IN_PROGRESS also where an attempt of this very call has ended it and the answer was lost.
+        """Begins to move partitions to these brokers, the preferred leader first; None ends a move. Raises
+        NO_REASSIGNMENT_IN_PROGRESS also if an earlier attempt of this call has ended it and the answer was lost.
         """
         wanted = dict(targets)
         await self._at_controller(
@@ -133,7 +133,7 @@ class Admin(ConfigAdmin, GroupAdmin):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Those of the partitions, or of all, that are being moved."""
+        """The partitions that are being moved: of those given, or of all with None."""
         wanted = None if partitions is None else list(partitions)
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
@@ -151,8 +151,8 @@ class Admin(ConfigAdmin, GroupAdmin):
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Has leaders elected: None for a partition that has another leader now, else why not, such as
-        ELECTION_NOT_NEEDED. Of all partitions (None) those are left out that had their leader before.
+        """Elects leaders. Returns None for a partition that has another leader now, else why not, such as
+        ELECTION_NOT_NEEDED. For all partitions (None) it leaves out those that had their leader before.
         """
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
 

@@ -164,7 +164,7 @@ class Consumer:
     # Reading.
 
     async def poll(self, timeout_ms: float, records_max: int | None = None) -> list[ConsumerRecord]:
-        """The next records, in order within each partition; none when none came within `timeout_ms`.
+        """Returns the next records, in order within each partition; none if none came within `timeout_ms`.
 
         The call says that what earlier polls returned is processed: automatic commits have it from now on. While a
         rebalance is due there are no records, and it takes as long as the listener takes. Raises NoOffsetError,
@@ -253,7 +253,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition its first record that is not older; None where all are older."""
+        """Returns the first record of each partition that is not older than its time; None if all are older."""
         found = await self._lookup.offsets_surely(timestamps_ms, timeout_ms)
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
@@ -302,7 +302,7 @@ class Consumer:
         return await self._coordinator.committed(tuple(partitions), timeout_ms)
 
     async def close(self, timeout_ms: float = 30_000, *, has_processed: bool = False) -> None:
-        """Commits if it does so by itself, leaves the group, and ends. Any task may call it; polls end at once.
+        """Commits if commits are automatic, leaves the group, and ends. Any task may call it; polls end at once.
 
         What the last poll returned is committed only with `has_processed`: nobody else knows how far the user has come,
         who may have been cancelled, or have left the loop in its middle. Without it, those records are given again.
@@ -461,7 +461,7 @@ class Consumer:
     async def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
     ) -> None:
-        """By hand: as the member that has read them."""
+        """Commits by hand, as the member that has read the records."""
         if not offsets:
             return
         membership = self._membership()

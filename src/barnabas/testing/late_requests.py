@@ -60,6 +60,6 @@ def late_copies(probability: float, source: random.Random) -> Iterator[None]:
 
 
 def _hear(answering: asyncio.Future[Any]) -> None:
-    """Raises what is no refusal, for the loop to report."""
+    """Raises any error that is no refusal, for the loop to report."""
     if not answering.cancelled() and not isinstance(answering.exception(), KafkaError):
         answering.result()

@@ -1,4 +1,4 @@
-"""Producers without idempotence in a simulated cluster: what they may promise still, counted.
+"""Producers without idempotence in a simulated cluster, and what they may still promise.
 
 A record that is sent again may be written twice, and one that was given up may come late. But every acknowledged record
 is where its acknowledgement says, and of those the order in which they are first in the log is that of sending.
@@ -43,7 +43,7 @@ class PlainProducers:
         """The offset of each record, -1 where it was not told."""
 
     async def produce(self, host: Host) -> None:
-        """Until the users are to stop."""
+        """Produces until the users are to stop."""
         users, random = self._users, host.random
         async with users.client(host) as client:
             await self._create(Admin(client))
@@ -68,7 +68,7 @@ class PlainProducers:
                 self.counts["plain: sent again"] += producer.retries
 
     async def check(self, host: Host) -> None:
-        """In a cluster at rest: reads all there is, and holds it against what was acknowledged."""
+        """Reads all there is in a cluster at rest, and compares it with what was acknowledged."""
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         first: dict[tuple[TopicPartition, RecordId], int] = {}
         places: set[tuple[TopicPartition, RecordId, int]] = set()

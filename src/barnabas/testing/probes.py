@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def after(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]:
-    """`tell(result, *arguments)` is called after each call of the method."""
+    """Calls `tell(result, *arguments)` after each call of the method."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -28,7 +28,7 @@ def after(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]
 
 @contextmanager
 def before(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]:
-    """`tell(*arguments)` is called before each call of the method."""
+    """Calls `tell(*arguments)` before each call of the method."""
     original = getattr(owner, name)
 
     @functools.wraps(original)

@@ -95,7 +95,7 @@ class ClockProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The whole world's."""
+    """How slow and unreliable the whole world is."""
 
     loop: LoopProfile = field(default_factory=LoopProfile)
     network: NetworkProfile = field(default_factory=NetworkProfile)

@@ -1,12 +1,11 @@
-"""What the readers of a simulated cluster were given, have processed, and have committed: counted exactly, and judged
-at once.
+"""Counts exactly what the readers of a simulated cluster were given, processed and committed, and judges it at once.
 
 A *careful* group processes before it commits: whatever is committed was processed by somebody, so that every record is
 processed at least once. A *hasty* group commits before it processes: no record is processed twice. Logs skip no offset
 and lose nothing, so an offset is a record, but for what the history of the run excuses, as it does for `checkers`:
 
-- What somebody or retention deletes at the beginning of a log may be passed over, and exactly that.
-- Who has lost the offsets of its group, because their topic was deleted after the commit, processes records again.
+- A reader may pass over what a user or retention deletes at the beginning of a log, and nothing else.
+- A reader that lost the offsets of its group, because their topic was deleted after the commit, processes again.
 - A partition that may have lost committed records, or a group that may have lost its offsets by that, is not judged.
 """
 
@@ -37,13 +36,13 @@ class Frontier:
         self._beyond: set[int] = set()
 
     def add(self, offset: int) -> None:
-        """Adds one."""
+        """Adds an offset."""
         if offset >= self.end:
             self._beyond.add(offset)
             self._close_up()
 
     def begin_at(self, offset: int) -> None:
-        """What lies below is not there any more."""
+        """Begins the set at this offset: what lies below was deleted."""
         if offset > self.end:
             self.end = offset
             self._beyond = {each for each in self._beyond if each >= offset}
@@ -70,21 +69,21 @@ class GroupLedger:
         self._given_once: set[tuple[TopicPartition, int]] = set()
         self._processed: dict[TopicPartition, Frontier] = {}
         self._committed_at: dict[tuple[TopicPartition, int], float] = {}
-        """For what was processed, when the one who did it had committed it, or had processed it."""
+        """When each record was committed by the member that processed it, or was processed, if that came first."""
 
     @property
     def findings(self) -> list[str]:
-        """What went wrong and has no excuse; to be asked for when the run has ended."""
+        """What went wrong and has no excuse. Ask for it when the run has ended."""
         found = [what for partition, what in self._findings if not self._may_have_lost(partition)]
         self.counts["not judged"] = len(self._findings) - len(found)
         return found[:FINDINGS_MAX]
 
     def find(self, partition: TopicPartition, what: str) -> None:
-        """Something went wrong."""
+        """Notes that something went wrong in a partition."""
         self._findings.append((partition, f"{self.now():.3f} s, group {self.name}: {what}"))
 
     def may_be_committed(self, partition: TopicPartition) -> int:
-        """The highest offset that may be: behind what was processed, or, by who is hasty, behind what was given."""
+        """The highest offset that may be committed: behind what was processed, or in a hasty group what was given."""
         frontiers = self._processed if self.is_careful else self._given
         frontier = frontiers.get(partition)
         return 0 if frontier is None else frontier.end
@@ -98,14 +97,14 @@ class GroupLedger:
         return True
 
     def given(self, record: ConsumerRecord, member: int) -> None:
-        """A member was given a record: `checkers` hold it against the log."""
+        """Notes that a member was given a record; `checkers` compare it with the log."""
         self._given.setdefault(record.partition, Frontier()).add(record.offset)
         self._given_once.add((record.partition, record.offset))
         at, identity = record.partition, RecordId.of_value(record.value)
         self.history.consumed.append(Consumed(self.now(), member, at, record.offset, identity))
 
     def process(self, partition: TopicPartition, offset: int, committed_at: float | None = None) -> None:
-        """A member has processed a record, which it had committed at that time."""
+        """Notes that a member has processed a record, and when it had committed it, if that was before."""
         self._processed.setdefault(partition, Frontier()).add(offset)
         before = self._committed_at.get((partition, offset))
         self._committed_at[partition, offset] = self.now() if committed_at is None else committed_at
@@ -122,7 +121,7 @@ class GroupLedger:
             self.find(partition, f"offset {offset} of {partition} is processed twice")
 
     def finish(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Everything below these ends was read by now: whether all was processed, or given."""
+        """Checks that everything below these ends, which was read by now, was processed, or in a hasty group given."""
         for partition, end in ends.items():
             reached = self.may_be_committed(partition)
             if reached < end:
@@ -142,7 +141,7 @@ class MemberLedger:
     """One life of one member."""
 
     def __init__(self, group: GroupLedger, number: int) -> None:
-        """`number` is no other life's."""
+        """`number` is that of no other life."""
         self.group = group
         self.is_polling = False
         self.expected: dict[TopicPartition, int] = {}

@@ -1,7 +1,7 @@
 """A simulated cluster whose users are our own client in all its ways: members that process, fail, go back, pause, give
 up polls, leave by an error, are cancelled, closed by others, too slow, killed, and come again; producers with
-idempotence and without. What was given, processed and committed is counted exactly (`reader_ledger`), while brokers and
-the network fail as in any plan of `cluster_simulation`.
+idempotence and without. `reader_ledger` counts exactly what was given, processed and committed, while brokers and the
+network fail as in any plan of `cluster_simulation`.
 
     report, counts = simulate_readers(seed=7, plan=reading(EXPIRY))
     assert not report.findings
@@ -44,9 +44,9 @@ CAREFUL: Final = "careful"
 HASTY: Final = "hasty"
 MEMBERS: Final = 2
 LIFE_SECONDS: Final = 8.0
-"""How long a member lives, on average, where nothing happens to it."""
+"""How long a member lives on average, if nothing happens to it."""
 KILL_SECONDS: Final = 5.0
-"""Between two kills of a member's process, on average."""
+"""The average time between two kills of a member's process."""
 GOING_BACK_MAX: Final = 30
 DRAINING_SECONDS_MAX: Final = 40.0
 FAULTS_SECONDS: Final = 30.0
@@ -116,7 +116,7 @@ class Readers(Users):
         self._lives = 0
 
     async def read(self, group: str, host: Host) -> None:
-        """One member after another, until `stop`."""
+        """Runs one member after another, until `stop`."""
         while self.goes_on():
             async with self.client(host) as client:
                 await self._live(client, self.groups[group])
@@ -192,7 +192,7 @@ class Readers(Users):
         )
 
     async def drain(self, host: Host) -> None:
-        """In a cluster at rest the last members read everything that is left, and all is accounted for."""
+        """Has the last members read everything that is left in a cluster at rest, and checks all of it."""
         async with self.client(host) as client:
             partitions = [TopicPartition(self.load.topic, number) for number in range(self.load.partitions)]
             for group in self.groups.values():
@@ -323,7 +323,7 @@ class Reader:
             await self._client.timers.sleep(self._random.uniform(0, 400))
 
     def _go_back_to(self, unprocessed: list[ConsumerRecord]) -> None:
-        """What failed is read again."""
+        """Goes back to what failed, to read it again."""
         self._member.group.counts["went back to what failed"] += 1
         first = {record.partition: record.offset for record in reversed(unprocessed)}
         for partition, offset in first.items():
@@ -359,7 +359,7 @@ class Reader:
 
 
 def _watch(consumer: Consumer, member: MemberLedger) -> None:
-    """Each commit that the consumer sends is told to the ledger first."""
+    """Tells the ledger of each commit before the consumer sends it."""
     coordinator: Any = consumer._coordinator  # noqa: SLF001 - what leaves a consumer can be seen nowhere else
     ask = GroupCoordinator.ask
 
@@ -393,7 +393,7 @@ class ReaderSimulation(ClusterSimulation):
 
     @property
     def ledgers(self) -> dict[str, GroupLedger]:
-        """By the name of the group."""
+        """The ledger of each group, by its name."""
         return self.readers.groups
 
     def _let_users_begin(self) -> list[SimulatedProcess]:
@@ -414,7 +414,7 @@ class ReaderSimulation(ClusterSimulation):
         self.simulation.after(self._random.expovariate(1 / KILL_SECONDS), self._kill)
 
     def _kill(self) -> None:
-        """The process of a member ends as by kill -9, and another takes its place soon."""
+        """Ends the process of a member as kill -9 does; another takes its place soon."""
         if not self.readers.goes_on():
             return
         group, machine = self._random.choice(self._machines)

@@ -1,8 +1,8 @@
 """A topic in a simulated cluster that is deleted and made anew under its name, while clients write and read it.
 
-Its name and leader epochs are those of the former one, its id is not. Invariants, held when the cluster is at rest: it
-has every acknowledged record that was sent since it was made; it has none that was acknowledged before the former one
-was to be deleted; its replicas agree, and all are in sync (which is asked of every topic).
+Its name and leader epochs are those of the former one, its id is not. Invariants, checked when the cluster is at rest:
+it has every acknowledged record that was sent since it was made; it has none that was acknowledged before the former
+one was to be deleted; its replicas agree, and all are in sync (which is asked of every topic).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class RenewedTopic:
             self._deletion_began_at = self._users.now()
 
     def judge(self) -> None:
-        """To be called when the cluster is at rest."""
+        """Notes what is wrong with the topic; call it when the cluster is at rest."""
         if self._deletion_began_at <= self._made_at:  # or a late copy of a request has deleted it once more
             self._users.history.mixed_up += self._findings()
 

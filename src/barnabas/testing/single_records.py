@@ -50,7 +50,7 @@ async def make_topic(client: Client, name: str, configs: Mapping[str, str]) -> N
 
 
 async def send_one(client: Client, lane: Lane, partition: TopicPartition, record: RecordId, acks: int) -> Told | None:
-    """Asks the leader once, as far as it is known; None where nothing was acknowledged."""
+    """Sends one record to the leader that is known, once; None if it was not acknowledged."""
     try:
         await client.metadata.topic(partition.topic, client.retry("sending one record", METADATA_MS))
         leader = client.cluster.leader(partition)
