@@ -473,7 +473,7 @@ class SimulatedNetwork:
         self.link(source, target).bandwidth_bytes_per_second = bytes_per_second
 
     def reset_connections(self, one: str, two: str) -> int:
-        """Breaks every connection between two machines, and returns how many; both ends hear of it after the latency."""
+        """Breaks every connection between two machines; returns how many. Both ends hear of it after the latency."""
         first, second = self._machine(one), self._machine(two)
         ends = [
             end
