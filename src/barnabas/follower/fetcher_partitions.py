@@ -175,6 +175,12 @@ class FetcherPartitions:
         fetched.last_fetched_epoch = last_fetched_epoch
         self._changed[fetched.topic_partition] = None
 
+    def go_last(self, fetched: FetchedPartition) -> None:
+        """All others of this fetcher come before it, whenever all are named."""
+        topic_partition = fetched.topic_partition
+        if self._partitions.pop(topic_partition, None) is not None:
+            self._partitions[topic_partition] = fetched
+
     def diverged(self, fetched: FetchedPartition, leader_end: EpochEnd) -> None:
         """The leader says that our log parts from its own, and where the epoch ends that they may share."""
         fetched.leader_end = leader_end

@@ -194,8 +194,9 @@ class ReplicaFetcher:
         """Leaves throttled partitions out of the next requests, unless they are in sync as far as is known; the quota
         is looked at again when it may allow them, and every second.
 
-        Whatever else is fetched goes on meanwhile; and what may be fetched is, however much a response brings: so each
-        throttled partition gets on, by at least one batch at a time.
+        Whatever else is fetched goes on meanwhile; and what may be fetched is, however much a response brings: so
+        throttled partitions get on, by at least one batch at a time. They are named anew after a delay, in the order of
+        the fetcher; a leader gives in that order as much as a response holds, so whoever got records goes last there.
         """
         until = now + min(max(quota.seconds_exceeded, _QUOTA_CHECK_SECONDS_MIN), _QUOTA_CHECK_SECONDS)
         for fetched in self._partitions:
@@ -421,6 +422,7 @@ class ReplicaFetcher:
         if quota is not None and quota.topics and quota.is_throttled(fetched.topic_partition):
             # In sync or not: it is the whole traffic that must not exceed the quota.
             quota.record(result.size_bytes)
+            self._partitions.go_last(fetched)
         epoch = log.latest_epoch
         self._partitions.advanced(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
         return True

@@ -136,6 +136,47 @@ def test_a_partition_in_sync_is_not_throttled_and_counts() -> None:
     in_setting(test)
 
 
+class NarrowLeader(Leader):
+    """Gives records of one partition in a response: of the one that was not given any for longest, as leaders do."""
+
+    def answer(self, sent: Sent) -> None:
+        message = sent.message
+        for topic in message.forgotten_topics_data:
+            for number in topic.partitions:
+                self._session.pop(number, None)
+        for topic in message.topics:
+            for partition in topic.partitions:
+                self._session[partition.partition] = partition.fetch_offset
+        if not self._session:
+            sent.on_response(empty_response())
+            return
+        number, offset = next(iter(self._session.items()))
+        self._session[number] = self._session.pop(number)
+        self.given[number] = self.given.get(number, 0) + self.at_once
+        records: list[Entry] = [Entry(offset + index, EPOCH, "a") for index in range(self.at_once)]
+        data = FetchResponse.PartitionData(
+            partition_index=number,
+            high_watermark=self.high_watermark,
+            records=records,  # type: ignore[arg-type]
+        )
+        topic_data = FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+        sent.on_response(FetchResponse(session_id=SESSION, responses=[topic_data]))
+
+
+@pytest.mark.parametrize("at_once", [30, 250])
+def test_throttled_partitions_get_on_alike_though_a_response_has_no_room_for_all(at_once: int) -> None:
+    async def test(setting: Setting) -> None:
+        follow_both(setting)
+        setting.quota.throttle("flights", ["*"], 1)
+        setting.quota.limit(LIMIT)
+        leader = NarrowLeader(setting, at_once)
+        await leader.serve(60.0)
+        assert sum(leader.given.values()) == pytest.approx(60 * LIMIT, rel=0.2, abs=at_once)
+        assert leader.given[THROTTLED] == pytest.approx(leader.given[FREE], rel=0.2, abs=at_once)
+
+    in_setting(test)
+
+
 def test_a_throttle_that_is_taken_away_holds_nothing_back_after_a_second() -> None:
     async def test(setting: Setting) -> None:
         setting.follow()
