@@ -80,9 +80,15 @@ class LeaderThrottle:
             timer.cancel()
         if not self._held:
             return
+        held, self._held = self._held, {}
         if self.topics and self._quota.is_exceeded:
             self._wait()
+            is_throttled = self._quota.is_throttled
+            for partition in held:
+                if is_throttled(partition.topic_partition):
+                    self._held[partition] = None
+                else:
+                    self._wake_ups.add(partition)
             return
-        held, self._held = self._held, {}
         for partition in held:
             self._wake_ups.add(partition)

@@ -93,3 +93,19 @@ def test_wakes_when_the_throttle_is_taken_away_or_raised() -> None:
     assert setting.throttle.holds_back(setting.partition, BEHIND)
     setting.quota.throttle(PARTITION.topic, [], 1)
     assert len(setting.woken) == 2
+
+
+def test_wakes_what_is_not_throttled_any_more_while_other_topics_are() -> None:
+    setting = Setting()
+    setting.quota.limit(1)
+    for topic in (PARTITION.topic, "other"):
+        setting.quota.throttle(topic, ["*"], 1)
+    setting.give(LIMIT)
+    assert setting.throttle.holds_back(setting.partition, BEHIND)
+    setting.quota.throttle("other", ["0:1"], 1)
+    assert setting.woken == []
+    setting.quota.throttle(PARTITION.topic, [], 1)
+    assert len(setting.woken) == 1
+    assert not setting.throttle.holds_back(setting.partition, BEHIND)
+    setting.loop.advance(100)
+    assert len(setting.woken) == 1
