@@ -173,8 +173,6 @@ class FetchReader:
                     reads.append((item, _elsewhere(partition, log, preferred)))
                     continue
                 read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
-                if self._throttled and read.plan is not None and self._is_held_back(parameters, partition):
-                    read = read._replace(plan=None)
                 if updates_followers and is_from_follower and read.diverging is None:
                     partition.update_follower(
                         parameters.follower_id,
@@ -345,6 +343,16 @@ class FetchReader:
                 log.log_start_offset,
                 partition=partition,
                 has_more=False,
+            )
+        if (
+            self._throttled
+            and is_readable
+            and log.log_start_offset <= item.fetch_offset < log.log_end_offset
+            and self._is_held_back(parameters, partition)
+        ):
+            # Very many may be held back, and be looked at whenever their follower fetches others.
+            return PartitionRead(
+                ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset, partition=partition
             )
         found = log.read(item.fetch_offset, min(item.max_bytes, limit), parameters.isolation, has_minimum=has_minimum)
         plan = found.plan
