@@ -171,6 +171,11 @@ class DelayedFetches:
                 self._loop.call_later(_HIGH_WATERMARK_SECONDS, self._tell_high_watermarks)
             self._untold[fetch] = fetched
 
+    def forget(self, fetch: DelayedFetch) -> None:
+        """For parked fetches: nobody waits for it any more."""
+        self._untold.pop(fetch, None)
+        self._ready.pop(fetch, None)
+
     def _tell_high_watermarks(self) -> None:
         untold, self._untold = self._untold, {}
         for fetch, fetched in untold.items():
@@ -281,6 +286,7 @@ class DelayedFetch(DelayedOperation):
         if not self.completed and self.purgatory is not None:
             self.purgatory.cancel_for_key(self)
             self._watch_no_more()
+            self._fetches.forget(self)
 
     def on_complete(self) -> None:
         self._watch_no_more()

@@ -125,3 +125,27 @@ def test_a_waiting_follower_that_is_read_from_learns_of_the_high_watermark_soon(
                 break
 
     scenario(run, tmp_path, body, is_rack_aware=is_rack_aware)
+
+
+def test_nothing_is_read_for_a_follower_that_went_before_it_was_told(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        await replicated(broker)
+        named = {"log_start_offset": 0, "current_leader_epoch": 0, "last_fetched_epoch": 0}
+        caller = broker.connect()
+        sessions = {2: Session(caller, 17, 2), 3: Session(broker.connect(), 17, 3)}
+        for session in sessions.values():
+            await session.fetch(asked(0, 3, **named))
+        await broker.produce("flights", b"more")
+        await sessions[2].fetch(asked(0, 3, **named), max_wait_ms=600_000)
+        waiting = asyncio.ensure_future(sessions[2].fetch(asked(0, 4, **named), max_wait_ms=600_000))
+        while not broker.replicas.fetch_purgatory.delayed:
+            await asyncio.sleep(0)
+        await sessions[3].fetch(asked(0, 4, **named))
+        await settled()
+        reads = broker.topic_metrics.of("flights").fetch_requests.count
+        waiting.cancel()
+        caller.transport.close()
+        await asyncio.sleep(0.03)
+        assert broker.topic_metrics.of("flights").fetch_requests.count == reads
+
+    scenario(run, tmp_path, body, is_rack_aware=True)
