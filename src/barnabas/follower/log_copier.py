@@ -207,6 +207,9 @@ class LogCopier:
     async def _compare(self, current: PartitionLog, future: PartitionLog) -> None:
         """Cuts the copy off where it parts from the current log, as a follower's from its leader's."""
         current.take_least_end()
+        if future.log_start_offset > current.log_start_offset:
+            # A crash has taken the log's start back; the start of a copy only goes on.
+            await future.truncate_fully_and_start_at(current.log_start_offset)
         is_complete = not future.log_end_offset
         while not is_complete:
             epoch = future.latest_epoch

@@ -306,3 +306,34 @@ def test_a_copy_whose_disk_fails_is_given_up_and_the_log_goes_on() -> None:
             assert not log.is_closed
 
     in_simulation(1, main)
+
+
+def test_a_copy_that_starts_behind_the_log_begins_anew() -> None:
+    """The start that the copy had from the log is in its directory's checkpoint; a crash came before the log's own was
+    in that of its directory."""
+
+    config = LogConfig(retention_ms=-1)
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, config=config) as broker:
+            for log in broker.log(FLIGHTS), broker.log(TWIN):
+                for _ in range(10):
+                    log.append_as_leader(records(b"first", b"second"), 0)
+                log.update_high_watermark(log.log_end_offset)
+            future = broker.manager.create_future_log(broker.log(FLIGHTS), broker.manager.directories[1])
+            for batch in await broker.batches(broker.log(FLIGHTS)):
+                future.append_as_follower(batch)
+            future.update_high_watermark(future.log_end_offset)
+            future.increase_log_start_offset(12, "the current replica's log start")
+        async with log_broker(host, *DIRECTORIES, config=config) as broker:
+            for log in broker.log(FLIGHTS), broker.log(TWIN):
+                log.update_high_watermark(log.log_end_offset)
+            assert broker.manager.future_logs[FLIGHTS].log_start_offset == 12
+            assert not broker.log(FLIGHTS).log_start_offset
+            replaced: list[PartitionLog] = []
+            async with copier_of(broker, replaced) as copier:
+                copier.add(FLIGHTS)
+                await awaited(lambda: replaced, broker)
+            await Both(broker, random.Random(1)).check()
+
+    in_simulation(1, main)
