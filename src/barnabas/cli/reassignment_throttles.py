@@ -26,7 +26,9 @@ _TIMEOUT_MS: Final = 8_000
 
 @dataclass(slots=True)
 class Throttles:
-    """What was set; `before` has the rates that brokers had of their own."""
+    """What was set; `before` has the rates that brokers had of their own, nothing of those
+    whose rates were never read: there none was set.
+    """
 
     brokers: tuple[int, ...]
     topics: tuple[str, ...]
@@ -83,7 +85,13 @@ async def set_throttles(
         rates = _set((name, str(bytes_per_second)) for name in RATES)
         await admin.alter_configs(ResourceType.BROKER, str(node_id), rates, _TIMEOUT_MS)
 
-    await asyncio.gather(*map(of_broker, throttles.brokers))
+    # None goes on when another has failed: it would set a rate after all have been taken away.
+    try:
+        async with asyncio.TaskGroup() as group:
+            for node_id in throttles.brokers:
+                group.create_task(of_broker(node_id))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
@@ -110,7 +118,11 @@ async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
         topics.discard(topic)
 
     async def of_broker(node_id: int) -> None:
-        before = throttles.before.get(node_id, {})
+        before = throttles.before.get(node_id)
+        if before is None:
+            # Its rates were not read, so none was set: those that it has are its own.
+            brokers.discard(node_id)
+            return
         changes = [
             (name, ConfigOperation.SET, before[name]) if name in before else (name, ConfigOperation.DELETE, None)
             for name in RATES
@@ -148,7 +160,7 @@ async def find_throttles(admin: Admin, node_ids: Iterable[int]) -> Throttles:
         for topic, entries in sorted(of_topics.items())
         if any(name in entries and entries[name].source == _DYNAMIC_TOPIC for name in LISTS)
     ]
-    return Throttles(tuple(brokers), tuple(topics))
+    return Throttles(tuple(brokers), tuple(topics), {node_id: {} for node_id in brokers})
 
 
 # Inside.

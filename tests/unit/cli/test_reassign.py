@@ -173,7 +173,7 @@ def test_throttles_are_those_of_kafkas_tool_and_go_again(capsys: pytest.CaptureF
 
 def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     admin: Any = _Configs(silent=2)
-    throttles = Throttles((1, 2, 3), ("a",))
+    throttles = Throttles((1, 2, 3), ("a",), {1: {}, 2: {}, 3: {}})
     admin.configs |= {"3": dict.fromkeys(RATES, "5"), "a": {"leader.replication.throttled.replicas": "0:1"}}
 
     async def main() -> None:
@@ -189,3 +189,35 @@ def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: py
 
 def test_the_file_of_a_plan_is_a_plan() -> None:
     assert reassignment_document({}) == {"version": 1, "partitions": []}
+
+
+def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.rates: dict[str, dict[str, str]] = {"2": {RATES[0]: "77"}, "3": {}}
+
+        async def describe_configs(self, _kind: object, name: str, _timeout_ms: float) -> dict[str, ConfigEntry]:
+            if name == "1":
+                raise ClientTimeoutError("broker 1 does not answer")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return {}
+
+        async def alter_configs(self, _kind: object, name: str, changes: Any, _timeout_ms: float = 0) -> None:
+            for key, operation, value in changes if name in self.rates else ():
+                if operation is ConfigOperation.SET:
+                    self.rates[name][key] = value
+                else:
+                    self.rates[name].pop(key, None)
+
+    async def run() -> dict[str, dict[str, str]]:
+        admin: Any = Slow()
+        throttles = Throttles((1, 2, 3), ("a",))
+        with pytest.raises(ClientTimeoutError):
+            await set_throttles(admin, throttles, 5_000, {A0: ((1, 2), (3, 2))})
+        assert await remove_throttles(admin, throttles)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return admin.rates
+
+    assert asyncio.run(run()) == {"2": {RATES[0]: "77"}, "3": {}}
