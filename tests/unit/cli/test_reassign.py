@@ -218,6 +218,7 @@ def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> 
         assert await remove_throttles(admin, throttles)
         for _ in range(10):
             await asyncio.sleep(0)
-        return admin.rates
+        found: dict[str, dict[str, str]] = admin.rates
+        return found
 
     assert asyncio.run(run()) == {"2": {RATES[0]: "77"}, "3": {}}
