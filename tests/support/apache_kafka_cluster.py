@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.apache_kafka import ApacheKafkaBroker, broker_ids_in_metadata
@@ -22,14 +22,20 @@ _DEFAULTS = {
 class ApacheKafkaCluster:
     """Brokers 1 to n and their ZooKeeper."""
 
-    def __init__(self, directory: Path, brokers: int, overrides: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, brokers: int, overrides: Mapping[str, object], log_directories: Sequence[str] = ("logs",)
+    ) -> None:
         self._zookeeper = ZooKeeperServer(directory / "zookeeper")
         self._brokers = {
             broker_id: ApacheKafkaBroker(
                 directory / f"broker-{broker_id}",
                 self._zookeeper.address,
                 broker_id,
-                overrides={**_DEFAULTS, **overrides},
+                overrides={
+                    "log.dirs": ",".join(str(directory / f"broker-{broker_id}" / name) for name in log_directories),
+                    **_DEFAULTS,
+                    **overrides,
+                },
             )
             for broker_id in range(1, brokers + 1)
         }
@@ -65,10 +71,14 @@ class ApacheKafkaCluster:
 
 @contextlib.contextmanager
 def apache_kafka_cluster(
-    directory: Path, brokers: int = 3, *, overrides: Mapping[str, str] | None = None
+    directory: Path,
+    brokers: int = 3,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    log_directories: Sequence[str] = ("logs",),
 ) -> Iterator[ApacheKafkaCluster]:
-    """A running cluster, killed with the block."""
-    cluster = ApacheKafkaCluster(directory, brokers, overrides or {})
+    """A running cluster, killed with the block; `log_directories` are names below the directory of each broker."""
+    cluster = ApacheKafkaCluster(directory, brokers, overrides or {}, log_directories)
     try:
         cluster.start()
         yield cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -198,9 +198,10 @@ class BrokerCluster:
         coordinator: str,
         overrides: Mapping[str, object] | None = None,
         racks: Mapping[int, str] | None = None,
+        log_directories: Sequence[str] = ("data",),
     ) -> None:
         """`coordinator` is "embedded", or "zookeeper" for an ensemble of three Apache ZooKeeper servers; `racks` are
-        those of brokers that have one."""
+        those of brokers that have one; `log_directories` are names below the directory of each broker."""
         kinds: Mapping[str, Callable[[Path], Coordinator]] = {"embedded": _Embedded, "zookeeper": _Ensemble}
         self.coordinator = kinds[coordinator](directory / "coordinator")
         self.session_timeout_ms = int(str({**_DEFAULTS, **(overrides or {})}["zookeeper.session.timeout.ms"]))
@@ -213,7 +214,11 @@ class BrokerCluster:
                 directory / f"broker-{broker_id}",
                 broker_id,
                 self.coordinator.address,
-                overrides={**(overrides or {}), **_rack(broker_id, racks or {})},
+                overrides={
+                    "log.dirs": ",".join(str(directory / f"broker-{broker_id}" / name) for name in log_directories),
+                    **(overrides or {}),
+                    **_rack(broker_id, racks or {}),
+                },
             )
             for broker_id in range(1, count + 1)
         }
@@ -266,9 +271,12 @@ def broker_cluster(
     coordinator: str = "embedded",
     overrides: Mapping[str, object] | None = None,
     racks: Mapping[int, str] | None = None,
+    log_directories: Sequence[str] = ("data",),
 ) -> Iterator[BrokerCluster]:
     """A running cluster; its processes are ended with the block."""
-    cluster = BrokerCluster(directory, count, coordinator=coordinator, overrides=overrides, racks=racks)
+    cluster = BrokerCluster(
+        *(directory, count), coordinator=coordinator, overrides=overrides, racks=racks, log_directories=log_directories
+    )
     try:
         cluster.start()
         yield cluster
