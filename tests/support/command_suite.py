@@ -231,6 +231,26 @@ class CommandSuite:
             assert f"{bootstrap}" in [f"{broker['host']}:{broker['port']}" for broker in found["brokers"]]
             assert f"Controller broker {found['controller']}" in barnabas(bootstrap, "cluster", "describe").rows
 
+    def test_logs_are_told_by_who_has_them(self, bootstrap: str) -> None:
+        with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as name:
+            fill(bootstrap, name, 2, 10)
+            (found,) = barnabas(bootstrap, "topic", "describe", name, "--json").document["topics"]
+            brokers = barnabas(bootstrap, "log-dirs", "describe", name, "--json").document["brokers"]
+            logs = {
+                (broker["id"], log.pop("topic"), log.pop("partition")): log
+                for broker in brokers
+                for directory in broker["log_directories"]
+                for log in directory["replicas"]
+            }
+            assert {*logs} == {(each["leader"], name, each["partition"]) for each in found["partitions"]}
+            for log in logs.values():
+                assert log.pop("size_bytes") > 0
+                assert log == {"offset_lag": 0, "is_future": False}
+            leader = found["partitions"][1]["leader"]
+            (row,) = barnabas(bootstrap, "log-dirs", "describe", f"{name}:1", "--broker", str(leader)).rows[4:]
+            assert row.startswith(f"{name} 1 {leader} ")
+            assert row.endswith(" 0 no")
+
     def test_the_controller_is_told_by_any_broker(self, bootstrap: str) -> None:
         cluster = barnabas(bootstrap, "cluster", "describe", "--json").document
         (wanted,) = [broker for broker in cluster["brokers"] if broker["id"] == cluster["controller"]]

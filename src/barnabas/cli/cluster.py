@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
+from barnabas.cli.log_directories import DIRECTORY_COLUMNS, LogDirectory, directory_row, log_directories
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
 
-_LOG_DIRECTORIES_TIMEOUT_MS = 5_000
 _IMBALANCE_TIMEOUT_MS = 5_000
 
 _BROKER_COLUMNS = (
@@ -34,15 +34,6 @@ _BROKER_COLUMNS = (
     Column("Logs", "size_bytes", is_number=True),
     Column("Software", "software"),
 )
-_DIRECTORY_COLUMNS = (
-    Column("Broker", "broker", is_number=True),
-    Column("Log directory", "path"),
-    Column("Logs", "logs", is_number=True),
-    Column("Size", "size_bytes", is_number=True),
-    Column("Free", "usable_bytes", is_number=True),
-    Column("Of", "total_bytes", is_number=True),
-    Column("State", "state"),
-)
 
 
 class Software(enum.Enum):
@@ -53,18 +44,6 @@ class Software(enum.Enum):
 
 
 _SHOWN_SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
-
-
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
-    """A log directory; sizes are None where the broker is too old to tell, or the directory cannot be used."""
-
-    path: str
-    error: str | None
-    logs: int
-    size_bytes: int
-    total_bytes: int | None
-    usable_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +208,7 @@ def described(
                     {
                         "path": directory.path,
                         "error": directory.error,
-                        "logs": directory.logs,
+                        "logs": len(directory.logs),
                         "size_bytes": directory.size_bytes,
                         "usable_bytes": directory.usable_bytes,
                         "total_bytes": directory.total_bytes,
@@ -273,30 +252,8 @@ async def _describe_one(
             counts["leads"] += partition.leader_id == node.node_id
             counts["replicas"] += node.node_id in partition.replicas
             counts["behind"] += node.node_id in partition.replicas and node.node_id not in partition.isr
-    software, directories = await asyncio.gather(software_at(views, node), _log_directories(admin, node))
+    software, directories = await asyncio.gather(software_at(views, node), log_directories(admin, node.node_id))
     return DescribedBroker(node, counts["leads"], counts["replicas"], counts["behind"], software, directories)
-
-
-async def _log_directories(admin: Admin, node: BrokerNode) -> tuple[LogDirectory, ...] | None:
-    """None for a broker that does not answer, or does not permit it."""
-    from barnabas.client.errors import ClientTimeoutError
-    from barnabas.wire.errors import ErrorCode, KafkaError
-
-    try:
-        results = await admin.describe_log_dirs(node.node_id, _LOG_DIRECTORIES_TIMEOUT_MS)
-    except (ClientTimeoutError, KafkaError):
-        return None
-    return tuple(
-        LogDirectory(
-            result.log_dir,
-            ErrorCode.for_code(result.error_code).name if result.error_code else None,
-            sum(len(topic.partitions) for topic in result.topics),
-            sum(partition.partition_size for topic in result.topics for partition in topic.partitions),
-            result.total_bytes if result.total_bytes >= 0 else None,
-            result.usable_bytes if result.usable_bytes >= 0 else None,
-        )
-        for result in sorted(results, key=lambda result: str(result.log_dir))
-    )
 
 
 def _print(
@@ -335,16 +292,6 @@ def _print(
     directories = [(broker, directory) for broker in brokers for directory in broker.directories or ()]
     if directories:
         click.echo()
-        print_table(_DIRECTORY_COLUMNS, [_directory_row(broker, directory) for broker, directory in directories])
-
-
-def _directory_row(broker: DescribedBroker, directory: LogDirectory) -> list[object]:
-    return [
-        broker.node.node_id,
-        directory.path,
-        directory.logs,
-        size(directory.size_bytes),
-        None if directory.usable_bytes is None else size(directory.usable_bytes),
-        None if directory.total_bytes is None else size(directory.total_bytes),
-        Marked("ok", Mark.GOOD) if directory.error is None else Marked(directory.error, Mark.BAD),
-    ]
+        print_table(
+            DIRECTORY_COLUMNS, [directory_row(broker.node.node_id, directory) for broker, directory in directories]
+        )

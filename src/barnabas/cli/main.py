@@ -55,6 +55,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.log",
         "Inspect the files of a log directory.",
     ),
+    "log-dirs": (
+        "barnabas.cli.log_dirs",
+        "Show where brokers keep their logs, and how much room is left there.",
+    ),
     "offsets": (
         "barnabas.cli.offsets",
         "Show where partitions begin and end, and which offset a time has.",
