@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
@@ -196,20 +196,24 @@ class BrokerChanges:
         yield from self.send_full_metadata(new)
         topics: dict[str, None] = {}
         started: list[PartitionReplica] = []
-        for broker_id in new:
-            for piece in pieces(context.partitions_on_broker(broker_id)):
-                for partition in piece:
-                    topics[partition.topic] = None
-                    replica = PartitionReplica(partition, broker_id)
-                    # A replica that was deleted stays deleted, whether its broker is there or not.
-                    if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL:
-                        started.append(replica)
-                if len(piece) == ITEMS_PER_PIECE:
-                    yield from give_way()
+        for piece in pieces(self._replicas_on(new)):
+            for replica in piece:
+                topics[replica.partition.topic] = None
+                # A replica that was deleted stays deleted, whether its broker is there or not.
+                if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL:
+                    started.append(replica)
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
         yield from self._replicas.move(started, ReplicaState.ONLINE)
         yield from self._partitions.try_online()
         yield from self._reassignments.resume_for(new)
         yield from self._deletion.resume_for(topics)
+
+    def _replicas_on(self, broker_ids: Iterable[int]) -> Iterator[PartitionReplica]:
+        """Those of all of the brokers in one row: many brokers with few partitions each are many, too."""
+        for broker_id in broker_ids:
+            for partition in self._context.partitions_on_broker(broker_id):
+                yield PartitionReplica(partition, broker_id)
 
     def _fail(self, broker_ids: list[int]) -> Steps[None]:
         """Brokers are gone: others take over their leaderships."""
@@ -217,11 +221,10 @@ class BrokerChanges:
         for broker_id in broker_ids:
             context.remove_live_broker(broker_id)
         gone: list[PartitionReplica] = []
-        for broker_id in broker_ids:
-            for piece in pieces(context.partitions_on_broker(broker_id)):
-                gone += [PartitionReplica(partition, broker_id) for partition in piece]
-                if len(piece) == ITEMS_PER_PIECE:
-                    yield from give_way()
+        for piece in pieces(self._replicas_on(broker_ids)):
+            gone += piece
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
         yield from self.take_offline(gone)
 
     def take_offline(self, replicas: list[PartitionReplica]) -> Steps[None]:

@@ -133,6 +133,8 @@ class ReplicaStateMachine:
                 self._forget(moves.moved)
         for replica in moves.moved:
             context.set_replica_state(replica, target)
+        if len(moves.moved) >= PARTITIONS_PER_BATCH:
+            yield from give_way()  # the requests take as long again
         effects = (*self._lines(before, target, moves), *batch.effects())
         if effects:
             yield effects

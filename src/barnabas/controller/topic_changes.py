@@ -37,6 +37,7 @@ class TopicChanges:
         self._partitions = partitions
         self._replicas = replicas
         self._logger = logger
+        self._assigned_since_turn = 0
 
     def process(self, reader: TopicReader) -> Steps[None]:
         """Compares the topics in ZooKeeper with the known ones: new ones are brought online, and so are those that
@@ -110,7 +111,10 @@ class TopicChanges:
         for piece in pieces(added):
             for partition in piece:
                 self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
-            if len(piece) == ITEMS_PER_PIECE:
+            # Those of the topics before count: many topics of few partitions are many partitions, too.
+            self._assigned_since_turn += len(piece)
+            if self._assigned_since_turn >= ITEMS_PER_PIECE:
+                self._assigned_since_turn = 0
                 yield from give_way()
         return added
 

@@ -210,3 +210,32 @@ def test_very_many_new_topics_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch
     terms.run(terms.term.topics_changed())
     assert (calls.all, calls.most) == (count, TOPICS_PER_BATCH)
     assert all(terms.state(f"t{number}") is not None for number in range(count))
+
+
+def test_many_topics_of_few_partitions_are_assigned_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms(1)
+    terms.elect()
+    topics, partitions = TOPICS_PER_BATCH, 3 * ITEMS_PER_PIECE // TOPICS_PER_BATCH
+    for number in range(topics):
+        terms.create(f"t{number}", *((1,) for _ in range(partitions)))
+    terms.events.clear()
+    calls = _Calls(terms, "set_assignment", monkeypatch)
+    terms.run(terms.term.topics_changed())
+    assert calls.all == topics * partitions
+    assert calls.most < ITEMS_PER_PIECE + partitions
+
+
+def test_many_brokers_of_few_partitions_come_back_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = range(1, 11)
+    terms = Terms(*brokers)
+    terms.elect()
+    partitions = 2 * ITEMS_PER_PIECE
+    terms.create("t", *((1, 2 + number % 3, 5 + number % 6) for number in range(partitions)))
+    terms.settle()
+    live = [terms.term.context.live_or_shutting_down_brokers[broker_id] for broker_id in brokers[1:]]
+    assert all(len(terms.term.context.partitions_on_broker(broker.broker_id)) < ITEMS_PER_PIECE for broker in live)
+    calls = _Calls(terms, "replica_state", monkeypatch)
+    terms.run(terms.term._brokers.start_up(live))
+    assert calls.all >= 2 * partitions
+    # A piece that is looked at, and the next batch of those that move.
+    assert calls.most <= ITEMS_PER_PIECE + 3 * PARTITIONS_PER_BATCH
