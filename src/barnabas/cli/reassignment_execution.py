@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PAUSE_MS: Final = 1_000.0
 _SIZES_TIMEOUT_MS: Final = 3_000
 """How long a broker is waited for that is to tell how far its copies are."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SEEN_WITHIN_SECONDS: Final = 30.0
 """How long brokers may take to show where partitions are that the controller has moved."""
 
@@ -89,7 +89,7 @@ async def execute(client: Client, admin: Admin, wish: Execution) -> None:
             await set_throttles(admin, throttles, wish.bytes_per_second, moves)
             await _move(client, admin, wish)
         except BaseException:
-            # Also Ctrl-C, which has cancelled what was awaited, and may come once more now.
+            # Also Ctrl-C, which has cancelled what was awaited.
             say("Removing the throttles ...")
             await remove_throttles(admin, throttles)
             raise
@@ -203,27 +203,28 @@ async def _check_end(client: Client, admin: Admin, wish: Execution) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Has SIGTERM and a closed terminal end the block as Ctrl-C does, so that it can tidy up."""
+    """Has Ctrl-C, SIGTERM and a closed terminal cancel the block, as often as they come, so that it can tidy up."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if task is None:
         yield
         return
-    is_ended = False
+    heard: list[signal.Signals] = []
 
-    def end() -> None:
-        nonlocal is_ended
-        is_ended = True
+    def end(number: signal.Signals) -> None:
+        heard.append(number)
         task.cancel()
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, end, number)
     try:
         yield
     except asyncio.CancelledError:
-        if not is_ended:
+        if not heard:
             raise
-        task.uncancel()
-        raise CommandError("ended by a signal", ExitStatus.INTERRUPTED) from None
+        while task.uncancel():
+            pass
+        how = "interrupted" if heard[0] is signal.SIGINT else "ended by a signal"
+        raise CommandError(how, ExitStatus.INTERRUPTED) from None
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

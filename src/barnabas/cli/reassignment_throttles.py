@@ -22,6 +22,8 @@ _DYNAMIC_TOPIC: Final = 1
 _DYNAMIC_BROKER: Final = 2
 _TIMEOUT_MS: Final = 8_000
 """How long one broker is asked for its configs."""
+_REMOVED_WITHIN_SECONDS: Final = 30
+"""How long throttles are tried to be taken away, which nobody can interrupt."""
 
 
 @dataclass(slots=True)
@@ -95,11 +97,28 @@ async def set_throttles(
 
 
 async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
-    """Takes all of it away, also where some of it is not set, and gives brokers the rates that they had. What cannot be
-    taken away, or is not when it is interrupted, it says how to remove by hand; whether all went well.
+    """Takes all of it away, also where some of it is not set, and gives brokers the rates that they had. Says how to
+    remove by hand what cannot be taken away within 30 seconds; whether all went well.
 
-    The lists of topics go first: any broker removes them, and a rate without them holds nothing back.
+    Being cancelled does not end it, however often: Ctrl-C comes twice from somebody in a hurry, and a throttle that is
+    left slows replicas down for ever. CancelledError is raised when it has come to its end.
     """
+    removal = asyncio.ensure_future(_remove(admin, throttles))
+    is_cancelled = False
+    while not removal.done():
+        try:
+            await asyncio.wait({removal})
+        except asyncio.CancelledError:
+            is_cancelled = True
+            say(f"Still removing the throttles, for {_REMOVED_WITHIN_SECONDS} s at most ...")
+    if is_cancelled:
+        removal.result()
+        raise asyncio.CancelledError
+    return removal.result()
+
+
+async def _remove(admin: Admin, throttles: Throttles) -> bool:
+    """The lists of topics go first: any broker removes them, and a rate without them holds nothing back."""
     from barnabas.client.admin import ConfigOperation, ResourceType
     from barnabas.client.errors import ClientError
     from barnabas.wire.errors import ErrorCode, KafkaError
@@ -132,9 +151,11 @@ async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
             brokers.discard(node_id)
 
     try:
-        for topic in throttles.topics:
-            await of_topic(topic)
-        await asyncio.gather(*map(of_broker, throttles.brokers))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REMOVED_WITHIN_SECONDS):
+                for topic in throttles.topics:
+                    await of_topic(topic)
+                await asyncio.gather(*map(of_broker, throttles.brokers))
     finally:
         if topics or brokers:
             say(Throttles(tuple(sorted(brokers)), tuple(sorted(topics))).how_to_remove())

@@ -187,6 +187,28 @@ def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: py
     ]
 
 
+def test_nobody_interrupts_the_removal_of_throttles(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a second Ctrl-C either: a throttle that is left slows replicas down for ever."""
+    admin: Any = _Configs()
+    throttles = Throttles((2, 3), ("a", "b"))
+
+    async def main() -> None:
+        await set_throttles(admin, throttles, 5_000, {A0: ((2,), (3,))})
+        removal = asyncio.create_task(remove_throttles(admin, throttles))
+        interruptions = 0
+        await asyncio.sleep(0)
+        while not removal.done():
+            interruptions += removal.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await removal
+        assert interruptions > 2
+        assert [admin.configs[each] for each in ("2", "3", "a")] == [{}, {}, {}]
+
+    asyncio.run(main())
+    assert "Still removing the throttles" in capsys.readouterr().err
+
+
 def test_the_file_of_a_plan_is_a_plan() -> None:
     assert reassignment_document({}) == {"version": 1, "partitions": []}
 
