@@ -170,7 +170,7 @@ class AdminCommandSuite:
             gone = barnabas(bootstrap, "group", "delete-offsets", group, "--topic", f"{topic}:1", "--json").document
             assert gone["deleted"] == [{"topic": topic, "partition": 1, "offset": 2}]
             assert committed(bootstrap, group) == [1]
-            assert barnabas(bootstrap, "group", "delete", group).output == f"Deleted group {group}.\n"
+            assert barnabas(bootstrap, "group", "delete", group).output == f"Deleted group {group}, with 1 offset.\n"
             assert barnabas(bootstrap, "group", "delete", group).status == 4
 
     def test_offsets_and_deleted_records(self, bootstrap: str) -> None:

@@ -89,8 +89,8 @@ class ReassignCommandSuite:
             drained = barnabas(bootstrap, "reassign", "plan", *("--drain", "2", "--drain", "3", "--measure", "0s"))
             assert drained.status == 1
             assert "replicas, and only 1 would be left of the brokers: add some first" in drained.errors
-            unknown = barnabas(bootstrap, "reassign", "plan", "--onto", "9", "--measure", "0s")
-            assert "broker 9 is not in the cluster; it has 1, 2, 3" in unknown.errors
+            unknown = barnabas(bootstrap, "reassign", "plan", "--onto", "9")
+            assert (unknown.status, "there is no broker 9; the cluster has 1, 2, 3" in unknown.errors) == (4, True)
             assert replicas(bootstrap, topic) == before
             assert barnabas(bootstrap, "reassign", "cancel", topic).status == 4
 

@@ -78,7 +78,7 @@ def get(resource: Resource, keys: tuple[str, ...], is_all: bool, bootstrap: str,
         elif names:
             print_table(_COLUMNS, [_row(name, entries.get(name)) for name in names])
         else:
-            say(f"Nothing is set for {resource}; --all shows the defaults.")
+            say(f"Nothing is set for {resource}; {_where_defaults_are(resource, client)}.")
 
     run_with_client(bootstrap, body)
 
@@ -236,6 +236,13 @@ def _wanted(
             check_names(resource, [key], known)
         found |= dict.fromkeys(matching)
     return list(found)
+
+
+def _where_defaults_are(resource: Resource, client: Client) -> str:
+    """Of all brokers the protocol tells what is set only."""
+    if resource.kind is not Kind.ALL_BROKERS:
+        return "--all shows the defaults"
+    return f"`barnabas config get broker:{min(client.cluster.brokers, default='ID')} --all` shows what is in effect"
 
 
 def _row(name: str, entry: ConfigEntry | None) -> list[object]:

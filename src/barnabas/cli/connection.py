@@ -287,6 +287,8 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
             return f"{error}; check that all brokers are running", ExitStatus.UNREACHABLE
         case ProtocolError():
             return f"the answer makes no sense: {error}; is that the address of a Kafka broker?", ExitStatus.FAILED
+        case FileExistsError(filename=str() as name):
+            return f"{name}: there is such a file already; choose another name, or remove it", ExitStatus.FAILED
         case FileNotFoundError():
             return f"{error.filename}: there is no such file or directory", ExitStatus.MISSING
         case OSError(filename=str() as name, strerror=str() as reason):

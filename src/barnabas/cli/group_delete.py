@@ -17,11 +17,18 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.missing import missing_groups
-from barnabas.cli.output import Column, print_json, print_table, printable, shown
+from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, shown
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
 
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would go, and delete nothing.")
+_GROUP_COLUMNS = (
+    Column("Group", "group_id"),
+    Column("Topic", "topic"),
+    Column("Partition", "partition", is_number=True),
+    Column("Offset", "offset", is_number=True),
+)
 _COLUMNS = (
     Column("Topic", "topic"),
     Column("Partition", "partition", is_number=True),
@@ -32,13 +39,17 @@ _COLUMNS = (
 @click.command(name="delete")
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
 @click.option("--if-exists", is_flag=True, help="Do not fail if a group does not exist.")
+@_dry_run_option
 @bootstrap_option
 @json_option
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: bool) -> None:
+def delete(names: tuple[str, ...], if_exists: bool, dry_run: bool, bootstrap: str, as_json: bool) -> None:
     """Delete groups without members, with all that they have committed.
 
-    A group that is used again later begins anew, where its members' auto.offset.reset says.
+    A group that is used again later begins anew, where its members' auto.offset.reset says. --dry-run shows which
+    offsets would go.
     """
+    if "" in names:
+        raise click.BadParameter("a group needs a name", param_hint="GROUP")
 
     async def body(client: Client) -> None:
         from barnabas.cli.group_states import find_group, has_members, in_use
@@ -46,6 +57,7 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: boo
         from barnabas.wire.errors import ErrorCode, KafkaError
 
         gone: list[str] = []
+        offsets: list[tuple[str, str, int, int]] = []
         missing: list[str] = []
         failures: list[Exception] = []
         async with Admin(client) as admin:
@@ -58,18 +70,27 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: boo
                     failures.append(in_use(found[0], "delete it"))
                     continue
                 try:
-                    await admin.delete_group(name)
-                    gone.append(name)
+                    if not dry_run:
+                        await admin.delete_group(name)
                 except KafkaError as error:
                     if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                         missing.append(name)
                     else:
                         failures.append(error)
+                    continue
+                gone.append(name)
+                offsets += [(name, each.topic, each.partition, had.offset) for each, had in sorted(found[1].items())]
         if as_json:
-            print_json({"deleted": gone, "missing": missing})
-        else:
+            rows = [dict(zip((column.name for column in _GROUP_COLUMNS), row, strict=True)) for row in offsets]
+            print_json({"is_dry_run": dry_run, "deleted": gone, "missing": missing, "offsets": rows})
+        elif dry_run and offsets:
+            print_table(_GROUP_COLUMNS, offsets)
+        elif not dry_run:
             for name in gone:
-                click.echo(f"Deleted group {shown(name)}.")
+                count = sum(row[0] == name for row in offsets)
+                click.echo(f"Deleted group {shown(name)}, with {counted(count, 'offset')}.")
+        if dry_run:
+            say(f"Nothing was deleted: that was a dry run. {counted(len(gone), 'group')} could be.")
         if missing and not if_exists:
             failures.append(missing_groups(missing))
         for failure in failures[:-1]:
@@ -91,9 +112,10 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str, as_json: boo
     shell_complete=complete_topics,
     help="Of this topic, or of some partitions of it; repeatable.",
 )
+@_dry_run_option
 @bootstrap_option
 @json_option
-def delete_offsets(group_id: str, topics: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+def delete_offsets(group_id: str, topics: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
     """Delete what a group has committed for topics that none of its members subscribes to."""
     from barnabas.cli.partition_selection import parse_selection
 
@@ -103,7 +125,7 @@ def delete_offsets(group_id: str, topics: tuple[str, ...], bootstrap: str, as_js
         raise click.BadParameter(str(error), param_hint="--topic") from None
 
     async def body(client: Client) -> None:
-        from barnabas.cli.group_states import in_use, require_group
+        from barnabas.cli.group_states import has_members, in_use, require_group
         from barnabas.cli.partition_selection import find_partitions
         from barnabas.client.admin import Admin
         from barnabas.wire.errors import ErrorCode, KafkaError
@@ -119,7 +141,8 @@ def delete_offsets(group_id: str, topics: tuple[str, ...], bootstrap: str, as_js
                     ExitStatus.MISSING,
                 )
             try:
-                await admin.delete_group_offsets(group_id, doomed)
+                if not dry_run:
+                    await admin.delete_group_offsets(group_id, doomed)
             except KafkaError as error:
                 if error.code is not ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
                     raise
@@ -127,8 +150,13 @@ def delete_offsets(group_id: str, topics: tuple[str, ...], bootstrap: str, as_js
         rows = [(each.topic, each.partition, committed[each].offset) for each in doomed]
         if as_json:
             names = ("topic", "partition", "offset")
-            print_json({"group_id": group_id, "deleted": [dict(zip(names, row, strict=True)) for row in rows]})
+            found = [dict(zip(names, row, strict=True)) for row in rows]
+            print_json({"group_id": group_id, "is_dry_run": dry_run, "deleted": found})
         else:
             print_table(_COLUMNS, rows)
+        if dry_run:
+            say("Nothing was deleted: that was a dry run.")
+            if has_members(group):
+                say("The group has members: brokers refuse it for topics that these subscribe to.")
 
     run_with_client(bootstrap, body)

@@ -127,13 +127,16 @@ def plan(
     """
 
     async def body(client: Client) -> None:
-        from barnabas.cli.missing import missing_topics
+        from barnabas.cli.missing import missing_broker, missing_topics
         from barnabas.cli.reassignment_files import write_reassignment
         from barnabas.cli.reassignment_planner import Broker, PlanError, Wish
         from barnabas.cli.reassignment_planner import plan as plan_moves
         from barnabas.cli.reassignment_view import look
         from barnabas.client.admin import Admin
 
+        for node_id in onto:
+            if node_id not in client.cluster.brokers:
+                raise missing_broker(node_id, client.cluster.brokers)
         async with Admin(client) as admin:
             ongoing = await admin.list_partition_reassignments()
             if ongoing:

@@ -127,6 +127,8 @@ def delete(
         count = sum(row["deleted"] for row in rows)
         if execute:
             say(f"Deleted {counted(count, 'offset')}.")
+        elif not count:
+            say("Nothing is ahead of that: there is nothing to delete.")
         else:
             say(f"Nothing was deleted: add --execute to delete {counted(count, 'offset')} for good.")
 

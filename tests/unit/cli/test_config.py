@@ -115,6 +115,11 @@ def test_nothing_set_is_no_error(configured: FakeCluster, barnabas: Barnabas) ->
     configured.configs["flights"] = [entry("cleanup.policy", "delete", 5)]
     done = barnabas("config", "get", "topic:flights")
     assert done == Done(0, "", "Nothing is set for topic:flights; --all shows the defaults.\n")
+    # Of all brokers, nobody tells the defaults.
+    configured.configs[""] = []
+    done = barnabas("config", "get", "broker:default", "--all")
+    where = "`barnabas config get broker:1 --all` shows what is in effect"
+    assert done == Done(0, "", f"Nothing is set for broker:default; {where}.\n")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,11 @@ def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTE
         (UnsupportedVersionError("API 19 is wanted"), 1, "API 19 is wanted; the broker is too old"),
         (ProtocolError("a frame of 1 GB"), 1, "is that the address of a Kafka broker?"),
         (FileNotFoundError(2, "No such file", "a.log"), 4, "a.log: there is no such file or directory"),
+        (
+            FileExistsError(17, "File exists", "plan.json"),
+            1,
+            "plan.json: there is such a file already; choose another name, or remove it",
+        ),
         (PermissionError(13, "Permission denied", "a.log"), 1, "a.log: Permission denied"),
         (OSError(28, "No space left on device"), 1, "the output cannot be written: No space left on device"),
         (KeyboardInterrupt(), 130, "interrupted"),

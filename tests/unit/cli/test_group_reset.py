@@ -209,14 +209,38 @@ def test_a_member_that_comes_meanwhile_is_told_of(idle: FakeCluster, barnabas: B
 def test_groups_are_deleted(idle: FakeCluster, barnabas: Barnabas) -> None:
     idle.groups["busy"] = GroupDescription("busy", "Stable", "consumer", "range", (MEMBER,), 1)
     done = barnabas("group", "delete", "readers", "busy", "nobody")
-    assert (done.status, done.output) == (4, "Deleted group readers.\n")
+    assert (done.status, done.output) == (4, "Deleted group readers, with 3 offsets.\n")
     assert done.errors.splitlines() == [
         "barnabas group delete: group busy has 1 member: reader-0 at 10.0.0.1; stop them, and delete it then",
         "barnabas group delete: there is no group nobody; `barnabas group list` shows which there are",
     ]
     done = barnabas("group", "delete", "nobody", "--if-exists", "--json")
-    assert done.document == {"deleted": [], "missing": ["nobody"]}
+    assert done.document == {"is_dry_run": False, "deleted": [], "missing": ["nobody"], "offsets": []}
     assert idle.deleted == ["readers"]
+
+
+def test_a_dry_run_shows_what_would_go_and_deletes_nothing(idle: FakeCluster, barnabas: Barnabas) -> None:
+    done = barnabas("group", "delete", "readers", "--dry-run")
+    assert done.rows == [
+        "Group Topic Partition Offset",
+        "readers flights 0 42",
+        "readers flights 1 7",
+        "readers gone 0 1",
+    ]
+    assert done.errors == "Nothing was deleted: that was a dry run. 1 group could be.\n"
+    assert barnabas("group", "delete", "readers", "nobody", "--dry-run").status == 4
+    done = barnabas("group", "delete-offsets", "readers", "--topic", "flights:1", "--dry-run")
+    assert done.rows[1:] == ["flights 1 7"]
+    assert done.errors == "Nothing was deleted: that was a dry run.\n"
+    idle.groups["readers"] = GroupDescription("readers", "Stable", "consumer", "range", (MEMBER,), 3)
+    done = barnabas("group", "delete-offsets", "readers", "--topic", "flights:1", "--dry-run", "--json")
+    assert (done.document["is_dry_run"], "The group has members" in done.errors) == (True, True)
+    assert (idle.deleted, len(idle.committed["readers"])) == ([], 3)
+
+
+def test_a_group_without_a_name_is_not_looked_for(idle: FakeCluster, barnabas: Barnabas) -> None:
+    done = barnabas("group", "delete", "")
+    assert (done.status, "a group needs a name" in done.errors) == (2, True)
 
 
 def test_a_group_that_brokers_do_not_delete(idle: FakeCluster, barnabas: Barnabas) -> None:
@@ -233,6 +257,7 @@ def test_offsets_of_a_topic_are_deleted(idle: FakeCluster, barnabas: Barnabas) -
     done = barnabas("group", "delete-offsets", "readers", "--topic", "flights", "--json")
     assert done.document == {
         "group_id": "readers",
+        "is_dry_run": False,
         "deleted": [{"topic": "flights", "partition": 0, "offset": 42}],
     }
     done = barnabas("group", "delete-offsets", "readers", "--topic", "flights")

@@ -88,6 +88,8 @@ def test_records_are_deleted_with_execute_only(filled: FakeCluster, barnabas: Ba
         "flights-0 has offsets 10 to 50, and no 7: 10 is taken",
         "Nothing was deleted: add --execute to delete 7 offsets for good.",
     ]
+    done = barnabas("records", "delete", "flights:0", "--before", "10")
+    assert done.errors == "Nothing is ahead of that: there is nothing to delete.\n"
     assert filled.cut == {}
     done = barnabas("records", "delete", "flights", "--before", "-5", "--execute", "--json")
     assert [each["deleted"] for each in done.document["partitions"]] == [35, 2, 0]

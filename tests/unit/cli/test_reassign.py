@@ -22,6 +22,7 @@ from barnabas.client.admin import ConfigEntry, ConfigOperation
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
+from tests.unit.cli.fake_cluster import FakeCluster
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 Barnabas = Callable[..., Done]
@@ -207,6 +208,17 @@ def test_nobody_interrupts_the_removal_of_throttles(capsys: pytest.CaptureFixtur
 
     asyncio.run(main())
     assert "Still removing the throttles" in capsys.readouterr().err
+
+
+def test_a_broker_to_be_filled_that_is_not_there_is_told_before_anything_is_measured(
+    cluster: FakeCluster, barnabas: Barnabas
+) -> None:
+    done = barnabas("reassign", "plan", "--onto", "9")
+    assert (done.status, done.errors) == (
+        4,
+        "barnabas reassign plan: there is no broker 9; the cluster has 1, 2, 3\n",
+    )
+    assert cluster.seconds == 0.0
 
 
 def test_the_file_of_a_plan_is_a_plan() -> None:
