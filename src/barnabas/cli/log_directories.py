@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.output import Column, Mark, Marked, size
-from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
+    from barnabas.wire.topics import TopicPartition
 
 TIMEOUT_MS: Final = 5_000
 """How long one broker is asked."""
@@ -75,6 +74,8 @@ async def log_directories_of(
     admin: Admin, node_ids: Iterable[int], timeout_ms: float = TIMEOUT_MS
 ) -> dict[int, tuple[LogDirectory, ...] | None]:
     """Those of several brokers, in the order of their ids."""
+    import asyncio
+
     asked = sorted({*node_ids})
     found = await asyncio.gather(*(log_directories(admin, node_id, timeout_ms) for node_id in asked))
     return dict(zip(asked, found, strict=True))
@@ -98,6 +99,7 @@ def directory_row(node_id: int, directory: LogDirectory) -> list[object]:
 
 def _log_directory(result: Any) -> LogDirectory:
     from barnabas.wire.errors import ErrorCode
+    from barnabas.wire.topics import TopicPartition
 
     return LogDirectory(
         result.log_dir,
