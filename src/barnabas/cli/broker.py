@@ -49,6 +49,9 @@ def command(
     """
     import socket
 
+    from barnabas.kernel.real_tls import import_loops_without_tls
+
+    import_loops_without_tls()
     from barnabas.kernel.real_collector import rest_while_importing
 
     rest_while_importing()
