@@ -24,8 +24,9 @@ SEEN = {
         "flushed: acks -1",
         "flushed: kept when power failed",
         "flushed: taken when power failed",
+        "flushed: told while others were not synced",
     ),
-    "renewed": ("renewed: acknowledged", "renewed: consumed"),
+    "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -78,6 +78,23 @@ class StoredLog:
                 break
         return end_offset
 
+    def synced_end_offset(self) -> int | None:
+        """Where the first batch begins that is not on the disk as a whole: power may fail and take it. None where
+        everything is there. That a file's name may be lost is left aside.
+        """
+        for base_offset, node in self._segments():
+            size_bytes = min((change.offset for change in node.changes if not change.durable), default=None)
+            if size_bytes is None:
+                continue
+            end_offset, position = base_offset, 0
+            for batch, batch_bytes in _batches(node.content, 0):
+                position += batch_bytes
+                if position > size_bytes:
+                    break
+                end_offset = batch.last_offset + 1
+            return end_offset
+        return None
+
     def records(self) -> tuple[StoredRecord, ...]:
         """Every record."""
         return tuple(StoredRecord(record.offset, RecordId.of_value(record.value)) for record in self._raw_records())

@@ -1,7 +1,8 @@
 """Topics with `flush.messages` in a simulated cluster whose power fails: what was acknowledged is on the disk.
 
-Invariant: of the records that a broker has acknowledged, with acks=1 or acks=all, and still had when its power failed,
-it has lost fewer than `flush.messages` afterwards in each partition: none where that is 1.
+Invariants: of the records that a broker has acknowledged, with acks=1 or acks=all, and still had when its power failed,
+it has lost fewer than `flush.messages` afterwards in each partition: none where that is 1. And whenever a user is told
+of a record, fewer of those up to it are not on that broker's disk yet: power need not fail in that very moment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from barnabas.client.connections import Lane
     from barnabas.kernel.host import Host
     from barnabas.testing.cluster_load import Users
+    from barnabas.testing.single_records import Told
 
 SENDERS: Final = 4
 """Of one partition: so many records are appended while a sync goes on."""
@@ -41,6 +43,7 @@ class FlushedTopics:
     def __init__(self, users: Users, brokers: Mapping[int, SimulatedMachine], directories: Sequence[str]) -> None:
         self.counts: Counter[str] = Counter()
         self._users = users
+        self._machines = brokers
         self._brokers = {machine.name: broker_id for broker_id, machine in brokers.items()}
         self._directories = directories
         self._flush_messages = {f"flushed-{count}": count for count in users.load.flush_messages}
@@ -71,7 +74,25 @@ class FlushedTopics:
                     break
                 self.counts[f"flushed: acks {acks}"] += 1
                 self._acknowledged.setdefault((told.broker_id, partition), {})[told.offset] = record
+                self._is_told(told, partition)
                 await client.timers.sleep(random.expovariate(1 / BURST_PAUSE_MS))
+
+    def _is_told(self, told: Told, partition: TopicPartition) -> None:
+        log = StoredLog(self._machines[told.broker_id].disk, self._directories, partition)
+        synced = log.synced_end_offset()
+        self.counts["flushed: told while others were not synced"] += synced is not None
+        if synced is None or told.offset < synced:
+            return
+        had = {stored.offset: stored.record for stored in log.records()}
+        acknowledged = self._acknowledged[told.broker_id, partition]
+        unsynced = [
+            at for at in range(synced, told.offset + 1) if at in acknowledged and acknowledged[at] == had.get(at)
+        ]
+        if len(unsynced) >= self._flush_messages[partition.topic]:
+            self._users.history.unflushed.append(
+                f"broker {told.broker_id} has acknowledged the records at {unsynced} of {partition.topic}-"
+                f"{partition.partition}, and at {self._users.now():.3f} s its disk does not have them yet"
+            )
 
     @contextmanager
     def probes(self) -> Iterator[None]:

@@ -2,7 +2,9 @@
 
 Its name and leader epochs are those of the former one, its id is not. Invariants, checked when the cluster is at rest:
 it has every acknowledged record that was sent since it was made; it has none that was acknowledged before the former
-one was to be deleted; its replicas agree, and all are in sync (which is asked of every topic).
+one was to be deleted; its replicas agree, and all are in sync (which is asked of every topic). And at any time a
+follower that sends the frame of its last request again asks there for what it follows now: one that asks for the former
+topic is refused, and so hardly ever told anything wrong, but lags.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ from barnabas.client.errors import ClientError
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.coordination.embedded.tree import ZnodeTree
 from barnabas.coordination.layout.topics import topic_path
+from barnabas.follower.follower_session import Position
+from barnabas.follower.repeated_fetch_request import RepeatedFetchRequest
+from barnabas.kernel.ids import Uuid
 from barnabas.testing.cluster_history import RecordId
 from barnabas.testing.cluster_logs import StoredLog
-from barnabas.testing.probes import before
+from barnabas.testing.probes import after, before
 from barnabas.testing.single_records import PARTITION_COUNT, make_topic, send_one
+from barnabas.wire import codec, headers
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.topics import TopicPartition
 
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_load import Users
     from barnabas.testing.simulated_disk import SimulatedDisk
     from barnabas.testing.simulated_host import SimulatedMachine
+    from barnabas.wire.primitives import Buffer
 
 TOPIC: Final = "renewed"
 PAUSE_MS: Final = 60.0
@@ -64,6 +71,7 @@ class RenewedTopic:
         self._is_renewing = False
         self._deletion_began_at = 0.0
         self._made_at = 0.0
+        self._misdirected: set[TopicPartition] = set()
 
     # What the users do.
 
@@ -122,8 +130,11 @@ class RenewedTopic:
 
     @contextlib.contextmanager
     def probes(self) -> Iterator[None]:
-        """Looks at what the coordinator has of the topic, while this lasts."""
-        with before(ZnodeTree, "create", self._creating):
+        """Looks at what the coordinator has of the topic, and at what followers ask for, while this lasts."""
+        with (
+            before(ZnodeTree, "create", self._creating),
+            after(RepeatedFetchRequest, "encoding", self._asking),
+        ):
             yield
 
     def _creating(self, _tree: ZnodeTree, path: str, *_arguments: object, **_keywords: object) -> None:
@@ -131,6 +142,35 @@ class RenewedTopic:
             self._made_at = self._users.now()
         elif path == f"/admin/delete_topics/{TOPIC}":
             self._deletion_began_at = self._users.now()
+
+    def _asking(
+        self,
+        encode: Callable[[int], list[Buffer]],
+        repeated: RepeatedFetchRequest,
+        session_epoch: int,
+        position: Position,
+    ) -> None:
+        partition = repeated.topic_partition
+        self.counts["renewed: asked again"] += partition.topic == TOPIC
+        if partition in self._misdirected:
+            return
+        frame = b"".join(encode(0))
+        api_key, version, _, _, body = headers.read_request_header(frame, headers.SIZE_BYTES, len(frame))
+        request, _ = codec.request_decoder(api_key, version)(frame, body, len(frame))
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        found = Position(
+            Uuid(topic.topic_id),
+            asked.current_leader_epoch,
+            asked.fetch_offset,
+            asked.last_fetched_epoch,
+            asked.log_start_offset,
+        )
+        if found != position or request.session_epoch != session_epoch:
+            self._misdirected.add(partition)
+            self._users.history.mixed_up.append(
+                f"at {self._users.now():.3f} s a follower of {partition} at {position} asked for {found}"
+            )
 
     def judge(self) -> None:
         """Notes what is wrong with the topic; call it when the cluster is at rest."""

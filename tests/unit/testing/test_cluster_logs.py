@@ -76,3 +76,20 @@ def test_finds_where_the_first_damage_begins() -> None:
         files.pwrite(descriptor, bytes(damaged), len(batch(0, 0)))
         files.close(descriptor)
         assert log.surviving_end_offset() == 1
+
+
+def test_finds_what_no_sync_has_covered_yet() -> None:
+    with Simulation(1) as simulation:
+        disk, files = disk_and_files(simulation)
+        log = StoredLog(disk, DIRECTORIES, EVENTS)
+        assert log.synced_end_offset() is None
+        name = f"/two/events-0/{0:020}.log"
+        append(files, f"{0:020}.log", batch(0, 0, 1))
+        assert log.synced_end_offset() == 0
+        descriptor = files.open(name, os.O_WRONLY)
+        files.fsync(descriptor)
+        files.close(descriptor)
+        assert log.synced_end_offset() is None
+        append(files, f"{0:020}.log", batch(2, 2))
+        append(files, f"{3:020}.log", batch(3, 3))
+        assert log.synced_end_offset() == 2
