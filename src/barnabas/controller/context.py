@@ -63,7 +63,7 @@ class ControllerCounts:
 @dataclass(slots=True)
 class _Topic:
     topic_id: Uuid | None = None
-    partitions: dict[int, ReplicaAssignment] = field(default_factory=dict)
+    partitions: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
     # Of the replicas in the assignments: how many there are, and how many are in each state.
     replica_count: int = 0
     replica_states: Counter[ReplicaState] = field(default_factory=Counter)
@@ -251,7 +251,7 @@ class ControllerContext:
     def _drop_partition(self, partition: TopicPartition) -> None:
         replicas = self.assignment(partition).replicas
         self._count_replicas(partition, replicas, -1)
-        del self._topics[partition.topic].partitions[partition.partition]
+        del self._topics[partition.topic].partitions[partition]
         for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.put_back_partitions):
             dropped.pop(partition, None)
         for replica in replicas:
@@ -271,9 +271,7 @@ class ControllerContext:
     @property
     def partitions(self) -> Iterator[TopicPartition]:
         """Every partition that has an assignment."""
-        return (
-            TopicPartition(topic, partition) for topic, known in self._topics.items() for partition in known.partitions
-        )
+        return (partition for known in self._topics.values() for partition in known.partitions)
 
     @property
     def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
@@ -285,7 +283,7 @@ class ControllerContext:
 
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         known = self._topics.get(topic)
-        return () if known is None else tuple(TopicPartition(topic, partition) for partition in known.partitions)
+        return () if known is None else tuple(known.partitions)
 
     def partition_count(self, topic: str) -> int:
         """The partitions of a topic; none when it is not known."""
@@ -295,7 +293,7 @@ class ControllerContext:
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
         """Where the partition's replicas are; no replicas for a partition that is not known."""
         known = self._topics.get(partition.topic)
-        return NO_REPLICAS if known is None else known.partitions.get(partition.partition, NO_REPLICAS)
+        return NO_REPLICAS if known is None else known.partitions.get(partition, NO_REPLICAS)
 
     def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         """Gives a partition its replicas. Raises `ContextError` when its topic is not known."""
@@ -304,7 +302,7 @@ class ControllerContext:
             raise ContextError(f"{partition.topic}-{partition.partition} cannot get replicas: there is no such topic")
         imbalance = self._imbalance(partition)
         self._count_replicas(partition, self.assignment(partition).replicas, -1)
-        known.partitions[partition.partition] = assignment
+        known.partitions[partition] = assignment
         if assignment.is_being_reassigned:
             self._reassigned[partition] = None
         else:
@@ -314,7 +312,7 @@ class ControllerContext:
 
     def _check_assigned(self, partition: TopicPartition) -> None:
         known = self._topics.get(partition.topic)
-        if known is None or partition.partition not in known.partitions:
+        if known is None or partition not in known.partitions:
             raise ContextError(f"{partition.topic}-{partition.partition} has no assignment; give it one first")
 
     def _count_replicas(self, partition: TopicPartition, replicas: Iterable[int], step: int) -> None:
@@ -448,8 +446,10 @@ class ControllerContext:
 
     def set_replica_state(self, replica: PartitionReplica, state: ReplicaState) -> None:
         """Sets a replica's state; NON_EXISTENT is the state of all unknown ones."""
-        before = self._replica_states.pop(replica, None)
-        if state is not ReplicaState.NON_EXISTENT:
+        if state is ReplicaState.NON_EXISTENT:
+            before = self._replica_states.pop(replica, None)
+        else:
+            before = self._replica_states.get(replica)
             self._replica_states[replica] = state
         if replica.broker_id in self.assignment(replica.partition).replicas:
             counts = self._topics[replica.partition.topic].replica_states

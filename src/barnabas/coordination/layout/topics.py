@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -210,8 +211,7 @@ class PartitionState:
         plain = None if data is None else _PLAIN_STATE(data)
         if plain is not None:
             controller_epoch, leader, leader_epoch, isr = plain.groups()
-            members = tuple(map(int, isr.split(b","))) if isr else ()
-            return cls(int(leader), int(leader_epoch), members, int(controller_epoch))
+            return cls(int(leader), int(leader_epoch), _members(isr), int(controller_epoch))
         fields = Fields.decode(data, path)
         number = fields.integer("leader_recovery_state", 0)
         if number not in _RECOVERY_STATES:
@@ -232,4 +232,12 @@ _PLAIN_STATE = re.compile(
     rb'\{"controller_epoch":(0|[1-9]\d{0,8}),"leader":(-1|0|[1-9]\d{0,8}),"version":1,'
     rb'"leader_epoch":(0|[1-9]\d{0,8}),"isr":\[((?:0|[1-9]\d{0,8})(?:,(?:0|[1-9]\d{0,8}))*|)\]\}'
 ).fullmatch
+
+
+@lru_cache(maxsize=4096)
+def _members(isr: bytes) -> tuple[int, ...]:
+    """Of very many partitions few sets of brokers are in sync: they share one tuple."""
+    return tuple(map(int, isr.split(b","))) if isr else ()
+
+
 _RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}
