@@ -1,13 +1,15 @@
 """kill -9 of the controller at each numbered step of a reassignment and of a deletion: the next controller finishes it.
 
 The steps are known by what the controller writes: a door before the coordinator stops it there. What it does between
-two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one.
+two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each in
+every test run, all of them with BARNABAS_LONG_FAILURES=1 (`make test-cluster`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,14 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import brokers_known_at, call, controller_port, leaders, metadata
 
 pytestmark = pytest.mark.timeout(900)
+LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
 SECONDS_MAX = 150.0
 BROKERS = (1, 2, 3, 4)
 OLD, NEW = (1, 2), (3, 4)
 RECORDS = 20
 REQUESTS = "/admin/reassign_partitions"
+BEFORE, BEHIND = pytest.param(False, id="before it is written"), pytest.param(True, id="when it is written")
+WHERE = pytest.mark.parametrize("is_behind", [BEFORE, BEHIND] if LONG else [BEHIND])
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 4_000,
     "auto.leader.rebalance.enable": "false",
@@ -194,8 +199,8 @@ STEPS_OF_REASSIGNMENT: dict[str, Callable[[Write, str], bool]] = {
 }
 
 
-@pytest.mark.parametrize("is_behind", [False, True], ids=["before it is written", "when it is written"])
-@pytest.mark.parametrize("step", STEPS_OF_REASSIGNMENT)
+@WHERE
+@pytest.mark.parametrize("step", STEPS_OF_REASSIGNMENT if LONG else ["4 to 6 the leader"])
 def test_a_reassignment_is_finished_by_the_next_controller(cluster: Cluster, step: str, is_behind: bool) -> None:
     topic = f"moved-{[*STEPS_OF_REASSIGNMENT].index(step)}-{is_behind}".lower()
     cluster.make_topic(topic)
@@ -232,8 +237,8 @@ STEPS_OF_DELETION: dict[str, Callable[[Write, str], bool]] = {
 }
 
 
-@pytest.mark.parametrize("is_behind", [False, True], ids=["before it is written", "when it is written"])
-@pytest.mark.parametrize("step", STEPS_OF_DELETION)
+@WHERE
+@pytest.mark.parametrize("step", STEPS_OF_DELETION if LONG else ["replicas deleted, the states"])
 def test_a_deletion_is_finished_by_the_next_controller(cluster: Cluster, step: str, is_behind: bool) -> None:
     topic = f"deleted-{[*STEPS_OF_DELETION].index(step)}-{is_behind}".lower()
     request = f"/admin/delete_topics/{topic}"
