@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.support.broker_process import BrokerCluster, broker_cluster
-from tests.support.reassign_command_suite import ReassignCommandSuite
+from tests.support.reassign_command_suite import DIRECTORIES, PIECES, ReassignCommandSuite
 
 OVERRIDES = {
     "offsets.topic.num.partitions": 4,
@@ -18,7 +19,8 @@ OVERRIDES = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    with broker_cluster(tmp_path_factory.mktemp("reassign"), 3, overrides=OVERRIDES) as running:
+    options: Any = {"overrides": {**OVERRIDES, **PIECES}, "log_directories": DIRECTORIES}
+    with broker_cluster(tmp_path_factory.mktemp("reassign"), 3, **options) as running:
         yield running
         running.check_that_none_exited_by_itself()
 

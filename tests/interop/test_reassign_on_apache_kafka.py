@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
-from tests.support.reassign_command_suite import ReassignCommandSuite
+from tests.support.reassign_command_suite import DIRECTORIES, PIECES, ReassignCommandSuite
 
 
 @pytest.fixture(scope="module")
 def address(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with apache_kafka_cluster(tmp_path_factory.mktemp("reassign"), 3) as cluster:
+    options: Any = {"overrides": PIECES, "log_directories": DIRECTORIES}
+    with apache_kafka_cluster(tmp_path_factory.mktemp("reassign"), 3, **options) as cluster:
         yield cluster.bootstrap_servers.split(",")[0]
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka
 import pytest
 
 from tests.support.apache_kafka import LOG_DIRS_COMMAND, REASSIGN_COMMAND, ToolRun, tool_run
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
 from tests.support.broker_process import broker_cluster
-from tests.support.command_suite import barnabas, fill
+from tests.support.command_suite import barnabas, fill, fill_in_batches
 from tests.support.waiting import wait_until
 
 DIRECTORIES: Final = ("a", "b")
@@ -166,15 +165,6 @@ def test_the_same_is_said_of_moves_between_brokers(both: tuple[Side, Side]) -> N
 # Log directories.
 
 
-def fill_in_equal_batches(bootstrap: str, topic: str) -> None:
-    """A record in each batch, so that the logs have the same size everywhere."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 1})
-    for _ in range(BATCHES):
-        producer.produce(topic, b"v" * BATCH_BYTES, partition=0)
-    producer.produce(topic, b"v", partition=1)
-    assert producer.flush(DONE_SECONDS) == 0
-
-
 def described(done: ToolRun) -> tuple[int, list[str], list[tuple[object, ...]], str]:
     """What `kafka-log-dirs` says: lines, and of each log where it is. How far copies are is not alike."""
     *lines, document = done.output.splitlines()
@@ -204,7 +194,8 @@ def moves_between_directories(side: Side) -> dict[str, object]:
     pinned = side.plan("pinned", topic, *places, directories=("ab", "aa"))
     executed(pinned)
     side.wait(pinned)
-    fill_in_equal_batches(side.bootstrap, topic)
+    fill_in_batches(side.bootstrap, topic, BATCHES, BATCH_BYTES)
+    fill(side.bootstrap, topic, 1, 1)
     said["pinned"] = side.verified(pinned)
     said["described"] = described(side.log_dirs(*of_topic))
     said["described, of brokers"] = described(side.log_dirs(*of_topic, "--broker-list", "1,3"))

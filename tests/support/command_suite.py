@@ -17,6 +17,7 @@ from tests.support.command_runs import Done, run_barnabas
 from tests.support.waiting import wait_until
 
 GROUP_SECONDS = 40.0
+BATCHES_SECONDS = 120.0
 _numbers = itertools.count()
 
 
@@ -47,6 +48,14 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int) -> None:
     for number in range(partitions * records):
         producer.produce(topic, b"value", partition=number % partitions)
     assert producer.flush(GROUP_SECONDS) == 0
+
+
+def fill_in_batches(bootstrap: str, topic: str, batches: int, batch_bytes: int) -> None:
+    """Records of one size in partition 0, each in a batch of its own, so that logs have the same size everywhere."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 1})
+    for _ in range(batches):
+        producer.produce(topic, b"v" * batch_bytes, partition=0)
+    assert producer.flush(BATCHES_SECONDS) == 0
 
 
 @contextlib.contextmanager

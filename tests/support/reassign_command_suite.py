@@ -10,18 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.admin_command_suite import configs
-from tests.support.command_suite import barnabas, fill, new_topic
+from tests.support.command_suite import barnabas, fill, fill_in_batches, new_topic
 from tests.support.waiting import wait_until
 
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+COPY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate", COPY_RATE)
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 TOPIC = ("--partitions", "4", "--replication-factor", "2")
+DIRECTORIES = ("a", "b")
+"""The log directories of each broker of the cluster."""
+PIECES = {"replica.fetch.max.bytes": 65_536}
+"""What its brokers are configured with: a copy is made in many pieces, so that a throttle holds it back."""
 
 
 def replicas(bootstrap: str, topic: str) -> list[list[int]]:
     """The brokers of each partition."""
     (found,) = barnabas(bootstrap, "topic", "describe", topic, "--json").document["topics"]
     return [each["replicas"] for each in found["partitions"]]
+
+
+def directories(bootstrap: str, topic: str) -> tuple[dict[int, list[str]], dict[tuple[int, int], str]]:
+    """The log directories of each broker, and in which of them each partition is at each broker."""
+    brokers = barnabas(bootstrap, "log-dirs", "describe", topic, "--json").document["brokers"]
+    places = [(each["id"], directory) for each in brokers for directory in each["log_directories"]]
+    return {each["id"]: [directory["path"] for directory in each["log_directories"]] for each in brokers}, {
+        (log["partition"], broker_id): directory["path"]
+        for broker_id, directory in places
+        for log in directory["replicas"]
+    }
 
 
 def throttles(bootstrap: str, topic: str) -> set[Any]:
@@ -65,6 +81,75 @@ class ReassignCommandSuite:
             assert all(3 in each["after"] for each in filled["moves"])
             assert barnabas(bootstrap, "reassign", "execute", str(back)).status == 0
             assert replicas(bootstrap, topic) == before
+
+    def test_replicas_go_into_other_directories_and_back(self, bootstrap: str, tmp_path: Path) -> None:
+        with new_topic(bootstrap, *TOPIC) as topic:
+            fill(bootstrap, topic, 4, 50)
+            brokers = replicas(bootstrap, topic)
+            known, before = directories(bootstrap, topic)
+            wanted = {
+                (number, node_id): next(path for path in known[node_id] if path != before[number, node_id])
+                for number in (0, 1)
+                for node_id in brokers[number]
+            }
+            # One of them onto a broker that does not have it, and into the directory that it would not choose last.
+            kept, gone = brokers[1]
+            (other,) = {1, 2, 3} - {kept, gone}
+            del wanted[1, gone]
+            wanted[1, other] = known[other][-1]
+            targets = {0: brokers[0], 1: [kept, other]}
+            entries = [
+                {"topic": topic, "partition": each, "replicas": on, "log_dirs": [wanted[each, node] for node in on]}
+                for each, on in targets.items()
+            ]
+            plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+            plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+            assert barnabas(bootstrap, "reassign", "status", str(plan)).status == 1
+            options = ("--throttle", "50MiB", "--directory-throttle", "50MiB", "--save-current", str(back))
+            done = barnabas(bootstrap, "reassign", "execute", str(plan), *options)
+            assert done.status == 0, done.errors
+            assert done.errors.splitlines()[-1] == "Done: 1 partition, 3 replicas between log directories."
+            _, after = directories(bootstrap, topic)
+            assert {each: after[each] for each in wanted} == wanted
+            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttles are gone")
+            status = barnabas(bootstrap, "reassign", "status", str(plan), "--json").document
+            assert {each["state"] for each in status["directories"]} == {"done"}
+            done = barnabas(bootstrap, "reassign", "execute", str(back))
+            assert done.status == 0, done.errors
+            assert replicas(bootstrap, topic) == brokers
+            # A broker that is rid of a replica deletes it a little later.
+            wait_until(lambda: directories(bootstrap, topic)[1] == before, "all are where they were")
+
+    def test_a_replica_on_its_way_to_a_directory_is_held_back_shown_and_cancelled(
+        self, bootstrap: str, tmp_path: Path
+    ) -> None:
+        with new_topic(bootstrap, "--partitions", "1", "--replication-factor", "1") as topic:
+            fill_in_batches(bootstrap, topic, 40, 100_000)
+            ((broker_id,),) = replicas(bootstrap, topic)
+            known, before = directories(bootstrap, topic)
+            target = next(path for path in known[broker_id] if path != before[0, broker_id])
+            assert barnabas(bootstrap, "config", "set", f"broker:{broker_id}", f"{COPY_RATE}=1000").status == 0
+            plan = tmp_path / "plan.json"
+            entry = {"topic": topic, "partition": 0, "replicas": [broker_id], "log_dirs": [target]}
+            plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+            done = barnabas(bootstrap, "reassign", "execute", str(plan), "--no-wait")
+            assert (done.status, done.errors.partition(";")[0]) == (0, "Begun: 1 replica between log directories")
+            (found,) = barnabas(bootstrap, "reassign", "status", "--json").document["directories"]
+            assert found.pop("copied_bytes") < found.pop("total_bytes")
+            assert found == {
+                "topic": topic,
+                "partition": 0,
+                "broker": broker_id,
+                "state": "moving",
+                "directory": before[0, broker_id],
+                "target": target,
+            }
+            done = barnabas(bootstrap, "reassign", "cancel", topic)
+            assert done.status == 0, done.errors
+            assert done.errors.splitlines()[-1] == "Cancelled: 1 replica between log directories."
+            assert directories(bootstrap, topic)[1] == before
+            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttle is gone")
+            assert barnabas(bootstrap, "reassign", "status", str(plan)).status == 1
 
     def test_what_makes_no_sense_moves_nothing(self, bootstrap: str, tmp_path: Path) -> None:
         with new_topic(bootstrap, *TOPIC) as topic:

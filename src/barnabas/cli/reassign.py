@@ -20,6 +20,9 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
 
 if TYPE_CHECKING:
+    from barnabas.cli.reassignment_directories import Map
+    from barnabas.cli.reassignment_execution import Execution
+    from barnabas.cli.reassignment_files import Directories
     from barnabas.cli.reassignment_planner import Broker, Move, Placed, Wish
     from barnabas.cli.reassignment_view import View
     from barnabas.client.client import Client
@@ -167,6 +170,12 @@ def plan(
 @click.option(
     "--throttle", type=SizeOption(), metavar="SIZE", help="Copy at most so many bytes a second at each broker."
 )
+@click.option(
+    "--directory-throttle",
+    type=SizeOption(),
+    metavar="SIZE",
+    help="Copy at most so many bytes a second between the log directories of each broker.",
+)
 @click.option("--additional", is_flag=True, help="Also while other partitions are being moved.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for its end.")
 @click.option(
@@ -177,45 +186,54 @@ def plan(
 def execute(
     file: str,
     throttle: int | None,
+    directory_throttle: int | None,
     additional: bool,
     no_wait: bool,
     save_current: str | None,
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Move partitions to the brokers that a file names, and show how far they are.
+    """Move partitions to the brokers and log directories that a file names, and show how far they are.
 
     The file is what plan has saved, or what kafka-reassign-partitions takes; - is standard input. The throttle is
     removed at the end, however that comes. Ctrl-C ends the waiting, not the moving: `barnabas reassign status` shows
     it, `barnabas reassign cancel` ends it.
     """
-    if no_wait and throttle is not None:
-        raise click.UsageError("nobody would remove the throttle: leave --no-wait or --throttle out")
+    if no_wait and (throttle is not None or directory_throttle is not None):
+        raise click.UsageError("nobody would remove the throttle: leave --no-wait or the throttle out")
 
     async def body(client: Client) -> None:
         from barnabas.cli import reassignment_execution
+        from barnabas.cli.reassignment_directories import check_directories
         from barnabas.cli.reassignment_files import read_reassignment, write_reassignment
         from barnabas.client.admin import Admin
 
         targets = read_reassignment(file)
         async with Admin(client) as admin:
-            current = await reassignment_execution.check(client, admin, targets, is_additional=additional)
+            current = await reassignment_execution.check(client, admin, targets.replicas, is_additional=additional)
+            where = await check_directories(client, admin, targets.directories, current)
             if save_current is not None:
-                write_reassignment(save_current, current)
-            changes = {each: after for each, after in targets.items() if after != current[each]}
-            if changes:
-                wish = reassignment_execution.Execution(
-                    current, changes, throttle, is_waited_for=not no_wait, is_quiet=as_json
-                )
+                write_reassignment(save_current, current, where.paths())
+            wish = reassignment_execution.Execution(
+                current,
+                {each: after for each, after in targets.replicas.items() if after != current[each]},
+                throttle,
+                where.not_in(targets.directories),
+                directory_throttle,
+                is_waited_for=not no_wait,
+                is_quiet=as_json,
+            )
+            if wish.changes or wish.directories:
                 await reassignment_execution.execute(client, admin, wish)
+        what = _named_moves(wish)
         if as_json:
-            print_json({"is_done": not no_wait, **_partition_documents(current, changes)})
-        elif not changes:
+            print_json({"is_done": not no_wait, **_execution_document(wish, where)})
+        elif not what:
             say("All partitions are there already.")
         elif no_wait:
-            say(f"Begun: {counted(len(changes), 'partition')}; `barnabas reassign status` shows how far they are.")
+            say(f"Begun: {what}; `barnabas reassign status` shows how far they are.")
         else:
-            say(f"Done: {counted(len(changes), 'partition')}.")
+            say(f"Done: {what}.")
 
     run_with_client(bootstrap, body)
 
@@ -225,10 +243,10 @@ def execute(
 @bootstrap_option
 @json_option
 def status(file: str | None, bootstrap: str, as_json: bool) -> None:
-    """Show the partitions that are being moved, how far they are, and which throttles are set.
+    """Show what is being moved, to brokers and to log directories of one, how far it is, and which throttles are set.
 
-    With a FILE, as execute takes it, shows of each of its partitions whether it is done; the exit status is 1 where one
-    is neither done nor being moved.
+    With a FILE, as execute takes it, shows of each of its partitions whether it is done, and so of the log directories
+    that it names; the exit status is 1 where one is neither done nor being moved.
     """
 
     async def body(client: Client) -> None:
@@ -236,11 +254,11 @@ def status(file: str | None, bootstrap: str, as_json: bool) -> None:
         from barnabas.cli.reassignment_files import read_reassignment
         from barnabas.client.admin import Admin
 
-        targets = None if file is None else read_reassignment(file)
+        wanted = None if file is None else read_reassignment(file)
         async with Admin(client) as admin:
-            found = await reassignment_status.observe(client, admin, targets)
+            found = await reassignment_status.observe(client, admin, wanted)
         reassignment_status.show(found, as_json=as_json)
-        lost = [each for each in found.partitions if each.state is reassignment_status.State.NEITHER]
+        lost = found.lost()
         if lost:
             raise CommandError(
                 f"{counted(len(lost), 'partition')} neither there nor on the way: execute the file again, or see who "
@@ -259,6 +277,7 @@ def status(file: str | None, bootstrap: str, as_json: bool) -> None:
 def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: str, as_json: bool) -> None:
     """End the moving of partitions: they stay where they were, and what was copied is deleted.
 
+    So it is with replicas between the log directories of a broker; of a FILE, with those for which it names one.
     Throttles are removed where nothing is being moved any more, also with --all when nothing was.
     """
     from barnabas.cli.partition_selection import parse_selection
@@ -271,35 +290,60 @@ def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: s
         raise click.BadParameter(str(error), param_hint="TOPIC") from None
 
     async def body(client: Client) -> None:
-        from barnabas.cli.reassignment_execution import cancel_moves
+        from barnabas.cli.reassignment_directories import locate, tell
+        from barnabas.cli.reassignment_execution import cancel_moves, remove_found_throttles
         from barnabas.cli.reassignment_files import read_reassignment
         from barnabas.client.admin import Admin
 
-        wanted = None if file is None else frozenset(read_reassignment(file))
+        wanted = None if file is None else read_reassignment(file)
+
+        def is_wanted(partition: TopicPartition) -> bool:
+            return is_all or (_is_selected(selection, partition) if wanted is None else partition in wanted.replicas)
+
         async with Admin(client) as admin:
             ongoing = await admin.list_partition_reassignments()
-            doomed = {
-                each: found
-                for each, found in ongoing.items()
-                if is_all or (each in wanted if wanted is not None else _is_selected(selection, each))
+            doomed = {each: found for each, found in ongoing.items() if is_wanted(each)}
+            back = {
+                each: tuple(node_id for node_id in found.replicas if node_id not in found.adding_replicas)
+                for each, found in doomed.items()
             }
-            await cancel_moves(client, admin, list(doomed), is_last=len(doomed) == len(ongoing))
-        if not doomed and not is_all:
+            # Of a file, those alone that it names, as with Kafka's tool.
+            where = await locate(admin, client.cluster.brokers)
+            futures = where.futures()
+            staying = {
+                replica: path
+                for replica, path in futures.items()
+                if is_wanted(replica[0]) and (wanted is None or replica in wanted.directories)
+            }
+            is_last = len(doomed) == len(ongoing) and len(staying) == len(futures)
+            await cancel_moves(admin, list(doomed))
+            # What is removed with its partition's reassignment goes by itself.
+            staying = {each: path for each, path in staying.items() if each[1] in back.get(each[0], (each[1],))}
+            await tell(admin, staying)
+            if is_last:
+                await remove_found_throttles(client, admin)
+        if not doomed and not staying and not is_all:
             raise CommandError(
                 "none of that is being moved; `barnabas reassign status` shows what is", ExitStatus.MISSING
             )
-        back = {
-            each: tuple(node_id for node_id in found.replicas if node_id not in found.adding_replicas)
-            for each, found in doomed.items()
-        }
         if as_json:
             print_json(
-                {"cancelled": [{"topic": p.topic, "partition": p.partition, "replicas": list(back[p])} for p in back]}
+                {
+                    "cancelled": [
+                        {"topic": p.topic, "partition": p.partition, "replicas": list(back[p])} for p in back
+                    ],
+                    "directories": [
+                        {"topic": p.topic, "partition": p.partition, "broker": node_id, "directory": path}
+                        for (p, node_id), path in sorted(staying.items())
+                    ],
+                }
             )
-        elif doomed:
-            columns = (Column("Topic", "topic"), Column("Partition", "partition", is_number=True), Column("On", "on"))
-            print_table(columns, [(each.topic, each.partition, replicas) for each, replicas in sorted(back.items())])
-        say(f"Cancelled: {counted(len(doomed), 'partition')}." if doomed else "Nothing is being moved.")
+        elif doomed or staying:
+            _print_cancelled(back, staying)
+        what = [counted(len(doomed), "partition")] if doomed else []
+        if staying:
+            what.append(f"{counted(len(staying), 'replica')} between log directories")
+        say(f"Cancelled: {', '.join(what)}." if what else "Nothing is being moved.")
 
     run_with_client(bootstrap, body)
 
@@ -356,14 +400,44 @@ def _already_going_on(ongoing: Iterable[TopicPartition]) -> CommandError:
     )
 
 
-def _partition_documents(
-    current: Mapping[TopicPartition, Sequence[int]], changes: Mapping[TopicPartition, Sequence[int]]
-) -> dict[str, Any]:
+def _named_moves(wish: Execution) -> str:
+    """What is done of an execution, in words."""
+    between = len(wish.between_directories())
+    parts = [counted(len(wish.changes), "partition")] if wish.changes else []
+    return ", ".join([*parts, f"{counted(between, 'replica')} between log directories"] if between else parts)
+
+
+def _print_cancelled(back: Mapping[TopicPartition, Sequence[int]], staying: Directories) -> None:
+    """What is where it was."""
+    names = (Column("Topic", "topic"), Column("Partition", "partition", is_number=True))
+    if back:
+        print_table(
+            (*names, Column("On", "on")),
+            [(each.topic, each.partition, replicas) for each, replicas in sorted(back.items())],
+        )
+    if staying:
+        print_table(
+            (*names, Column("Broker", "broker", is_number=True), Column("In", "directory")),
+            [(each.topic, each.partition, node_id, path) for (each, node_id), path in sorted(staying.items())],
+        )
+
+
+def _execution_document(wish: Execution, where: Map) -> dict[str, Any]:
     return {
         "partitions": [
-            {"topic": each.topic, "partition": each.partition, "before": list(current[each]), "after": list(after)}
-            for each, after in sorted(changes.items())
-        ]
+            {"topic": each.topic, "partition": each.partition, "before": list(wish.current[each]), "after": list(after)}
+            for each, after in sorted(wish.changes.items())
+        ],
+        "directories": [
+            {
+                "topic": replica[0].topic,
+                "partition": replica[0].partition,
+                "broker": replica[1],
+                "before": where.at(replica).current,
+                "after": path,
+            }
+            for replica, path in sorted(wish.directories.items())
+        ],
     }
 
 

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.missing import missing_broker, missing_topics
 from barnabas.cli.output import counted, printable, say
-from barnabas.cli.reassignment_files import named
+from barnabas.cli.reassignment_directories import Map, Replica, locate, tell
+from barnabas.cli.reassignment_files import Directories, named
 from barnabas.cli.reassignment_progress import Progress, open_progress
-from barnabas.cli.reassignment_throttles import Throttles, find_throttles, remove_throttles, set_throttles
-from barnabas.cli.reassignment_view import Sizes, replica_sizes, size_of
+from barnabas.cli.reassignment_throttles import Rates, Throttles, find_throttles, remove_throttles, set_throttles
+from barnabas.cli.reassignment_view import State, size_of
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,13 +35,25 @@ Assignment = Mapping[TopicPartition, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What is to be done: where partitions are, where those that change are to be, and how."""
+    """What is to be done: where partitions are, where those that change are to be, and how; with the log directories of
+    replicas that are not in theirs yet.
+    """
 
     current: Assignment
     changes: Assignment
     bytes_per_second: int | None
+    directories: Directories = field(default_factory=dict)
+    directory_bytes_per_second: int | None = None
     is_waited_for: bool = True
     is_quiet: bool = False
+
+    def is_throttled(self) -> bool:
+        """Whether copies are held back, and something has to be taken away."""
+        return self.bytes_per_second is not None or self.directory_bytes_per_second is not None
+
+    def between_directories(self) -> Directories:
+        """Those of replicas that are at their brokers already; the others are made in theirs."""
+        return {replica: path for replica, path in self.directories.items() if replica[1] in self.current[replica[0]]}
 
 
 async def check(
@@ -79,14 +92,17 @@ async def check(
 
 async def execute(client: Client, admin: Admin, wish: Execution) -> None:
     """Begins the moves, and waits for their end. The throttle is removed however it ends."""
-    if wish.bytes_per_second is None:
+    if not wish.is_throttled():
         await _move(client, admin, wish)
         return
-    throttles = Throttles(_brokers_of(client, wish), tuple(sorted({each.topic for each in wish.changes})))
-    moves = {each: (wish.current[each], after) for each, after in wish.changes.items()}
+    moves = {}
+    if wish.bytes_per_second is not None:
+        moves = {each: (wish.current[each], after) for each, after in wish.changes.items()}
+    throttles = Throttles(_brokers_of(client, wish), tuple(sorted({each.topic for each in moves})))
+    rates = Rates(wish.bytes_per_second, wish.directory_bytes_per_second)
     with _ended_by_signals():
         try:
-            await set_throttles(admin, throttles, wish.bytes_per_second, moves)
+            await set_throttles(admin, throttles, rates, moves)
             await _move(client, admin, wish)
         except BaseException:
             # Also Ctrl-C, which has cancelled what was awaited.
@@ -97,21 +113,25 @@ async def execute(client: Client, admin: Admin, wish: Execution) -> None:
             raise CommandError("all partitions are there, and throttles are left")
 
 
-async def cancel_moves(client: Client, admin: Admin, partitions: Sequence[TopicPartition], *, is_last: bool) -> None:
-    """Ends the moves of these partitions; where no others are left, removes throttles too."""
+async def cancel_moves(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
+    """Ends the moves of these partitions between brokers."""
     from barnabas.wire.errors import ErrorCode, KafkaError
 
-    if partitions:
-        try:
-            await admin.alter_partition_reassignments(dict.fromkeys(partitions))
-        except KafkaError as error:
-            # They have come to their end meanwhile; the others are cancelled all the same.
-            if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-                raise
-    if is_last:
-        throttles = await find_throttles(admin, client.cluster.brokers)
-        if throttles.is_any() and await remove_throttles(admin, throttles):
-            say(f"Throttles are removed: {throttles.named()}.")
+    if not partitions:
+        return
+    try:
+        await admin.alter_partition_reassignments(dict.fromkeys(partitions))
+    except KafkaError as error:
+        # They have come to their end meanwhile; the others are cancelled all the same.
+        if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+            raise
+
+
+async def remove_found_throttles(client: Client, admin: Admin) -> None:
+    """Removes the throttles that are set, where nothing is being moved any more."""
+    throttles = await find_throttles(admin, client.cluster.brokers)
+    if throttles.is_any() and await remove_throttles(admin, throttles):
+        say(f"Throttles are removed: {throttles.named()}.")
 
 
 # Inside.
@@ -119,36 +139,43 @@ async def cancel_moves(client: Client, admin: Admin, partitions: Sequence[TopicP
 
 async def _move(client: Client, admin: Admin, wish: Execution) -> None:
     try:
-        await admin.alter_partition_reassignments(wish.changes)
+        # A replica that is to come is made in its directory if the broker knows it before.
+        between = wish.between_directories()
+        await tell(admin, {replica: path for replica, path in wish.directories.items() if replica not in between})
+        if wish.changes:
+            await admin.alter_partition_reassignments(wish.changes)
+        to_come = await tell(admin, wish.directories)
     except Exception:
-        begun = await admin.list_partition_reassignments(wish.changes)
+        begun = await admin.list_partition_reassignments(wish.changes) if wish.changes else {}
         if begun:
             say(f"Begun before the error: {named(sorted(begun))}; `barnabas reassign cancel` ends that.")
         raise
     if not wish.is_waited_for:
         return
     try:
-        await _wait(client, admin, wish)
+        await _wait(client, admin, wish, to_come)
     except BaseException:
-        what = "without a throttle now" if wish.bytes_per_second is not None else "all the same"
+        what = "without a throttle now" if wish.is_throttled() else "all the same"
         say(f"The brokers go on, {what}: see `barnabas reassign status`; `barnabas reassign cancel --all` ends it.")
         raise
     await _check_end(client, admin, wish)
 
 
-async def _wait(client: Client, admin: Admin, wish: Execution) -> None:
+async def _wait(client: Client, admin: Admin, wish: Execution, to_come: set[Replica]) -> None:
     told: set[int] = set()
     with open_progress(is_quiet=wish.is_quiet) as progress:
-        progress.update(_progress(wish, {}, wish.changes))
+        progress.update(_progress(wish, Map({}, {}), wish.changes))
         while True:
             # In this order: what is not listed is done, and its sizes are the last.
-            ongoing = await admin.list_partition_reassignments(wish.changes)
-            sizes, _ = await replica_sizes(admin, _brokers_of(client, wish), _SIZES_TIMEOUT_MS)
-            progress.update(_progress(wish, sizes, ongoing))
-            if not ongoing:
+            to_come = await tell(admin, {replica: wish.directories[replica] for replica in to_come})
+            ongoing = await admin.list_partition_reassignments(wish.changes) if wish.changes else {}
+            where = await locate(admin, _brokers_of(client, wish), _SIZES_TIMEOUT_MS)
+            progress.update(_progress(wish, where, ongoing))
+            copying = {replica[1] for replica in wish.directories if _is_copied(where, replica)}
+            if not ongoing and not copying:
                 break
             _, _, alive = await admin.describe_cluster()
-            waited_for = {node_id for each in ongoing.values() for node_id in each.adding_replicas}
+            waited_for = {node_id for each in ongoing.values() for node_id in each.adding_replicas} | copying
             for node_id in sorted(waited_for - {*alive} - told):
                 told.add(node_id)
                 progress.said(
@@ -159,15 +186,22 @@ async def _wait(client: Client, admin: Admin, wish: Execution) -> None:
             await client.timers.sleep(_PAUSE_MS)
 
 
+def _is_copied(where: Map, replica: Replica) -> bool:
+    """Whether it is on its way between directories; so it is as long as its broker tells nothing."""
+    return replica[1] not in where.told or where.at(replica).future is not None
+
+
 def _brokers_of(client: Client, wish: Execution) -> tuple[int, ...]:
     """The brokers that send or get copies; those that are not in the cluster copy nothing, and cannot be asked."""
     involved = {node_id for each in wish.changes for node_id in (*wish.current[each], *wish.changes[each])}
+    involved |= {node_id for _, node_id in wish.directories}
     return tuple(sorted(involved.intersection(client.cluster.brokers)))
 
 
-def _progress(wish: Execution, sizes: Sizes, ongoing: Collection[TopicPartition]) -> list[Progress]:
-    """How far each partition is."""
+def _progress(wish: Execution, where: Map, ongoing: Collection[TopicPartition]) -> list[Progress]:
+    """How far each partition is, and each replica between its log directories."""
     found = []
+    sizes = where.sizes()
     for partition, after in sorted(wish.changes.items()):
         before = wish.current[partition]
         adding = [node_id for node_id in after if node_id not in before]
@@ -176,6 +210,12 @@ def _progress(wish: Execution, sizes: Sizes, ongoing: Collection[TopicPartition]
         is_done = partition not in ongoing
         total = of_one * len(adding)
         found.append(Progress(partition, tuple(adding), total if is_done else copied, total, is_done))
+    for replica, path in sorted(wish.between_directories().items()):
+        located = where.at(replica)
+        is_done = located.state(path) is State.DONE
+        total = located.size_bytes
+        copied = total if is_done else min(total, located.copied_bytes)
+        found.append(Progress(replica[0], (replica[1],), copied, total, is_done, path))
     return found
 
 
@@ -183,22 +223,33 @@ async def _check_end(client: Client, admin: Admin, wish: Execution) -> None:
     """Raises CommandError where a partition is not where it was to be, and nobody is moving it."""
     deadline = client.host.loop.time() + _SEEN_WITHIN_SECONDS
     while True:
-        topics = await admin.describe_topics()
-        elsewhere = [
-            each
-            for each, after in sorted(wish.changes.items())
-            if each.topic not in topics
-            or each.partition not in topics[each.topic].partitions
-            or topics[each.topic].partitions[each.partition].replicas != tuple(after)
-        ]
+        elsewhere = await _elsewhere(admin, wish)
         if not elsewhere:
             return
         if client.host.loop.time() > deadline:
             raise CommandError(
                 f"{counted(len(elsewhere), 'partition')} not where the file has them, and not on the way: "
-                f"{named(elsewhere)}; somebody has cancelled that, or deleted the topic"
+                f"{named(elsewhere)}; somebody has cancelled that, or deleted the topic, or a log directory has failed"
             )
         await client.timers.sleep(_PAUSE_MS / 4)
+
+
+async def _elsewhere(admin: Admin, wish: Execution) -> list[TopicPartition]:
+    """Partitions that are at other brokers than they were to be, or in other log directories."""
+    topics = await admin.describe_topics() if wish.changes else {}
+    found = {
+        each
+        for each, after in wish.changes.items()
+        if each.topic not in topics
+        or each.partition not in topics[each.topic].partitions
+        or topics[each.topic].partitions[each.partition].replicas != tuple(after)
+    }
+    if wish.directories:
+        where = await locate(admin, {node_id for _, node_id in wish.directories})
+        found |= {
+            replica[0] for replica, path in wish.directories.items() if where.at(replica).state(path) is not State.DONE
+        }
+    return sorted(found)
 
 
 @contextlib.contextmanager

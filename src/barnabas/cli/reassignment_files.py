@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.cli.connection import CommandError
@@ -20,8 +21,25 @@ _REPLICAS_MAX: Final = (1 << 15) - 1
 _SHOWN_CHARACTERS_MAX: Final = 60
 
 
-def reassignment_document(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+Directories = Mapping[tuple[TopicPartition, int], str]
+"""The log directories of replicas, each a partition and a broker, by their paths there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """What a file says: the brokers of each partition, the preferred leader first, and the log directories of those
+    replicas for which it names one.
+    """
+
+    replicas: Mapping[TopicPartition, tuple[int, ...]]
+    directories: Directories
+
+
+def reassignment_document(
+    targets: Mapping[TopicPartition, Sequence[int]], directories: Directories | None = None
+) -> dict[str, Any]:
     """The partitions as `kafka-reassign-partitions --execute` takes them."""
+    paths = directories or {}
     return {
         "version": 1,
         "partitions": [
@@ -29,23 +47,25 @@ def reassignment_document(targets: Mapping[TopicPartition, Sequence[int]]) -> di
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "replicas": list(replicas),
-                "log_dirs": [ANY_DIRECTORY] * len(replicas),
+                "log_dirs": [paths.get((partition, node_id), ANY_DIRECTORY) for node_id in replicas],
             }
             for partition, replicas in sorted(targets.items())
         ],
     }
 
 
-def write_reassignment(path: str, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+def write_reassignment(
+    path: str, targets: Mapping[TopicPartition, Sequence[int]], directories: Directories | None = None
+) -> None:
     """Writes a new file. Raises OSError, also where there is one of that name already."""
     with open(path, "x", encoding="utf-8") as stream:
-        json.dump(reassignment_document(targets), stream, separators=(",", ":"))
+        json.dump(reassignment_document(targets, directories), stream, separators=(",", ":"))
         stream.write("\n")
 
 
-def read_reassignment(path: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """The brokers of each partition, the preferred leader first. Raises CommandError with the place in the file for
-    what is none of it, OSError where the file cannot be read.
+def read_reassignment(path: str) -> Reassignment:
+    """What a file says. Raises CommandError with the place in the file for what is none of it, OSError where the file
+    cannot be read.
     """
     with opened(path) as stream:
         data = stream.read(_BYTES_MAX + 1)
@@ -66,14 +86,19 @@ def read_reassignment(path: str) -> dict[TopicPartition, tuple[int, ...]]:
     if document.get("version", 1) != 1:
         raise CommandError(f"{name}: only version 1 is known; it must be {FILE_FORM}")
     found: dict[TopicPartition, tuple[int, ...]] = {}
+    directories: dict[tuple[TopicPartition, int], str] = {}
     for place, entry in enumerate(entries, start=1):
-        partition, replicas = _entry(f"{name}, partition {place} of the list", entry)
+        where = f"{name}, partition {place} of the list"
+        partition, replicas = _entry(where, entry)
         if partition in found:
             raise CommandError(f"{name}: {printable(str(partition))} is there twice; give it once")
         found[partition] = replicas
+        for node_id, directory in zip(replicas, _directories(where, entry.get("log_dirs"), len(replicas)), strict=True):
+            if directory != ANY_DIRECTORY:
+                directories[partition, node_id] = directory
     if not found:
         raise CommandError(f"{name}: there is no partition in it; it must be {FILE_FORM}")
-    return found
+    return Reassignment(found, directories)
 
 
 # Inside.
@@ -98,20 +123,20 @@ def _entry(where: str, entry: Any) -> tuple[TopicPartition, tuple[int, ...]]:
         raise CommandError(f"{where}: {name} would have no replica; name one broker at least")
     if len({*replicas}) != len(replicas):
         raise CommandError(f"{where}: {name} would have two replicas on one broker: {', '.join(map(str, replicas))}")
-    _check_directories(where, entry.get("log_dirs"), len(replicas))
     return partition, tuple(replicas)
 
 
-def _check_directories(where: str, directories: Any, count: int) -> None:
+def _directories(where: str, directories: Any, count: int) -> list[str]:
     if directories is None:
-        return
+        return [ANY_DIRECTORY] * count
     if not isinstance(directories, list) or len(directories) != count:
         raise CommandError(f"{where}: log_dirs must have an entry for each of the {count} replicas, or be left out")
-    if any(directory != ANY_DIRECTORY for directory in directories):
+    if not all(isinstance(directory, str) and directory for directory in directories):
         raise CommandError(
-            f'{where}: log_dirs may have "{ANY_DIRECTORY}" only: brokers choose the directory; '
-            "`kafka-reassign-partitions` moves between directories where the brokers do"
+            f"{where}: {_shown(directories)} are no log directories: write a path for each replica, or "
+            f'"{ANY_DIRECTORY}" where the broker may choose'
         )
+    return directories
 
 
 def _is_number(value: Any) -> bool:

@@ -22,13 +22,20 @@ _WIDE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of a partition the brokers have that are to get it."""
+    """How much of a partition the brokers have that are to get it, or a log directory of one of them."""
 
     partition: TopicPartition
     adding: tuple[int, ...]
     copied_bytes: int
     total_bytes: int
     is_done: bool
+    directory: str | None = None
+    """Where the one broker of `adding` has a replica already, the log directory that it goes to."""
+
+    @property
+    def target(self) -> str:
+        """Where it goes, in few characters."""
+        return shown(self.adding) if self.directory is None else f"{shown(self.adding)}:{printable(self.directory)}"
 
 
 class ProgressSink(Protocol):
@@ -62,15 +69,16 @@ class LineProgress:
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._is_quiet = is_quiet
-        self._told: set[TopicPartition] = set()
+        self._told: set[tuple[TopicPartition, str | None, tuple[int, ...]]] = set()
 
     def update(self, partitions: Sequence[Progress]) -> None:
         """Tells of those that have come to their end."""
         for each in partitions:
-            if each.is_done and each.partition not in self._told:
-                self._told.add(each.partition)
+            key = each.partition, each.directory, each.adding
+            if each.is_done and key not in self._told:
+                self._told.add(key)
                 if not self._is_quiet:
-                    where = f" onto {shown(each.adding)}, {size(each.total_bytes)}" if each.adding else ", order only"
+                    where = f" onto {each.target}, {size(each.total_bytes)}" if each.adding else ", order only"
                     say(f"{printable(str(each.partition))}{where} ({len(self._told)} of {len(partitions)})")
 
     def said(self, line: str) -> None:
@@ -114,7 +122,7 @@ class BarProgress:
         copied = sum(each.copied_bytes for each in self._partitions)
         total = sum(each.total_bytes for each in self._partitions)
         lines = [
-            (f"{printable(str(each.partition))} > {shown(each.adding)}", each.copied_bytes, each.total_bytes)
+            (f"{printable(str(each.partition))} > {each.target}", each.copied_bytes, each.total_bytes)
             for each in rows[:room]
         ]
         lines.append((f"{done} of {len(self._partitions)} there", copied, total))

@@ -1,4 +1,4 @@
-"""Throttles of replication (KIP-73): set for the brokers and topics of a reassignment, and taken away after it."""
+"""Throttles of copies (KIP-73, KIP-113): set for the brokers and topics of a reassignment, and taken away after it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigOperation
 
-RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-"""Bytes per second of a broker, as leader and as follower, for the replicas that are named."""
+RATES: Final = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""Bytes per second of a broker, as leader and as follower, for the replicas that are named; and between its log
+directories, for all.
+"""
 LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Which replicas of a topic, as partition:broker."""
 _DYNAMIC_TOPIC: Final = 1
@@ -24,6 +30,19 @@ _TIMEOUT_MS: Final = 8_000
 """How long one broker is asked for its configs."""
 _REMOVED_WITHIN_SECONDS: Final = 30
 """How long throttles are tried to be taken away, which nobody can interrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes per second at each broker, between brokers and between log directories; None where nothing is set."""
+
+    between_brokers: int | None
+    between_directories: int | None = None
+
+    def by_config(self) -> dict[str, str]:
+        """The configs of a broker."""
+        values = (self.between_brokers, self.between_brokers, self.between_directories)
+        return {name: str(value) for name, value in zip(RATES, values, strict=True) if value is not None}
 
 
 @dataclass(slots=True)
@@ -59,7 +78,7 @@ class Throttles:
 async def set_throttles(
     admin: Admin,
     throttles: Throttles,
-    bytes_per_second: int,
+    rates: Rates,
     moves: Mapping[TopicPartition, tuple[Sequence[int], Sequence[int]]],
 ) -> None:
     """Has the brokers hold back the copies of partitions that move from some brokers to others, before and after.
@@ -84,8 +103,7 @@ async def set_throttles(
             for name in RATES
             if name in entries and entries[name].source == _DYNAMIC_BROKER
         }
-        rates = _set((name, str(bytes_per_second)) for name in RATES)
-        await admin.alter_configs(ResourceType.BROKER, str(node_id), rates, _TIMEOUT_MS)
+        await admin.alter_configs(ResourceType.BROKER, str(node_id), _set(rates.by_config().items()), _TIMEOUT_MS)
 
     # None goes on when another has failed: it would set a rate after all have been taken away.
     try:

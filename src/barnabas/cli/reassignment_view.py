@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,15 @@ _SIZES_TIMEOUT_MS: Final = 10_000
 
 Sizes = Mapping[tuple[TopicPartition, int], int]
 """The bytes of each replica, by partition and broker."""
+
+
+class State(enum.Enum):
+    """Where a partition or a replica is with its move; the value is the word for programs."""
+
+    MOVING = "moving"
+    DONE = "done"
+    NEITHER = "neither"
+    """It is not where the file has it, and nobody is moving it there."""
 
 
 @dataclass(frozen=True, slots=True)

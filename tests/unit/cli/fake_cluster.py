@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -14,9 +15,10 @@ from barnabas.cli import connection
 from barnabas.client import admin, broker_views
 from barnabas.client.admin import ConfigEntry, ConfigOperation, GroupDescription, GroupListing, NewTopic, ResourceType
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
+from barnabas.client.reassignments import PartitionReassignment
 from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import DescribeControllerResponse
+from barnabas.wire.messages import DescribeControllerResponse, DescribeLogDirsResponse
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import ElectionType, TopicPartition
@@ -56,6 +58,9 @@ class FakeCluster:
     """Topics of which records are not deleted, and which are not altered but in a dry run."""
     delete_error: Exception | None = None
     log_directories: dict[int, Any] = field(default_factory=dict)
+    log_moves: list[tuple[int, dict[TopicPartition, str]]] = field(default_factory=list)
+    """What brokers were told of log directories."""
+    reassignments: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
     api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
     controller: tuple[BrokerNode, DescribeControllerResponse | None] | Exception | None = None
     cluster: Cluster = field(default_factory=lambda: Cluster("cluster-1", 2, BROKERS))
@@ -69,7 +74,7 @@ class FakeCluster:
     elections: list[tuple[ElectionType, list[TopicPartition]]] = field(default_factory=list)
     election_errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
     is_slow: bool = False
-    """Brokers do not show what was changed."""
+    """Brokers do not show what was changed, and copies between log directories do not end."""
     seconds: float = 0.0
     """What the loop's clock says; only sleeping moves it."""
 
@@ -146,7 +151,7 @@ class FakeAdmin(_Context):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         return {name: self.fake.topics[name] for name in names}
 
-    async def list_topics(self, _timeout_ms: float) -> tuple[str, ...]:
+    async def list_topics(self, _timeout_ms: float = 0) -> tuple[str, ...]:
         return tuple(self.fake.topics)
 
     async def describe_topic_configs(
@@ -260,7 +265,87 @@ class FakeAdmin(_Context):
         found = self.fake.log_directories.get(node_id, [])
         if isinstance(found, Exception):
             raise found
+        if not self.fake.is_slow:
+            described = copy.deepcopy(found)
+            self._end_log_moves(found)
+            return described
         return found
+
+    def _end_log_moves(self, directories: list[Any]) -> None:
+        """Copies that have been described take the place of the current logs."""
+        for directory in directories:
+            for topic_of in directory.topics:
+                for log in [each for each in topic_of.partitions if each.is_future_key]:
+                    for former, entries, each in self._logs(directories, topic_of.name, log.partition_index):
+                        if former is not directory:
+                            entries.remove(each)
+                            log.partition_size = each.partition_size
+                    log.is_future_key = False
+
+    def _logs(self, directories: list[Any], name: str, number: int) -> list[tuple[Any, list[Any], Any]]:
+        """Directory, its logs of the topic, and the log, of each log of a partition."""
+        return [
+            (directory, topic_of.partitions, log)
+            for directory in directories
+            for topic_of in directory.topics
+            for log in topic_of.partitions
+            if (topic_of.name, log.partition_index) == (name, number)
+        ]
+
+    async def alter_replica_log_dirs(
+        self, node_id: int, directories: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """A copy is made with half of the log, and ends when it has been described."""
+        if not directories:
+            return {}
+        self.fake.log_moves.append((node_id, dict(directories)))
+        there: list[Any] = self.fake.log_directories[node_id]
+        found: dict[TopicPartition, KafkaError | None] = {}
+        for place, path in directories.items():
+            found[place] = None
+            logs = self._logs(there, place.topic, place.partition)
+            if not logs:
+                found[place] = KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, str(place))
+                continue
+            (current,) = [log for _, _, log in logs if not log.is_future_key]
+            for _, entries, log in logs:
+                if log.is_future_key:
+                    entries.remove(log)
+            (target,) = [each for each in there if each.log_dir == path]
+            if all(log is not current for topic_of in target.topics for log in topic_of.partitions):
+                copied = replace(current, partition_size=current.partition_size // 2, is_future_key=True)
+                result = DescribeLogDirsResponse.DescribeLogDirsTopic(name=place.topic, partitions=[copied])
+                target.topics.append(result)
+        return found
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        wanted = None if partitions is None else {*partitions}
+        return {each: found for each, found in self.fake.reassignments.items() if wanted is None or each in wanted}
+
+    async def alter_partition_reassignments(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Done at once; the new replicas are in the directories that their brokers were told, or in their first."""
+        for place, replicas in targets.items():
+            self.fake.reassignments.pop(place, None)
+            if replicas is None:
+                continue
+            former = self.fake.topics[place.topic].partitions[place.partition]
+            for node_id in {*replicas} - {*former.replicas}:
+                there: list[Any] = self.fake.log_directories[node_id]
+                told = [
+                    wanted[place] for told_id, wanted in self.fake.log_moves if told_id == node_id and place in wanted
+                ]
+                (directory,) = [each for each in there if each.log_dir == (told or [there[0].log_dir])[-1]]
+                log = DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=place.partition)
+                result = DescribeLogDirsResponse.DescribeLogDirsTopic(name=place.topic, partitions=[log])
+                directory.topics.append(result)
+            known = self.fake.topics[place.topic]
+            partitions = {**known.partitions, place.partition: replace(former, replicas=tuple(replicas))}
+            self.fake.add(replace(known, partitions=partitions))
+
+    async def describe_cluster(self) -> tuple[str, int, tuple[int, ...]]:
+        return "cluster-1", 2, tuple(self.fake.cluster.brokers)
 
 
 class FakeViews(_Context):

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.reassign import SizeOption, seconds_at
-from barnabas.cli.reassignment_files import read_reassignment, reassignment_document, write_reassignment
+from barnabas.cli.reassignment_files import Reassignment, read_reassignment, reassignment_document, write_reassignment
 from barnabas.cli.reassignment_planner import Move
 from barnabas.cli.reassignment_progress import BarProgress, LineProgress, Progress
-from barnabas.cli.reassignment_throttles import RATES, Throttles, remove_throttles, set_throttles
+from barnabas.cli.reassignment_throttles import RATES, Rates, Throttles, remove_throttles, set_throttles
 from barnabas.client.admin import ConfigEntry, ConfigOperation
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.wire.topics import TopicPartition
@@ -38,12 +38,17 @@ def test_kafkas_file_is_written_and_read(tmp_path: Path) -> None:
             {"topic": "b", "partition": 0, "replicas": [3], "log_dirs": ["any"]},
         ],
     }
-    assert read_reassignment(str(path)) == {A0: (1, 2), B0: (3,)}
+    assert read_reassignment(str(path)) == Reassignment({A0: (1, 2), B0: (3,)}, {})
     with pytest.raises(FileExistsError):
         write_reassignment(str(path), {A0: (1,)})
     # As people write it, and with what `plan --json` says besides.
     path.write_text(json.dumps({"partitions": [{"topic": "a", "partition": 0, "replicas": [7]}], "seconds": 1}))
-    assert read_reassignment(str(path)) == {A0: (7,)}
+    assert read_reassignment(str(path)) == Reassignment({A0: (7,)}, {})
+    path.unlink()
+    with_directory = Reassignment({A0: (1, 2)}, {(A0, 2): "/disk"})
+    write_reassignment(str(path), with_directory.replicas, {**with_directory.directories, (A0, 3): "/other"})
+    assert json.loads(path.read_text())["partitions"][0]["log_dirs"] == ["any", "/disk"]
+    assert read_reassignment(str(path)) == with_directory
 
 
 @pytest.mark.parametrize(
@@ -62,8 +67,16 @@ def test_kafkas_file_is_written_and_read(tmp_path: Path) -> None:
         ('{"partitions": [{"topic": "a", "partition": 0, "replicas": []}]}', "would have no replica"),
         ('{"partitions": [{"topic": "a", "partition": 0, "replicas": [1, 1]}]}', "two replicas on one broker"),
         (
-            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}',
-            'log_dirs may have "any" only',
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": ["/d", "/e"]}]}',
+            "log_dirs must have an entry for each of the 1 replicas",
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": [7]}]}',
+            "[7] are no log directories: write a path",
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", ""]}]}',
+            "are no log directories: write a path",
         ),
         (
             json.dumps({"partitions": [{"topic": "a", "partition": 0, "replicas": [each]} for each in (1, 2)]}),
@@ -158,12 +171,12 @@ def test_throttles_are_those_of_kafkas_tool_and_go_again(capsys: pytest.CaptureF
     throttles = Throttles((1, 2, 3), ("a",))
 
     async def main() -> None:
-        await set_throttles(admin, throttles, 5_000, {A0: ((1, 2), (3, 2)), A1: ((2,), (1,))})
+        await set_throttles(admin, throttles, Rates(5_000), {A0: ((1, 2), (3, 2)), A1: ((2,), (1,))})
         assert admin.configs["a"] == {
             "leader.replication.throttled.replicas": "0:1,0:2,1:2",
             "follower.replication.throttled.replicas": "0:3,1:1",
         }
-        assert [admin.configs[each] for each in "123"] == [dict.fromkeys(RATES, "5000")] * 3
+        assert [admin.configs[each] for each in "123"] == [dict.fromkeys(RATES[:2], "5000")] * 3
         assert await remove_throttles(admin, throttles)
         # A rate that somebody had set before is there again.
         assert admin.configs == {"1": {RATES[0]: "77"}, "2": {}, "3": {}, "a": {}}
@@ -194,7 +207,7 @@ def test_nobody_interrupts_the_removal_of_throttles(capsys: pytest.CaptureFixtur
     throttles = Throttles((2, 3), ("a", "b"))
 
     async def main() -> None:
-        await set_throttles(admin, throttles, 5_000, {A0: ((2,), (3,))})
+        await set_throttles(admin, throttles, Rates(5_000), {A0: ((2,), (3,))})
         removal = asyncio.create_task(remove_throttles(admin, throttles))
         interruptions = 0
         await asyncio.sleep(0)
@@ -248,7 +261,7 @@ def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> 
         admin: Any = Slow()
         throttles = Throttles((1, 2, 3), ("a",))
         with pytest.raises(ClientTimeoutError):
-            await set_throttles(admin, throttles, 5_000, {A0: ((1, 2), (3, 2))})
+            await set_throttles(admin, throttles, Rates(5_000), {A0: ((1, 2), (3, 2))})
         assert await remove_throttles(admin, throttles)
         for _ in range(10):
             await asyncio.sleep(0)
