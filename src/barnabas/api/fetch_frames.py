@@ -3,7 +3,8 @@ without errors.
 
 Versions 15 to 17, which have the same bytes for these, and version 11, which many clients have stayed with. Measured,
 the general codec's objects cost more than what the request does. Whatever is not exactly of these forms is left to it.
-What reads and writes them follows from the schema file (`wire/compiler_frames`, `wire/compiler_frame_responses`).
+What reads and writes them follows from the schema file (`wire/compiler_frames`, `wire/compiler_frame_responses`, and
+`wire/compiler_templates` for followers).
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from barnabas.wire.compiler_frames import (
     FrameShape,
     Made,
     Read,
-    RepeatedReader,
     frame_reader,
-    repeated_reader,
 )
+from barnabas.wire.compiler_templates import RepeatedReader, repeated_reader
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest
 from barnabas.wire.primitives import Buffer, Uuid
@@ -109,7 +109,7 @@ _REPEATED_HOLES: Final = frozenset({"session_epoch", "fetch_offset", "last_fetch
 class _Form:
     """What both forms have in common: their requests are read as the schema file says."""
 
-    __slots__ = ("_api_version", "_client_id", "_shape", "_write", "read")
+    __slots__ = ("_api_version", "_client_id", "_write", "read")
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Form:
         follower: tuple[int, int] | None,
         rack_id: str,
     ) -> None:
-        self._shape, self._api_version, self._client_id = shape, api_version, client_id
+        self._api_version, self._client_id = api_version, client_id
         sample = FetchRequest(rack_id=rack_id)
         if follower is not None:
             sample.replica_state = FetchRequest.ReplicaState(replica_id=follower[0], replica_epoch=follower[1])
@@ -143,7 +143,7 @@ class IdForm(_Form):
         """The reader of requests that are like this one, which names one partition: all bytes but a few fields equal
         its own. Correlation id, session epoch, fetch offset, last fetched epoch and log start offset is what it gives.
         """
-        return repeated_reader(self._shape, self._api_version, self._client_id, frame, _REPEATED_HOLES)
+        return repeated_reader(ApiKey.FETCH, self._api_version, self._client_id, frame, _REPEATED_HOLES)
 
     def response(self, correlation_id: int, session_id: int, given: Given, records: Sequence[Buffer]) -> list[Buffer]:
         elements = [

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.serving.fetch_reads import FetchParameters
     from barnabas.serving.fetch_session import FetchSession
     from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
-    from barnabas.wire.compiler_frames import RepeatedReader
+    from barnabas.wire.compiler_templates import RepeatedReader
     from barnabas.wire.primitives import Buffer
 
 _LOG_END: Final = ReadIsolation.LOG_END

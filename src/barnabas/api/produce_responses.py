@@ -14,7 +14,7 @@ from barnabas.kernel.steps import Steps, each_within
 from barnabas.serving.produce import Outcomes, ProduceOutcome
 from barnabas.wire import codec
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.compiler_usual import Template, response_template
+from barnabas.wire.compiler_templates import Template, response_template
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceRequest, ProduceResponse
 from barnabas.wire.topics import TopicPartition

@@ -1,18 +1,19 @@
 """A follower's Fetch request that is like its last one, as they are while one partition is written to: the frame is the
 last one's, with a few fields put in anew; and of the answer only these that there is then are read.
 
-Whatever is not of this form is composed, and read, by the codec.
+Template and reader follow from the schema file (`wire/compiler_templates`, `wire/compiler_usual`). Whatever is not of
+this form is composed, and read, by the codec.
 """
 
 from __future__ import annotations
 
-import functools
-import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.follower.fetch_protocol import FETCH_WITH_REPLICA_STATE
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.compiler_templates import request_template
+from barnabas.wire.compiler_usual import usual_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,20 +23,10 @@ if TYPE_CHECKING:
     from barnabas.wire.primitives import Buffer
     from barnabas.wire.topics import TopicPartition
 
-_CORRELATION_ID_AT: Final = headers.SIZE_BYTES + 4
-_INT32: Final = struct.Struct(">i")
-# Behind the header: max wait, min bytes, max bytes, isolation level, session id. Then the session epoch, and ahead of
-# the position: count of topics, id, count of partitions, number, leader epoch.
-_AHEAD_OF_EPOCH_BYTES: Final = 17
-_FROM_EPOCH_TO_POSITION_BYTES: Final = 30
-# Fetch offset, last fetched epoch, log start offset.
-_POSITION: Final = struct.Struct(">qiq")
-# Correlation id, tags; throttle time, error, session id, count of topics; id, count of partitions; number, error, high
-# watermark, last stable offset, log start offset, no aborted transactions, no other replica.
-_RESPONSE: Final = struct.Struct(">iBihiB16sBihqqqBi")
-# Of the partition, the topic and the response: no tagged fields.
-_RESPONSE_END: Final = bytes(3)
-_LENGTH_SHIFT_MAX: Final = 28
+_HOLES: Final = ("session_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset")
+_NO_ELEMENTS: Final = frozenset({"aborted_transactions"})
+_HEADER_BYTES: Final = len(headers.response_header(ApiKey.FETCH, FETCH_WITH_REPLICA_STATE)) - headers.SIZE_BYTES
+"""Of the response: a correlation id, and the byte that says that there are no tagged fields."""
 
 
 class FetchedAgain(NamedTuple):
@@ -54,10 +45,9 @@ class RepeatedFetchRequest:
 
     __slots__ = (
         "_decode",
-        "_epoch_at",
-        "_frame",
         "_number",
-        "_position_at",
+        "_read",
+        "_template",
         "broker_epoch",
         "leader_epoch",
         "max_wait_ms",
@@ -74,9 +64,8 @@ class RepeatedFetchRequest:
         (partition,) = topic.partitions
         if version < FETCH_WITH_REPLICA_STATE or request.forgotten_topics_data:
             raise ValueError(f"a Fetch request of version {version} that is not of this form")
-        self._frame = bytearray().join(codec.request_encoder(ApiKey.FETCH, version, client_id)(0, request))
-        self._epoch_at = len(headers.request_header(ApiKey.FETCH, version, client_id)) + _AHEAD_OF_EPOCH_BYTES
-        self._position_at = self._epoch_at + _FROM_EPOCH_TO_POSITION_BYTES
+        self._template = request_template(ApiKey.FETCH, version, client_id, request, _HOLES)
+        self._read = usual_reader("FetchResponse", version, _NO_ELEMENTS).read
         self._decode = codec.response_decoder(ApiKey.FETCH, version)
         self._number = partition.partition
         self.topic_partition = topic_partition
@@ -89,72 +78,40 @@ class RepeatedFetchRequest:
 
     def encoding(self, session_epoch: int, position: Position) -> Callable[[int], list[Buffer]]:
         """What makes the frame of the next request, once its correlation id is known."""
-        frame = bytearray(self._frame)
-        _INT32.pack_into(frame, self._epoch_at, session_epoch)
-        _POSITION.pack_into(
-            frame, self._position_at, position.fetch_offset, position.last_fetched_epoch, position.log_start_offset
-        )
-        return functools.partial(_with_correlation_id, frame)
+        template = self._template
+        fetch_offset, last_fetched_epoch = position.fetch_offset, position.last_fetched_epoch
+        log_start_offset = position.log_start_offset
+        return lambda correlation_id: [
+            template(correlation_id, session_epoch, fetch_offset, last_fetched_epoch, log_start_offset)
+        ]
 
     def decode(self, buffer: Buffer, start: int, end: int) -> FetchedAgain | FetchResponse:
         """Reads the response in `buffer[start:end]`, header first. Raises ProtocolError as the codec does."""
-        found = self._read(buffer, start, end)
-        if found is not None:
-            return found
+        body = start + _HEADER_BYTES
+        found = self._read(buffer, body, end)
+        if found is not None and not buffer[body - 1]:
+            (
+                throttle_time_ms,
+                error,
+                session_id,
+                topic_id,
+                number,
+                partition_error,
+                high_watermark,
+                _,
+                log_start_offset,
+                _,
+                _,
+                records_start,
+                records_end,
+            ) = found
+            if (
+                not (throttle_time_ms or error or partition_error)
+                and session_id == self.session_id
+                and number == self._number
+                and topic_id == self.topic_id
+            ):
+                return FetchedAgain(high_watermark, log_start_offset, memoryview(buffer)[records_start:records_end])
         response: FetchResponse
         response, _ = self._decode(buffer, start, end)
         return response
-
-    def _read(self, buffer: Buffer, start: int, end: int) -> FetchedAgain | None:
-        position = start + _RESPONSE.size
-        if position >= end:
-            return None
-        (
-            _,
-            tags,
-            throttle_time_ms,
-            error,
-            session_id,
-            topics,
-            topic_id,
-            partitions,
-            number,
-            partition_error,
-            high_watermark,
-            _,
-            log_start_offset,
-            aborted,
-            _,
-        ) = _RESPONSE.unpack_from(buffer, start)
-        if (
-            tags
-            or throttle_time_ms
-            or error
-            or partition_error
-            or aborted > 1
-            or topics != 2
-            or partitions != 2
-            or session_id != self.session_id
-            or number != self._number
-            or topic_id != self.topic_id
-        ):
-            return None
-        length = shift = 0
-        while position < end and shift <= _LENGTH_SHIFT_MAX:
-            byte = buffer[position]
-            position += 1
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        else:
-            return None
-        records_end = position + length - 1
-        if not length or records_end > end or buffer[records_end:end] != _RESPONSE_END:
-            return None
-        return FetchedAgain(high_watermark, log_start_offset, memoryview(buffer)[position:records_end])
-
-
-def _with_correlation_id(frame: bytearray, correlation_id: int) -> list[Buffer]:
-    _INT32.pack_into(frame, _CORRELATION_ID_AT, correlation_id)
-    return [frame]

@@ -1,10 +1,9 @@
-"""Compiles what reads the usual shape of a request, and what writes the usual response.
+"""Compiles what reads the usual shape of a message.
 
-Nearly all requests of the most frequent APIs are alike: each array of structures has the same few elements (one, or
+Nearly all messages of the most frequent APIs are alike: each array of structures has the same few elements (one, or
 none), what may be null is null, and there are no tagged fields. `usual_reader` makes the function that reads such a
-request straight into a tuple of what varies, its holes, without any object of the message; and `response_template` the
-function that writes a response of which all but a few numbers is known. Both follow from the schema file, as the codec
-does (`compiler_decode`, `compiler_encode`). What is not of the shape, or broken, is left to the codec, which says so.
+message straight into a tuple of what varies, its holes, without any object of the message. It follows from the schema
+file, as the codec does (`compiler_decode`). What is not of the shape, or broken, is left to the codec, which says so.
 """
 
 from __future__ import annotations
@@ -14,26 +13,24 @@ import struct
 from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
-from barnabas.wire import catalogue, headers
-from barnabas.wire.classes import Message
+from barnabas.wire import catalogue
 from barnabas.wire.compiler import FORMATS, Source
-from barnabas.wire.primitives import Buffer, EncodeError, unsigned_varint
-from barnabas.wire.schema import Field, Fresh
+from barnabas.wire.primitives import Buffer
+from barnabas.wire.schema import Field
 
 _ONE_BYTE_MAX: Final = 127
 _VARINT_SHIFT_MAX: Final = 28
-_CORRELATION_ID_END: Final = headers.SIZE_BYTES + 4
 
 
 class UsualReader(NamedTuple):
-    """What reads a request of the usual shape in one version."""
+    """What reads a message of the usual shape in one version."""
 
     holes: tuple[str, ...]
     """The fields whose values it gives, in their order on the wire. Records are three positions: of their length, of
     their first byte and of the byte behind them."""
     read: Callable[[Buffer, int, int], tuple[Any, ...] | None]
     """(buffer, position of the body, end) -> the values of the holes; None if the bytes are not of the shape, or are no
-    such request. Strings are at most 126 bytes long where their lengths are compact."""
+    such message. Strings are at most 126 bytes long where their lengths are compact."""
     read_records: Callable[[Buffer, int, int], tuple[int, int] | None] | None
     """(buffer, position of the records' length, end) -> where the records begin and end; None as above. For a request
     that is known to be of the shape up to there. None for messages without records."""
@@ -41,7 +38,8 @@ class UsualReader(NamedTuple):
 
 @functools.cache
 def usual_reader(name: str, version: int, empty: frozenset[str] = frozenset()) -> UsualReader:
-    """The reader of the message `name` in `version`; the arrays named in `empty` have no element, all others one.
+    """The reader of the message `name` in `version`; the arrays named in `empty` have no element, or are
+    null where they may be, all others have one element.
 
     Raises `KeyError` if there is no such message, `ValueError` if it has no such version, or holds what no shape has:
     arrays of anything but structures, and structures that may be null without being so by default.
@@ -108,6 +106,11 @@ class _Reader:
                 self._constant(out.length_format(field, "array" if kind.is_array else kind.name), -1)
         elif kind.is_array:
             count = 0 if field.name in self._empty else 1
+            if not count and out.nullable(field):
+                name = out.name("n")
+                fault = f"{name} > 1" if out.compact(field) else f"{name} not in (-1, 0)"
+                self._add(name, out.length_format(field, "array"), fault)
+                return
             if count and not kind.is_struct:
                 raise ValueError(f"{out.message.name} has no usual shape: {field.name} is an array of {kind.name}")
             self._constant(out.length_format(field, "array"), count + out.compact(field))
@@ -202,132 +205,3 @@ class _Reader:
         out.line("records_start = p")
         out.line("records_end = p = p + length")
         self._targets += ("records_start", "records_end")
-
-
-Template = Callable[..., bytes]
-"""(correlation id, *values of the holes in the order in which they were named) -> the whole frame"""
-
-
-def response_template(api_key: int, version: int, response: Message, holes: tuple[str, ...]) -> Template:
-    """Makes frames of `response`, each with other values in the fields named in `holes`, which have a fixed width and
-    stand outside of arrays with several elements. A hole that the version lacks is left out, as the encoder does.
-
-    Raises `ValueError` for what cannot be a hole, and for tagged fields that are not at their defaults; `EncodeError`
-    for null where none may be.
-    """
-    return _Template(api_key, version, holes).made_of(response)
-
-
-@functools.cache
-def _template_maker(name: str, parameters: tuple[str, ...], arguments: tuple[str, ...]) -> Callable[..., Template]:
-    """Makes templates which differ in their constants only: (pack, size, *constants) -> template."""
-    out = Source(catalogue.message(name), catalogue.message(name).versions.high)
-    constants = "".join(f", {argument}" for argument in arguments if argument not in parameters)
-    with out.block(f"def make(pack, size{constants}):"):
-        with out.block(f"def template(correlation_id{''.join(f', {name}' for name in parameters)}):"):
-            out.line(f"return pack(size, correlation_id{''.join(f', {name}' for name in arguments)})")
-        out.line("return template")
-    return out.build("make")
-
-
-class _Template:
-    """Writes one template: its format, the constants in it, and the names of the holes between them."""
-
-    def __init__(self, api_key: int, version: int, holes: tuple[str, ...]) -> None:
-        self._version = version
-        self._holes = holes
-        self._out = Source(catalogue.response(api_key), version)
-        self._format: list[str] = []
-        self._arguments: list[str] = []
-        self._constants: list[bytes] = []
-        # What is in the header behind the correlation id.
-        self._constant = bytearray(headers.response_header(api_key, version)[_CORRELATION_ID_END:])
-
-    def made_of(self, response: Message) -> Template:
-        message = self._out.message
-        self._struct(response, message.fields)
-        self._end_constant()
-        known = _field_names(self._out, message.fields)
-        for hole in self._holes:
-            if hole not in known:
-                raise ValueError(f"{message.name} has no field {hole}")
-            if self._arguments.count(hole) > 1:
-                raise ValueError(f"{hole} stands in several places of this {message.name}")
-        whole = struct.Struct(f">ii{''.join(self._format)}")
-        make = _template_maker(message.name, self._holes, tuple(self._arguments))
-        return make(whole.pack, whole.size - headers.SIZE_BYTES, *self._constants)
-
-    def _end_constant(self) -> None:
-        if self._constant:
-            self._format.append(f"{len(self._constant)}s")
-            self._arguments.append(self._out.name("constant"))
-            self._constants.append(bytes(self._constant))
-            self._constant.clear()
-
-    def _struct(self, owner: Any, fields: tuple[Field, ...]) -> None:
-        out = self._out
-        for field in out.plain(fields):
-            self._value(field, getattr(owner, field.name))
-        if out.flexible:
-            for field in out.tagged(fields):
-                if not _is_default(field, getattr(owner, field.name)):
-                    raise ValueError(f"{field.name} is tagged, and has no place in a template")
-            self._constant.append(0)
-
-    def _value(self, field: Field, value: Any) -> None:
-        out, kind = self._out, field.type
-        name = kind.name
-        if field.name in self._holes:
-            if kind.is_array or name not in FORMATS or name == "uuid":
-                raise ValueError(f"{field.name} has no fixed width, or is an array")
-            self._end_constant()
-            self._format.append(FORMATS[name])
-            self._arguments.append(field.name)
-        elif kind.is_array:
-            self._length(field, "array", value)
-            for element in value or ():
-                if kind.is_struct:
-                    self._struct(element, out.struct_fields(field))
-                else:
-                    self._single(field, element)
-        elif kind.is_struct:
-            if out.nullable(field):
-                self._constant += struct.pack(">b", -1 if value is None else 1)
-            if value is not None:
-                self._struct(value, out.struct_fields(field))
-        else:
-            self._single(field, value)
-
-    def _single(self, field: Field, value: Any) -> None:
-        name = field.type.name
-        if name in FORMATS:
-            self._constant += struct.pack(f">{FORMATS[name]}", value)
-            return
-        data = value.encode() if isinstance(value, str) else value
-        self._length(field, name, data)
-        self._constant += data or b""
-
-    def _length(self, field: Field, type_name: str, value: Any) -> None:
-        out = self._out
-        if value is None and not (out.nullable(field) or type_name == "records"):
-            raise EncodeError(f"{out.message.name} version {self._version}: {field.name} is null, and may not be")
-        if out.compact(field):
-            self._constant += unsigned_varint(0 if value is None else len(value) + 1)
-        else:
-            length = -1 if value is None else len(value)
-            self._constant += struct.pack(f">{out.length_format(field, type_name)}", length)
-
-
-def _field_names(out: Source, fields: tuple[Field, ...]) -> set[str]:
-    """The names of the fields of a message, in all depths and of all versions."""
-    found = {field.name for field in fields}
-    for field in fields:
-        if field.type.is_struct:
-            found |= _field_names(out, out.struct_fields(field))
-    return found
-
-
-def _is_default(field: Field, value: Any) -> bool:
-    if field.default is Fresh.LIST:
-        return not value
-    return value is None if field.default is Fresh.STRUCT else bool(value == field.default)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
@@ -18,13 +17,11 @@ from barnabas.wire.compiler_frames import (
     Made,
     frame_reader,
     frame_reader_source,
-    repeated_reader,
 )
 from barnabas.wire.messages import FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest
 
 VERSIONS = (4, 7, 11, 12, 13, 15, 17)
 """Those in which something begins."""
-HOLES = frozenset({"fetch_offset", "partition"})
 versions = st.sampled_from(VERSIONS)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -130,41 +127,6 @@ def test_leaves_what_is_not_of_the_shape(version: int) -> None:
         others.append({"forgotten_topics_data": [FetchRequest.ForgottenTopic(**names, partitions=[1])]})
     for other in others:
         assert read(framed(FetchRequest(**other), version), version) is None, other
-
-
-@given(versions, int64s, int32s, st.integers(0, 400), st.integers(0, 255))
-def test_a_repeated_request_is_known_by_all_but_its_holes(
-    version: int, offset: int, number: int, position: int, value: int
-) -> None:
-    def request(offset: int, number: int) -> bytes:
-        partition = FetchRequest.FetchPartition(partition=number, fetch_offset=offset)
-        named = FetchRequest.FetchTopic(topic="flights", topic_id=b"t" * 16, partitions=[partition])
-        return framed(fit(FetchRequest(topics=[named]), version), version)[headers.SIZE_BYTES :]
-
-    known = request(0, 0)
-    size_bytes, repeated = repeated_reader(shape(version), version, "client", known, HOLES)
-    frame = bytearray(request(offset, number))
-    assert size_bytes == len(frame)
-    assert repeated(b"12" + frame, 2) == (99, number, offset)
-    position %= len(frame)
-    before = frame[position]
-    frame[position] = value
-    found = repeated(frame, 0)
-    full = read(struct.pack(">i", len(frame)) + bytes(frame), version)
-    if found is not None and full is not None:
-        assert [(full[0], element[0][1], element[1]) for element in full[3]] == [found]
-    if found is None:
-        assert value != before
-
-
-def test_a_frame_without_one_element_each_is_not_repeated() -> None:
-    frame = framed(FetchRequest(), 17)[headers.SIZE_BYTES :]
-    with pytest.raises(ValueError, match="there are 0 elements in topics"):
-        repeated_reader(shape(17), 17, "client", frame, HOLES)
-    topic = FetchRequest.FetchTopic(topic_id=b"t" * 16, partitions=[FetchRequest.FetchPartition()])
-    frame = framed(FetchRequest(topics=[topic]), 17)[headers.SIZE_BYTES :]
-    with pytest.raises(ValueError, match="replica_id"):
-        repeated_reader(shape(17), 17, "client", frame, frozenset({"replica_id"}))
 
 
 @pytest.mark.parametrize(
