@@ -158,7 +158,11 @@ class _FrameReader:
         out = self._out
         self._pending.clear()
         inner: Field | None = None
-        with out.block(f"for _ in range({count}{' - 1' if out.compact(array) else ''}):"):
+        count = f"{count} - 1" if out.compact(array) else count
+        if not any(field.type.is_array for field in out.plain(out.struct_fields(array))):
+            # Behind the frame, the buffer has others.
+            self._leave_if(f"p + ({count}) * {out.element_bytes_min(array)} > end")
+        with out.block(f"for _ in range({count}):"):
             for field in out.plain(out.struct_fields(array)):
                 if inner is not None:
                     raise ValueError(f"{field.name} is behind an array")

@@ -129,6 +129,23 @@ def test_leaves_what_is_not_of_the_shape(version: int) -> None:
         assert read(framed(FetchRequest(**other), version), version) is None, other
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_hostile_frame_costs_no_more_than_its_bytes(version: int) -> None:
+    # What a frame announces and does not have follows it in the buffer: the frames of later requests.
+    names: Any = {"topic_id": b"t" * 16} if version >= 13 else {"topic": "flights"}
+    topic = FetchRequest.FetchTopic(**names, partitions=[FetchRequest.FetchPartition()] * COUNT_MAX)
+    frame = framed(FetchRequest(topics=[topic] * COUNT_MAX), version)
+    made: list[Any] = []
+    one = framed(FetchRequest(topics=[FetchRequest.FetchTopic(**names, partitions=topic.partitions[:1])]), version)
+    none = framed(FetchRequest(topics=[FetchRequest.FetchTopic(**names)]), version)
+    counted = shape(version, element=Made(lambda *parts: made.append(parts), ("fetch_offset",)))
+    reader = frame_reader(counted, version, "client", FetchRequest())
+    for size_bytes in (len(none), 200, 1_000, 20_000):
+        made.clear()
+        assert reader(bytearray(frame), headers.SIZE_BYTES, size_bytes) is None
+        assert len(made) <= size_bytes // (len(one) - len(none))
+
+
 @pytest.mark.parametrize(
     ("wrong", "version", "sample", "message"),
     [
