@@ -249,7 +249,9 @@ class Fetcher:
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._preferred.pop(state.partition, None) is None:
                 self.out_of_range[state.partition] = state.position.offset
-            # A follower may lag behind: then the leader decides.
+            else:
+                # A follower may lag behind: then the leader decides. It may name the same one again.
+                self._pause([state])
         else:
             self._pause([state])
             if len(self.errors) < ERRORS_MAX:
@@ -258,8 +260,13 @@ class Fetcher:
     def _take_records(self, state: PartitionState, answer: Any) -> None:
         state.high_watermark = answer.high_watermark
         if answer.preferred_read_replica != NO_BROKER:
-            until = self._client.host.loop.time() + PREFERRED_REPLICA_SECONDS
-            self._preferred[state.partition] = (answer.preferred_read_replica, until)
+            if answer.preferred_read_replica in self._client.cluster.brokers:
+                until = self._client.host.loop.time() + PREFERRED_REPLICA_SECONDS
+                self._preferred[state.partition] = (answer.preferred_read_replica, until)
+            else:
+                # The leader knows of a broker that has come, or not that it has gone, and gives nothing itself.
+                self._client.metadata.request_update()
+                self._pause([state])
         if answer.records is None or not len(answer.records):
             return
         is_committed = self._settings.isolation is IsolationLevel.READ_COMMITTED

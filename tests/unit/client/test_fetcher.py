@@ -69,3 +69,37 @@ def test_what_is_ahead_of_a_damaged_batch_is_given_before_that_is_told() -> None
         await client.close()
 
     simulated(main)
+
+
+def test_a_replica_named_by_the_leader_that_is_not_known_is_looked_for_and_not_asked_for_without_end() -> None:
+    asked_count = 0
+
+    async def answer(request: FetchRequest, _lane: Lane) -> Any:
+        nonlocal asked_count
+        asked_count += 1
+        (asked,) = request.topics[0].partitions
+        found = FetchResponse.PartitionData(partition_index=asked.partition, records=b"", preferred_read_replica=2)
+        topics = [FetchResponse.FetchableTopicResponse(topic_id=b"t" * 16, partitions=[found])]
+        return FetchResponse(session_id=0, responses=topics)
+
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, answer, {"events": 1})
+        updates: list[None] = []
+        client.metadata.request_update = lambda: updates.append(None)  # type: ignore[method-assign]
+        positions = Positions()
+        positions.assign(PARTITIONS[:1])
+        for state in positions:
+            state.seek(Position(0))
+        fetcher = Fetcher(client, Lane(1), ConsumerSettings(rack_id="here"), positions, lambda: None)
+        for _ in range(20):
+            fetcher.fetch()
+            await turns()
+        assert (asked_count, len(updates)) == (1, 1), "nothing more is asked for before the pause is over"
+        await client.timers.sleep(2 * client.settings.retry_backoff_ms)
+        fetcher.fetch()
+        await turns()
+        assert (asked_count, len(updates)) == (2, 2)
+        await fetcher.close()
+        await client.close()
+
+    simulated(main)
