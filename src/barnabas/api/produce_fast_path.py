@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from barnabas.api.produce_pipeline import ProduceKind, ProducePipeline
 from barnabas.log.partition.appending import AppendResult
 from barnabas.network.connection import ServerConnection, Slot
-from barnabas.network.request_costs import BYTES_PER_REQUEST
+from barnabas.network.request_costs import BYTES_PER_RECORD, BYTES_PER_REQUEST
 from barnabas.serving.produce import ProduceOutcome
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compiler_usual import usual_reader
@@ -63,6 +63,8 @@ _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _NOT_ALIKE: Final = _TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _COLLECTED_BYTES_MAX: Final = 4096
 """Of the records of one request: larger ones are appended from where they were received."""
+_FEW_RECORDS_BYTES_MAX: Final = 256
+"""What has no more bytes has so few records that they need not be counted: most requests of small records."""
 _COPIED_ALONE_BYTES_MAX: Final = 1024
 """Of the records of a request that comes alone: to make and to index a view of so few costs more than to copy them."""
 _COLLECTION_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -212,6 +214,8 @@ class ProduceFastPath:
         if type(records) is memoryview:
             self.finish()
             return self._take_at_once(request, False)
+        if len(records) > _FEW_RECORDS_BYTES_MAX:
+            connection.spend(BYTES_PER_RECORD * _record_count(records, 0))
         connection.collected += 1
         collected = self._collected
         collection = self._collection
@@ -551,6 +555,11 @@ def _refused(code: ErrorCode) -> str:
     return f"a produce request with acks 0 failed ({code.name})"
 
 
+def _record_count(buffer: bytearray | memoryview, records_start: int) -> int:
+    """What the batch says that it has."""
+    return int.from_bytes(buffer[records_start + _RECORD_COUNT_AT : records_start + BATCH_HEADER_BYTES])
+
+
 def _is_soon_checked(buffer: bytearray | memoryview, records_start: int) -> bool:
     """Whether a batch of few bytes has few records, which are not much larger than it is when they are decompressed.
     Gzip makes a thousand bytes of one, and zstd ten thousand.
@@ -558,5 +567,5 @@ def _is_soon_checked(buffer: bytearray | memoryview, records_start: int) -> bool
     codec = buffer[records_start + _ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION
     if not codec:
         return True
-    record_count = int.from_bytes(buffer[records_start + _RECORD_COUNT_AT : records_start + BATCH_HEADER_BYTES])
+    record_count = _record_count(buffer, records_start)
     return record_count <= _COLLECTED_RECORDS_MAX and codec in (CompressionType.SNAPPY, CompressionType.LZ4)

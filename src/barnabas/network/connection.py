@@ -361,6 +361,10 @@ class ServerConnection(Connection):
         if self._tick.held and not self.is_control:
             self._look_for_control()
 
+    def spend(self, cost_bytes: int) -> None:
+        """Counts what a request costs this tick beside what its fast path says of all of them."""
+        self._tick.spent += cost_bytes
+
     def deliver(self) -> int:
         self._spent_max = self._tick.spent + BYTES_PER_TURN
         handled = super().deliver()

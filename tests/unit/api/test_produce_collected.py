@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -111,6 +112,33 @@ def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Pa
             for client in clients:
                 await client.check(broker)
                 assert client.caller.connection.collected == 0
+
+    scenario(run, tmp_path, body)
+
+
+def test_many_small_records_in_many_requests_are_appended_in_several_turns(run: Run, tmp_path: Path) -> None:
+    # Each takes up to 0.18 ms. A connection sends fewer than its buffer holds, so that the tick alone decides.
+    records_each, connections, requests_each = 340, 40, 12
+    turn_requests_max = 300
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        request = produce_request("flights", batch(*[b"tiny"] * records_each))
+        callers = [broker.connect() for _ in range(connections)]
+        for caller in callers:
+            assert not produced(await caller.call(request, 9)).error_code
+        log = broker.replicas.get_partition(TopicPartition("flights", 0)).log
+        assert log is not None
+        ends = [log.log_end_offset]
+        for caller in callers:
+            for _ in range(requests_each):
+                caller.send(request, 9)
+        while ends[-1] < connections * (requests_each + 1) * records_each:
+            await asyncio.sleep(0)
+            ends.append(log.log_end_offset)
+        assert max(end - before for before, end in itertools.pairwise(ends)) <= turn_requests_max * records_each
+        for caller in callers:
+            assert all(not produced(found).error_code for found in await caller.responses(requests_each))
 
     scenario(run, tmp_path, body)
 
