@@ -99,7 +99,9 @@ class LogManager:
         self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
         self._log_counts: dict[LogDirectory, int] = {}
         self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
-        self._offline_logs = LaterTurns[TopicPartition, PartitionLog](host.loop, self._put_away, _PUT_AWAY_PER_TURN)
+        self._offline_logs = LaterTurns[tuple[TopicPartition, bool], PartitionLog](
+            host.loop, self._put_away, _PUT_AWAY_PER_TURN
+        )
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
         self._metrics.register_directories(self.directories, settings.recovery_threads_per_data_dir)
@@ -265,7 +267,7 @@ class LogManager:
                 await yield_to_loop()
             partition = log.partition
             if self._future_logs.get(partition) is log:
-                self._forget_future(log)
+                self._remove_future(log)
             elif self._logs.get(partition) is log:
                 self._remove(log)
             else:  # deleted by another meanwhile, or its directory has failed
@@ -374,7 +376,7 @@ class LogManager:
             future.log_directory.fail(error)
             raise storage_error(future.log_directory.path, error) from error
         self._remove(current)
-        self._forget_future(future)
+        self._remove_future(future)
         self._add(future)
         old, old_name = (
             current.log_directory,
@@ -396,7 +398,7 @@ class LogManager:
         except OSError as error:
             log.log_directory.fail(error)
             log.go_offline()  # it is not among those that the directory has now
-            self._offline_logs.add(log.partition, log)
+            self._offline_logs.add((log.partition, log.is_future), log)
             return False
         return True
 
@@ -416,19 +418,25 @@ class LogManager:
         ended.add_done_callback(forget)
 
     def _add(self, log: PartitionLog) -> None:
-        self._offline_logs.do_now(log.partition)  # its gauges have the same names
+        self._offline_logs.do_now((log.partition, False))  # its gauges have the same names
         self._logs[log.partition] = log
         self._logs_of_topics.setdefault(log.partition.topic, {})[log.partition.partition] = log
         self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
         self._metrics.add(log)
 
     def _add_future(self, log: PartitionLog) -> None:
+        self._offline_logs.do_now((log.partition, True))
         self._future_logs[log.partition] = log
         self._log_counts[log.log_directory] = self._log_counts.get(log.log_directory, 0) + 1
+        self._metrics.add(log, is_future=True)
 
     def _forget_future(self, log: PartitionLog) -> None:
         del self._future_logs[log.partition]
         self._log_counts[log.log_directory] -= 1
+
+    def _remove_future(self, log: PartitionLog) -> None:
+        self._forget_future(log)
+        self._metrics.remove(log, is_future=True)
 
     def _remove(self, log: PartitionLog) -> None:
         self._forget(log)
@@ -454,17 +462,19 @@ class LogManager:
         for log in [each for each in self._logs.values() if each.log_directory is directory]:
             self._forget(log)
             log.go_offline()
-            self._offline_logs.add(log.partition, log)
+            self._offline_logs.add((log.partition, False), log)
         for log in [each for each in self._future_logs.values() if each.log_directory is directory]:
             self._forget_future(log)
             log.go_offline()
-            log.let_go()
+            self._offline_logs.add((log.partition, True), log)
         directory.let_go()
         # Not within the append or read that has found it out: its caller is in the middle of something.
         self._host.loop.call_soon(self._tell_offline, directory)
 
     def _put_away(self, log: PartitionLog) -> None:
-        self._metrics.remove(log)
+        # Another may have taken its place, whose gauges have the same names.
+        if log.partition not in (self._future_logs if log.is_future else self._logs):
+            self._metrics.remove(log, is_future=log.is_future)
         log.let_go()
 
     def _tell_offline(self, directory: LogDirectory) -> None:

@@ -39,17 +39,24 @@ class LogMetrics:
         load = self.progress.loads.get((path, number))
         return 0 if load is None else load.segments_remaining
 
-    def add(self, log: PartitionLog) -> None:
-        for name, read in self._of_log(log):
+    def add(self, log: PartitionLog, *, is_future: bool = False) -> None:
+        """The gauges of a current log, or those of a copy on its way, which have the tag `is-future` (KIP-113)."""
+        for name, read in self._of_log(log, is_future):
             self._registry.gauge(name, read)
 
-    def remove(self, log: PartitionLog) -> None:
-        for name, _ in self._of_log(log):
+    def remove(self, log: PartitionLog, *, is_future: bool = False) -> None:
+        """Those that it was added with: a copy that has taken its place calls itself future no more."""
+        for name, _ in self._of_log(log, is_future):
             self._registry.remove(name)
 
     @staticmethod
-    def _of_log(log: PartitionLog) -> tuple[tuple[MetricName, Callable[[], int]], ...]:
-        tags = (("topic", log.partition.topic), ("partition", str(log.partition.partition)))
+    def _of_log(log: PartitionLog, is_future: bool) -> tuple[tuple[MetricName, Callable[[], int]], ...]:
+        tags: tuple[tuple[str, str], ...] = (
+            ("topic", log.partition.topic),
+            ("partition", str(log.partition.partition)),
+        )
+        if is_future:
+            tags += (("is-future", "true"),)
         return (
             (MetricName("kafka.log", "Log", "NumLogSegments", tags), lambda: log.segment_count),
             (MetricName("kafka.log", "Log", "LogStartOffset", tags), lambda: log.log_start_offset),

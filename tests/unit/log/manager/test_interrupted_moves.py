@@ -206,6 +206,10 @@ def test_a_log_whose_old_directory_fails_at_the_rename_goes_on_in_the_new_one(
         await broker.written(log)
         assert broker.manager.directories[0].is_offline
         assert [record.value for record in await broker.records(log)] == [b"one", b"two", b"three"]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        # The old log is put away by now, and its gauges had the same names.
+        assert gauges(broker)["LogEndOffset"] == 3
 
     async def when_the_disk_is_back(broker: LogBroker) -> None:
         assert broker.log().log_end_offset == 3
@@ -215,6 +219,51 @@ def test_a_log_whose_old_directory_fails_at_the_rename_goes_on_in_the_new_one(
     assert marker(two / "flights-0") == str(one)
     monkeypatch.undo()
     with_broker(when_the_disk_is_back, directories=2)
+
+
+def gauges(broker: LogBroker) -> dict[str, float]:
+    """What the gauges of logs say, by name and, for a copy on its way, by Kafka's tag."""
+    found: dict[str, float] = {}
+    for name, metric in broker.metrics:
+        if name.type == "Log":
+            gauge: Any = metric
+            found[f"{name.name}{' is-future' if ('is-future', 'true') in name.tags else ''}"] = gauge.read()
+    return found
+
+
+@pytest.mark.usefixtures("one", "two")
+def test_a_copy_on_its_way_has_gauges_of_its_own(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        manager = broker.manager
+        current = broker.log()
+        of_current = gauges(broker)
+        assert of_current["LogEndOffset"] == 2
+        future = manager.create_future_log(current, manager.directories[1])
+        assert gauges(broker) == {
+            **of_current,
+            "LogStartOffset is-future": 0,
+            "LogEndOffset is-future": 0,
+            "NumLogSegments is-future": 1,
+            "Size is-future": 0,
+        }
+        future.append_as_follower(next(iter(await broker.batches(current))))
+        assert gauges(broker)["LogEndOffset is-future"] == future.log_end_offset > 0
+        await manager.delete_future_log(FLIGHTS)
+        assert gauges(broker) == of_current
+        await moved(broker)
+        broker.log().append_as_leader(records(b"three"), 0)
+        assert gauges(broker).keys() == of_current.keys()
+        assert gauges(broker)["LogEndOffset"] == 3
+        manager.create_future_log(broker.log(), manager.directories[0])
+
+    async def again(broker: LogBroker) -> None:
+        assert gauges(broker)["LogEndOffset is-future"] == 0
+        broker.manager.fail_directory(broker.manager.directories[0], OSError(errno.EIO, "broken"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any("is-future" in name for name in gauges(broker))
+
+    with_broker(main, again, directories=2)
 
 
 def test_a_deleted_partition_takes_its_copy_along(with_broker: WithBroker, one: Path, two: Path) -> None:
