@@ -105,6 +105,7 @@ class BrokerChanges:
             yield from self._fail([*bounced_ids, *dead])
         if bounced:
             yield from self.start_up(bounced)
+        yield from self._reassignments.tell_waiting_for(dead)
 
     def modify(self, broker_id: int, reader: BrokerReader) -> Steps[None]:
         """A registration was written: all brokers are told of changed endpoints or features, and garbage is replaced by

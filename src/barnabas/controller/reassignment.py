@@ -29,6 +29,8 @@ Target = tuple[int, ...] | None
 """The replicas that a partition shall have, the preferred leader first; None cancels."""
 REFUSALS_SHOWN_MAX = 100
 """In one line of the log."""
+WAITING_SHOWN_MAX = 10
+"""In one line of the log."""
 
 
 class Reassignments:
@@ -190,6 +192,36 @@ class Reassignments:
             if len(piece) == ITEMS_PER_PIECE:
                 yield from give_way()
         yield from self._steps.advance(waiting)
+
+    def tell_waiting_for(self, broker_ids: Iterable[int]) -> Steps[None]:
+        """Logs, in one line, that reassignments wait for replicas on these brokers, which have just gone offline."""
+        gone = frozenset(broker_ids)
+        waiting: list[TopicPartition] = []
+        missed: set[int] = set()
+        for piece in pieces(self._context.reassigned_partitions if gone else ()):
+            for partition in piece:
+                offline = {
+                    replica
+                    for replica in gone.intersection(self._context.assignment(partition).target_replicas)
+                    if not self._context.is_replica_online(replica, partition)
+                }
+                if offline:
+                    waiting.append(partition)
+                    missed |= offline
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        if waiting:
+            self._logger.warning(
+                "%d reassignments wait for brokers %s, whose replicas have gone offline: start them, or cancel these. "
+                "Among them are %s",
+                len(waiting),
+                sorted(missed),
+                "; ".join(
+                    f"{partition.topic}-{partition.partition} to "
+                    f"{list(self._context.assignment(partition).target_replicas)}"
+                    for partition in waiting[:WAITING_SHOWN_MAX]
+                ),
+            )
 
     def note_changes(self, partitions: Iterable[TopicPartition]) -> None:
         """The ISRs of these partitions have changed."""

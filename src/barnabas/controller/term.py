@@ -396,6 +396,7 @@ class ControllerTerm:
         if offline:
             yield (self._error(f"{len(offline)} replicas on broker {broker_id} are offline, {offline[0]} among them"),)
             yield from self._brokers.take_offline(offline)
+            yield from self.reassignments.tell_waiting_for([broker_id])
 
     def update_metadata_answered(self, broker_id: int, response: UpdateMetadataResponse) -> Steps[None]:
         if response.error_code:
