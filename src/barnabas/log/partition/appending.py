@@ -133,7 +133,7 @@ def check_fetched(records: Buffer, log_end_offset: int, leader_epoch: int | None
         end = span.position + span.size_bytes
         max_timestamp_ms = max(max_timestamp_ms, batch.max_timestamp_ms)
         batches.append(batch)
-        places.append(BatchPlace(span.size_bytes, last_offset, batch.max_timestamp_ms))
+        places.append((span.size_bytes, last_offset, batch.max_timestamp_ms))
     if not batches:
         return None
     return FetchedRecords(view[:end], batches, places, batches[0].base_offset, next_offset - 1, max_timestamp_ms)

@@ -233,7 +233,7 @@ class LeaderAppender:
                 last_offset = next_offset + last_offset_delta
             else:
                 last_offset = assign_offsets(batch, next_offset, leader_epoch, now_ms)
-            places.append(_new_tuple(BatchPlace, (batch_bytes, last_offset, max_timestamp_ms)))
+            places.append((batch_bytes, last_offset, max_timestamp_ms))
             parts.append(records)
             size_bytes += batch_bytes
             if max_timestamp_ms > latest_ms:

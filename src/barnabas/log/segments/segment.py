@@ -96,12 +96,8 @@ class SyncWork(NamedTuple):
     """Whose entries, the names of the segment's files, become durable too."""
 
 
-class BatchPlace(NamedTuple):
-    """A batch among those that are appended together."""
-
-    size_bytes: int
-    last_offset: int
-    max_timestamp_ms: int
+BatchPlace = tuple[int, int, int]
+"""Of a batch among those that are appended together: size in bytes, last offset, largest timestamp in ms."""
 
 
 class _Place(NamedTuple):
@@ -501,7 +497,7 @@ class Segment:
         """`_note` for each of several batches, in order."""
         position = self.size_bytes
         if not position:
-            self._first_timestamp_ms = places[0].max_timestamp_ms
+            _, _, self._first_timestamp_ms = places[0]
         latest_ms, latest_offset = self.max_timestamp
         bytes_since_entry, interval_bytes = self._bytes_since_index_entry, self.config.index_interval_bytes
         last_offset = self.next_offset - 1

@@ -23,7 +23,7 @@ from barnabas.log.inspection.index_inspection import (
     verify_transaction_index,
 )
 from barnabas.log.segments.indexes import AbortedTransaction, OffsetPosition, TimestampOffset
-from barnabas.log.segments.segment import BatchPlace, Segment, SegmentConfig
+from barnabas.log.segments.segment import Segment, SegmentConfig
 from barnabas.wire.control_records import ControlRecordType
 from barnabas.wire.record_batch import RecordBatch
 from tests.unit.log.log_batches import batch
@@ -65,7 +65,7 @@ def segment_directory(tmp_path: Path) -> Path:
             batch(segment.next_offset + 3 * place, [NOW_MS + (number + place) * 10 + each for each in range(3)])
             for place in range(2)
         ]
-        places = [BatchPlace(len(one.data), one.last_offset, one.max_timestamp_ms) for one in both]
+        places = [(len(one.data), one.last_offset, one.max_timestamp_ms) for one in both]
         segment.append_batches(b"".join(one.data for one in both), places)
     segment.close()
     return tmp_path
