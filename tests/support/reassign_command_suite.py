@@ -66,6 +66,10 @@ class ReassignCommandSuite:
             assert replicas(bootstrap, topic) == before
             moved = {each["partition"] for each in json.loads(plan.read_text())["partitions"]}
             assert moved == {number for number, each in enumerate(before) if 3 in each}
+            for each in json.loads(plan.read_text())["partitions"]:
+                # Brokers have two directories: which of them is chosen for what comes to them, and no other.
+                are_chosen = [path != "any" for path in each["log_dirs"]]
+                assert are_chosen == [node_id not in before[each["partition"]] for node_id in each["replicas"]]
 
             arguments = ("--throttle", "50MiB", "--save-current", str(back))
             done = barnabas(bootstrap, "reassign", "execute", str(plan), *arguments)

@@ -126,14 +126,17 @@ def plan(
     Without --drain and --onto, evens out all brokers: by bytes, by what is written to partitions and by their number,
     with replicas on different racks, and brokers preferred as leaders of about as many partitions each. It moves as
     little as that takes. --drain moves what the broker has, and nothing else; it may be dead. --onto moves replicas
-    onto the broker only, until it has its share. What --json prints is a plan for execute too.
+    onto the broker only, until it has its share. What comes to a broker with several log directories goes into the one
+    in which least is. What --json prints is a plan for execute too.
     """
 
     async def body(client: Client) -> None:
         from barnabas.cli.missing import missing_broker, missing_topics
+        from barnabas.cli.reassignment_directories import locate
         from barnabas.cli.reassignment_files import write_reassignment
         from barnabas.cli.reassignment_planner import Broker, PlanError, Wish
         from barnabas.cli.reassignment_planner import plan as plan_moves
+        from barnabas.cli.reassignment_spread import spread
         from barnabas.cli.reassignment_view import look
         from barnabas.client.admin import Admin
 
@@ -155,10 +158,13 @@ def plan(
             moves = plan_moves(view.placed, brokers, wish)
         except PlanError as error:
             raise CommandError(printable(str(error))) from None
+        async with Admin(client) as admin:
+            gaining = {node_id for move in moves for node_id in move.adding}
+            directories = spread(moves, await locate(admin, gaining))
         if moves and save is not None:
-            write_reassignment(save, {move.partition: move.after for move in moves})
+            write_reassignment(save, {move.partition: move.after for move in moves}, directories)
         if as_json:
-            print_json(plan_document(moves, throttle))
+            print_json(plan_document(moves, throttle, directories))
         else:
             _print_plan(view.placed, brokers, moves, throttle, save)
 
@@ -348,12 +354,12 @@ def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: s
     run_with_client(bootstrap, body)
 
 
-def plan_document(moves: Sequence[Move], throttle: int | None) -> dict[str, Any]:
+def plan_document(moves: Sequence[Move], throttle: int | None, directories: Directories) -> dict[str, Any]:
     """A plan as `reassign plan --json` has it: a file for execute, and what it means."""
     from barnabas.cli.reassignment_files import reassignment_document
 
     return {
-        **reassignment_document({move.partition: move.after for move in moves}),
+        **reassignment_document({move.partition: move.after for move in moves}, directories),
         "moves": [
             {
                 "topic": move.partition.topic,
