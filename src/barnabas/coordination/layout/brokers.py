@@ -90,6 +90,8 @@ class BrokerRegistration:
         else:
             protocols = (fields if version >= 4 else kept).mapping("listener_security_protocol_map") or _BARE_PROTOCOLS
             endpoints = [_decode_endpoint(text, protocols, path) for text in fields.texts("endpoints")]
+            if not endpoints:
+                raise LayoutError(path, "endpoints should name a listener at least, but is empty")
         features = (fields if version >= 5 else kept).mapping("features")
         return cls(
             endpoints=tuple(endpoints),

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.coordination.layout.payload import NO_EXTRA, Fields, decode_number, encode_json
+from barnabas.coordination.layout.payload import (
+    EPOCH_MAX,
+    NO_EXTRA,
+    Fields,
+    LayoutError,
+    decode_number,
+    encode_json,
+)
 from barnabas.wire.sentinels import NO_EPOCH
 
 CONTROLLER_PATH = "/controller"
@@ -54,4 +61,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes | None, path: str = CONTROLLER_EPOCH_PATH) -> int:
-    return decode_number(data, path)
+    epoch = decode_number(data, path)
+    if not 0 <= epoch <= EPOCH_MAX:
+        raise LayoutError(path, f"an epoch from 0 to {EPOCH_MAX} was expected, but it is {epoch}")
+    return epoch

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from barnabas.coordination.errors import CoordinationError
 
@@ -38,6 +38,10 @@ class _Empty(Mapping[str, Any]):
 
 
 NO_EXTRA: Mapping[str, Any] = _Empty()
+EPOCH_MAX: Final = 2**31 - 2**20
+"""The last epoch that is believed. Every election adds one to it, and requests have 32 bits for it: one without room
+for that can only be a mistake, and a request that cannot be encoded would keep all later ones from the broker.
+"""
 _SHOWN_BYTES = 200
 _INT32 = 2**31
 _INT64 = 2**63
@@ -145,6 +149,13 @@ class Fields:
     def long(self, name: str, default: int | None = None) -> int:
         """A 64-bit integer."""
         return self._number(name, default, _INT64)
+
+    def epoch(self, name: str) -> int:
+        """A number that elections add one to: from 0 to EPOCH_MAX."""
+        value = self.integer(name)
+        if not 0 <= value <= EPOCH_MAX:
+            raise self.wrong(name, f"an epoch from 0 to {EPOCH_MAX}", value)
+        return value
 
     def text(self, name: str) -> str:
         value = self._take(name)

@@ -131,7 +131,7 @@ class TopicAssignment:
         shared: dict[tuple[int, ...], ReplicaAssignment] = {}
         left = PARTITIONS_PER_STEP
         for text, replicas in fields.mapping("partitions").items():
-            if not (text.isascii() and text.isdigit() and len(text) <= 10):
+            if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
                 raise LayoutError(path, f"{text!r} is not a partition number")
             if not left:
                 yield
@@ -146,6 +146,8 @@ class TopicAssignment:
                     fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, [])),
                     fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
                 )
+                if min(known.replicas, default=0) < 0:  # no broker has such an id, so that it would wait for ever
+                    raise fields.wrong(f"partitions.{text}", "a list of broker ids from 0 on", replicas)
                 if not moving:
                     shared[broker_ids] = known
             partitions[int(text)] = known
@@ -218,7 +220,7 @@ class PartitionState:
             raise fields.wrong("leader_recovery_state", "0 or 1", number)
         return cls(
             leader=fields.integer("leader"),
-            leader_epoch=fields.integer("leader_epoch"),
+            leader_epoch=fields.epoch("leader_epoch"),
             isr=fields.broker_ids("isr"),
             controller_epoch=fields.integer("controller_epoch"),
             leader_recovery_state=_RECOVERY_STATES[number],

@@ -175,6 +175,11 @@ def test_payloads_of_older_brokers_are_read() -> None:
         (PartitionState.decode, b'{"x":1e999}', "too large"),
         (PartitionState.decode, b"[" * 100_000, "not JSON"),
         (TopicAssignment.decode, b'{"partitions":{"-1":[1]}}', "'-1' is not a partition number"),
+        (PartitionState.decode, b'{"leader":1,"leader_epoch":2147483647}', "leader_epoch should be an epoch from 0 to"),
+        (PartitionState.decode, b'{"leader":1,"leader_epoch":-1}', "leader_epoch should be an epoch from 0 to"),
+        (TopicAssignment.decode, b'{"partitions":{"2147483648":[1]}}', "'2147483648' is not a partition number"),
+        (TopicAssignment.decode, b'{"partitions":{"0":[1,-7]}}', "partitions.0 should be a list of broker ids from 0"),
+        (BrokerRegistration.decode, b'{"version":5,"endpoints":[]}', "endpoints should name a listener"),
         (TopicAssignment.decode, b'{"partitions":{"0":[null]}}', "partitions.0 should be a list of broker ids"),
         (TopicAssignment.decode, b'{"partitions":{},"topic_id":"x"}', "topic_id: "),
         (BrokerRegistration.decode, b'{"version":5,"endpoints":["nonsense"]}', "'nonsense' is not an endpoint"),
@@ -225,6 +230,9 @@ def test_numbers_alone() -> None:
     assert decode_consumer_offset(encode_consumer_offset(-1), PATH) == -1
     with pytest.raises(LayoutError, match="/controller_epoch: a number was expected"):
         decode_controller_epoch(b"12x")
+    for epoch in (b"-1", b"2147483647", b"9999999999999999999"):
+        with pytest.raises(LayoutError, match="/controller_epoch: an epoch from 0 to"):
+            decode_controller_epoch(epoch)
 
 
 def test_announcements_of_acls_differ_by_pattern() -> None:
