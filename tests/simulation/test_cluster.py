@@ -19,6 +19,7 @@ from tests.simulation.defect_mutants import DEFECT_MUTANTS
 from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
+from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
 
 SEEDS = simulation_seeds(50)
 COVERING_SEEDS = SEEDS[:6]
@@ -29,19 +30,19 @@ QUICK_MUTANTS = frozenset(
 )
 """Those of which each run of the tests shows that the simulation can find something."""
 SECONDS = 60.0
+ALL_MUTANTS = (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS)
 
 
 def mutants_to_try() -> list[Mutant]:
     """All of them for `make mutants`."""
-    mutants = [*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS]
     if os.environ.get(ALL_MUTANTS_VARIABLE):
-        return mutants
-    return [mutant for mutant in mutants if mutant.name in QUICK_MUTANTS]
+        return list(ALL_MUTANTS)
+    return [mutant for mutant in ALL_MUTANTS if mutant.name in QUICK_MUTANTS]
 
 
 def test_there_are_as_many_mutants_as_we_say() -> None:
-    names = {mutant.name for mutant in (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS)}
-    assert len(names) == len(MUTANTS) + len(DEFECT_MUTANTS) + len(LOG_MOVE_MUTANTS)
+    names = {mutant.name for mutant in ALL_MUTANTS}
+    assert len(names) == len(ALL_MUTANTS)
     assert len(names) + len(READER_MUTANTS) >= 20
     assert names >= QUICK_MUTANTS
 

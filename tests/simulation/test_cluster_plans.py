@@ -26,6 +26,7 @@ SEEN = {
         "flushed: taken when power failed",
         "flushed: told while others were not synced",
     ),
+    "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
     "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
 }
 """What else must have happened under a plan."""

@@ -264,6 +264,11 @@ def check_renewed_topic(history: History) -> Iterator[str]:
     yield from history.mixed_up
 
 
+def check_throttled(history: History) -> Iterator[str]:
+    """Throttled replicas that are behind get on in turns."""
+    yield from history.starved
+
+
 def check_settled(history: History) -> Iterator[str]:
     """After faults have ended, everything comes to rest."""
     yield from history.unsettled
@@ -286,6 +291,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_flushed,
     check_renewed_topic,
     check_log_moves,
+    check_throttled,
 )
 
 

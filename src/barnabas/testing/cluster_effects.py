@@ -24,6 +24,7 @@ SEEN_BY_EFFECT: Final = frozenset(
         FaultKind.REASSIGNED,
         FaultKind.LOG_MOVED,
         FaultKind.LEADERS_ELECTED,
+        FaultKind.THROTTLED,
         FaultKind.TOPIC_MADE_ANEW,
         FaultKind.DIRECTORY_ERROR,
         FaultKind.DIRECTORY_FULL,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_observer import Observer
     from barnabas.testing.cluster_operator import Operator
     from barnabas.testing.cluster_plans import Plan
+    from barnabas.testing.cluster_throttles import Throttles
     from barnabas.testing.renewed_topic import RenewedTopic
     from barnabas.testing.simulated_host import Main, SimulatedMachine
     from barnabas.testing.simulation import Simulation
@@ -74,6 +75,7 @@ class ClusterFaults:
         large_requests: LargeRequests,
         renewed_topic: RenewedTopic,
         log_moves: LogMoves,
+        throttles: Throttles,
         effects: Effects,
     ) -> None:
         """`main_of` gives what a broker runs; `effects` is told what to look for."""
@@ -87,6 +89,7 @@ class ClusterFaults:
         self._large_requests = large_requests
         self._renewed_topic = renewed_topic
         self._log_moves = log_moves
+        self._throttles = throttles
         log_moves.strike_down = self._strike_down
         self._effects = effects
         self._random = simulation.world.random("cluster faults")
@@ -113,6 +116,7 @@ class ClusterFaults:
             FaultKind.REASSIGNED: self._reassign,
             FaultKind.LOG_MOVED: self._log_moves.strike,
             FaultKind.LEADERS_ELECTED: self._elect_leaders,
+            FaultKind.THROTTLED: self._throttles.strike,
             FaultKind.TOPIC_MADE_ANEW: self._make_topic_anew,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,

@@ -380,6 +380,35 @@ NEAR: Final = Plan(
 their logs off, out to give them what is not committed (0014, KIP-392).
 """
 
+THROTTLES: Final = Plan(
+    "throttles",
+    {
+        FaultKind.THROTTLED: 40.0,
+        FaultKind.REASSIGNED: 40.0,
+        FaultKind.LEADERS_ELECTED: 8.0,
+        FaultKind.CRASH: 6.0,
+        FaultKind.CONTROLLER_DELETED: 2.0,
+        FaultKind.EXPIRY: 1.0,
+        FaultKind.RESET: 2.0,
+    },
+    brokers=4,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(
+        partitions=8,
+        records_pause_ms=150,
+        topic_configs={f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")},
+    ),
+    properties={
+        "replica.fetch.max.bytes": "200",
+        "replica.fetch.response.max.bytes": "200",
+        "replication.quota.window.num": "3",
+    },
+)
+"""Replication is throttled, at rates that are hardly enough and for lists that change, and a response of a leader has
+room for one replica's records; partitions are moved and leaders fall meanwhile: out to have a replica starve, or never
+catch up (KIP-73).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -408,5 +437,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         RENEWED,
         DOUBT,
         NEAR,
+        THROTTLES,
     )
 }

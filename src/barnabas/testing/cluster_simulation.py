@@ -38,6 +38,7 @@ from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
 from barnabas.testing.cluster_plans import POWER, Plan
+from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
@@ -137,6 +138,9 @@ class ClusterSimulation:
         self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
         operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
         self._log_moves = LogMoves(self.simulation, self.observer, operator, self._effects, self._brokers, DIRECTORIES)
+        self._throttles = Throttles(
+            self.simulation, self.observer, operator, self._effects, self._brokers, plan.load.topic
+        )
         self._faults = ClusterFaults(
             self.simulation,
             plan,
@@ -152,6 +156,7 @@ class ClusterSimulation:
             ),
             self._renewed,
             self._log_moves,
+            self._throttles,
             self._effects,
         )
         self._nemesis: Nemesis | None = None
@@ -167,6 +172,8 @@ class ClusterSimulation:
                 stack.enter_context(self._renewed.probes())
             if self._moves_logs:
                 stack.enter_context(self._log_moves.probes())
+            if self._throttles_replication:
+                stack.enter_context(self._throttles.probes())
             if self.plan.late_copies:
                 source = self.simulation.world.random("late copies")
                 stack.enter_context(late_copies(self.plan.late_copies, source))
@@ -227,6 +234,8 @@ class ClusterSimulation:
         """Nothing breaks any more: everything has to come to rest, and then to work at once."""
         if self._moves_logs:
             self._log_moves.end_throttle()
+        if self._throttles_replication:
+            self._throttles.begin_rest()
         self.users.stop()
         self._wait("the users end what they are at", lambda: all(process.ended for process in users))
         for process in users:
@@ -345,6 +354,10 @@ class ClusterSimulation:
     @property
     def _moves_logs(self) -> bool:
         return FaultKind.LOG_MOVED in self.plan.per_minute
+
+    @property
+    def _throttles_replication(self) -> bool:
+        return FaultKind.THROTTLED in self.plan.per_minute
 
     def _watched(self) -> list[TopicPartition]:
         return [TopicPartition(self.plan.load.topic, number) for number in range(self.plan.load.partitions)]

@@ -44,6 +44,7 @@ class FaultKind(enum.Enum):
     REASSIGNED = "reassigned"  # somebody moves a partition to other brokers, or cancels that
     LEADERS_ELECTED = "leaders-elected"  # somebody has preferred leaders elected, or uncleanly where that is allowed
     LOG_MOVED = "log-moved"  # somebody moves replicas to another log directory of their broker
+    THROTTLED = "throttled"  # somebody throttles the replication of a broker or of some replicas, or ends that
     TOPIC_MADE_ANEW = "topic-made-anew"  # a topic under load is deleted, and made again under its name
     DIRECTORY_ERROR = "directory-error"  # one log directory gives EIO; the broker is restarted when it is mended
     DIRECTORY_FULL = "directory-full"  # one log directory has no space left
