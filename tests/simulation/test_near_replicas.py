@@ -15,7 +15,8 @@ from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.cluster_simulation import simulate
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+# What `test_cluster_plans` does not run.
+@pytest.mark.parametrize("seed", [3])
 def test_followers_give_what_is_committed_only(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     given: Counter[str] = Counter()
     read_one = FetchReader._read_one

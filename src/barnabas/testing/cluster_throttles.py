@@ -2,8 +2,8 @@
 
 Invariant: of what one follower fetches from one leader, and what both hold back alike, nothing starves: while a replica
 that is asked for gets nothing, each other one that is behind as well gets something a few times at most. When
-everything is healed, every replica is throttled, at a rate that it can catch up with, and has to be in sync all the same
-(which is asked of every plan).
+everything is healed, every replica is throttled, at a rate that it can catch up with, and has to be in sync all the
+same (which is asked of every plan).
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Throttles:
             if other.delayed_until is not None:
                 continue  # not asked for just now
             is_waiting = other.phase is FetchPhase.FETCHING and not other.refusals and _is_behind(other)
-            if not is_waiting or self._throttled(fetcher, other) != throttled:
+            if not is_waiting or not self._has_more(fetcher, other) or self._throttled(fetcher, other) != throttled:
                 self._missed.pop(other, None)
                 continue
             missed = self._missed.setdefault(other, {})
@@ -171,6 +171,13 @@ class Throttles:
                     f"{other.topic_partition} got nothing by {fetcher.name} while {fetched.topic_partition} got "
                     f"something {TURNS_MISSED_MAX} times, at {self._simulation.now:.3f} s"
                 )
+
+    def _has_more(self, fetcher: ReplicaFetcher, fetched: FetchedPartition) -> bool:
+        """The leader has what the follower lacks: one that has just begun in a leader epoch may be behind or not."""
+        running = self._observer.running.get(fetcher.leader.broker_id)
+        manager = None if running is None else running.broker.components.replica_manager
+        replica = None if manager is None else manager.find_partition(fetched.topic_partition)
+        return replica is not None and replica.log is not None and replica.log.log_end_offset > fetched.fetch_offset
 
     def _throttled(self, fetcher: ReplicaFetcher, fetched: FetchedPartition) -> tuple[bool, bool] | None:
         """Whether the leader may hold it back, and the follower; None where the leader cannot be looked at."""
