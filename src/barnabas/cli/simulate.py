@@ -42,6 +42,7 @@ _PLANS = (
     "renewed",
     "doubt",
     "near",
+    "throttles",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 
