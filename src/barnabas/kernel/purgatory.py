@@ -186,6 +186,12 @@ class Purgatory(Generic[Operation]):
         operation.purgatory = self
         return False
 
+    def covering_keys(self) -> list[Hashable]:
+        """Keys under which every parked operation is found: for what concerns all of them. An operation is checked as
+        a whole, so one of its keys is enough.
+        """
+        return list(dict.fromkeys(parked.keys[0] for parked in self._parked.values()))
+
     def check_and_complete(self, key: Hashable) -> int:
         """Completes those operations under the key whose condition holds; returns their number.
 

@@ -344,12 +344,17 @@ class ReplicaManager:
     def update_metadata_in_steps(
         self, request: UpdateMetadataRequest, check: Callable[[], object] = lambda: None
     ) -> Steps[MetadataChange]:
-        """As `update_metadata`, for requests of many partitions; others see the change after the last step, before
+        """As `update_metadata`, for requests of many partitions; others see the change from the step on before
         which `check()` raises if the request is meant for this broker no longer.
         """
         self._check(request, check)
         change = yield from self._metadata_cache.apply_in_steps(request, lambda: self._check(request, check))
         self._controllers.admits(request)
+        if change.previous.brokers.keys() - change.image.brokers.keys():
+            # Deleted records wait for replicas that are alive only, and no fetch will tell of these any more.
+            for key in self.delete_records_purgatory.covering_keys():
+                self.delete_records_purgatory.check_and_complete(key)
+                yield
         return change
 
     def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:

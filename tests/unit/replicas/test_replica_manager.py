@@ -24,6 +24,7 @@ from barnabas.leader.partition import Partition
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.replicas import replica_metrics
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.serving.delete_records import DeleteOutcome, Outcomes, RecordDeletions
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -140,6 +141,9 @@ class Setting:
             on_stop=self.stopped.extend,
         )
         self.manager.start()
+        self.tell_of_brokers(1, 2, 3)
+
+    def tell_of_brokers(self, *broker_ids: int) -> None:
         self.manager.update_metadata(
             UpdateMetadataRequest(
                 controller_id=1,
@@ -153,7 +157,7 @@ class Setting:
                             )
                         ],
                     )
-                    for broker_id in (1, 2, 3)
+                    for broker_id in broker_ids
                 ],
             )
         )
@@ -423,6 +427,27 @@ def test_keeps_high_watermarks_across_restarts() -> None:
         setting.tell(leader_and_isr(1, 0, (1,)))
         await asyncio.sleep(6)
         assert setting.log_manager.directory.checkpoint == {NAME: 3, TopicPartition("not told yet", 1): 7}
+
+    in_setting(test)
+
+
+def test_a_deletion_of_records_waits_for_no_follower_that_the_controller_tells_to_be_dead() -> None:
+    async def test(setting: Setting) -> None:
+        setting.log_manager.add(NAME, "abc")
+        setting.tell(leader_and_isr(1, 0, (1, 2, 3)))
+        await asyncio.sleep(0)
+        manager = setting.manager
+        deletions = RecordDeletions(
+            manager, manager.delete_records_purgatory, setting.metrics, logging.getLogger("tests.deletions")
+        )
+        done: list[Outcomes] = []
+        deletions.delete({NAME: 2}, 30_000, done.append)
+        await asyncio.sleep(1)
+        setting.tell_of_brokers(1, 2)
+        setting.tell_of_brokers(1, 2)
+        assert done == []
+        setting.tell_of_brokers(1)
+        assert done == [{NAME: DeleteOutcome(ErrorCode.NONE, 2)}]
 
     in_setting(test)
 
