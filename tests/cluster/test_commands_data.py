@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,13 +70,3 @@ def test_a_command_whose_output_is_closed_says_so(cluster: BrokerCluster) -> Non
     status, errors = closed(f"consume {topic} --from earliest --until-end")
     assert status == 1
     assert "standard output is closed" in errors
-
-
-def test_the_readmes_example_in_python_says_where_its_record_is(cluster: BrokerCluster) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    with new_topic(cluster.bootstrap_servers, "--partitions", "1", "--replication-factor", "1") as topic:
-        program = example.replace("localhost:9092", cluster.bootstrap_servers).replace('"flights"', f'"{topic}"')
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout == f"{topic}, partition 0, offset 0\n"
-        assert done.stderr == ""
