@@ -1,7 +1,7 @@
 """The channels to the brokers: for each a queue, and a task that sends one request after the other.
 
-A request is sent again until the broker answers or is gone. Requests are as many as the changes that happen while a
-broker does not answer; its session, whose end closes the channel, bounds that.
+A request is sent again until the broker answers or is gone; one that cannot be written is left out. Requests are as
+many as the changes that happen while a broker does not answer; its session, whose end closes the channel, bounds that.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from barnabas.kernel.metrics import MetricName, MetricsRegistry, Timing
 from barnabas.kernel.timers import Timers
 from barnabas.wire.classes import Message
 from barnabas.wire.endpoints import BrokerEndpoint
+from barnabas.wire.primitives import EncodeError
 
 OnResponse = Callable[[BrokerRequest, Message], None]
 _GROUP, _TYPE = "kafka.controller", "ControllerChannelManager"
@@ -188,14 +189,16 @@ class _Channel:
             request, put_at = self._queue.popleft()
             self.queue_time.update(round((self._loop.time() - put_at) * 1000))
             response = await self._exchange(request)
+            if response is None:
+                continue
             try:
                 self._on_response(request, response)
             except Exception:
                 # The next requests must reach the broker all the same.
                 self._logger.exception("Processing the answer of broker %d failed", self._broker_id)
 
-    async def _exchange(self, request: BrokerRequest) -> Message:
-        """Sends the request until it is answered."""
+    async def _exchange(self, request: BrokerRequest) -> Message | None:
+        """Sends the request until it is answered; None for one that cannot be written, today as little as ever."""
         failures = 0
         while True:
             try:
@@ -204,6 +207,15 @@ class _Channel:
                 response = await self._connection.send(
                     request.message, request.api_version, self._settings.request_timeout_ms
                 )
+            except EncodeError:
+                self._logger.exception(
+                    "Controller %d leaves out a request of %s to broker %d, since it cannot be written. The broker "
+                    "knows nothing of what it tells until that changes: mend the znode that holds this value",
+                    self._settings.broker_id,
+                    request.api_key.name,
+                    self._broker_id,
+                )
+                return None
             except Exception as error:  # noqa: BLE001
                 # Whatever failed, the broker must get this request before any later one. Only the first failure is
                 # worth a line above debugging: the rest are as many as a broker that is down needs to be noticed.

@@ -22,6 +22,7 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
 from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
+from barnabas.wire.primitives import EncodeError
 
 LISTENER = "PLAINTEXT"
 REFUSED = 666
@@ -145,6 +146,25 @@ def test_a_request_is_repeated_until_it_is_answered(run: Run) -> None:
         await fixture.channels.close_all()
 
     run(scenario())
+
+
+def test_a_request_that_cannot_be_written_holds_up_no_later_request(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        fixture = Fixture()
+        fixture.channels.open(broker())
+        for number in (6, 7):
+            fixture.send(number)
+        await fixture.until(lambda: bool(fixture.made) and bool(fixture.made[0].waiting))
+        _, answer = fixture.made[0].waiting.pop(0)
+        answer.set_exception(EncodeError("UpdateMetadataRequest version 8: controller_id: 2147483648"))
+        await fixture.until(lambda: bool(fixture.made[0].waiting))
+        fixture.made[0].answer()
+        await fixture.until(lambda: fixture.answered == [7])
+        await fixture.channels.close_all()
+
+    run(scenario())
+    assert "leaves out a request of UPDATE_METADATA to broker 2" in caplog.text
+    assert "2147483648" in caplog.text
 
 
 def test_an_answer_that_cannot_be_taken_over_holds_up_no_later_request(run: Run) -> None:
