@@ -14,6 +14,7 @@ CONSTRAINTS := requirements/constraints.txt
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
 SIMULATION_SEEDS ?= 500
+SIMULATIONS ?= tests/simulation
 # For each target of the fuzzer.
 FUZZ_SECONDS ?= 60
 # Tests run in as many processes as there are cores; what measures time runs alone.
@@ -99,7 +100,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
-	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/simulation --timeout 1800
+	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(SIMULATIONS) --timeout 1800
 
 .PHONY: test-pythons
 test-pythons: $(TEST) ## The unit tests on each of Python 3.11, 3.12 and 3.13 that is there (BARNABAS_PYTHONS names others)
