@@ -15,6 +15,7 @@ BENCHMARKS = {
     "controller.growth": "how the controller alone grows with its partitions",
     "brokers": "our brokers, against Apache Kafka",
     "large_requests": "who waits for a large request, of our broker and of Apache Kafka",
+    "starts": "a broker with many partitions, or much that was not flushed, starts, against Apache Kafka",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }

@@ -1,0 +1,1 @@
+"""How long brokers with much data take to start, beside Apache Kafka."""
