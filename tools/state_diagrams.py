@@ -13,6 +13,7 @@ from barnabas.controller.replica_states import REPLICA_TRANSITIONS
 from barnabas.coordination.session_state import SESSION
 from barnabas.coordinators.group.states import GROUP
 from barnabas.coordinators.shard import SHARD
+from barnabas.coordinators.transaction.states import TRANSACTION
 from barnabas.follower.fetcher_partitions import FETCHING
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.leader.isr import ISR
@@ -27,6 +28,7 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A partition, to the fetcher of a follower", "`follower/fetcher_partitions.py`", FETCHING),
     ("A partition of a coordinator's topic", "`coordinators/shard.py`", SHARD),
     ("A consumer group", "`coordinators/group/states.py`", GROUP),
+    ("A transactional id", "`coordinators/transaction/states.py`", TRANSACTION),
     ("A broker", "`server/lifecycle.py`", BROKER),
     ("A member of a group, in our own client", "`client/group_member.py`", MEMBER),
     ("A position of our own consumer", "`client/positions.py`", POSITION),

@@ -1,0 +1,282 @@
+"""The transactional ids of one partition of `__transaction_state`: what is decided on them, and what the records make.
+
+A decision changes nothing; it yields the next record, which is appended and then replayed by `replay`, as at a load.
+From then on the id is pending until the record is committed, however late: nobody else decides on it, and no marker is
+sent.
+
+Invariants: only `replay` changes what a load of the log would find; an outcome that is in the log, committed or in
+doubt, is never exchanged for the other one; the epoch of a producer id never goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from barnabas.coordinators.transaction.records import NOT_STARTED, Transaction, read_key, read_value
+from barnabas.coordinators.transaction.states import TRANSACTION, TransactionState
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+_EPOCH_MAX: Final = (1 << 15) - 1
+
+_PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_COMPLETE: Final = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+
+
+class Producer(NamedTuple):
+    """Who asks: a producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class Decision(NamedTuple):
+    """The next record of an id, and whom a repeated InitProducerId may name: not in the log, as in Kafka."""
+
+    transaction: Transaction
+    previous: Producer
+
+
+def is_epoch_exhausted(epoch: int) -> bool:
+    """The last epoch is left for fencing."""
+    return epoch >= _EPOCH_MAX - 1
+
+
+class Transactions:
+    """The content of one shard, by transactional id. Errors of decisions are `KafkaError`."""
+
+    __slots__ = ("_by_id", "_pending", "_previous")
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Transaction] = {}
+        self._pending: dict[str, frozenset[TopicPartition]] = {}
+        """Ids whose last record is not committed yet, and the partitions of their transactions before it."""
+        self._previous: dict[str, Producer] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Transaction]]:
+        return iter(self._by_id.items())
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        return self._by_id.get(transactional_id)
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Takes the next record of the log; one of a type that is not known is left out.
+
+        Raises `ProtocolError` for a record that cannot be read: nothing has changed then.
+        """
+        transactional_id = read_key(key)
+        if transactional_id is None:
+            return
+        transaction = None if value is None else read_value(value)
+        self._previous.pop(transactional_id, None)
+        if transaction is None:
+            self._by_id.pop(transactional_id, None)
+        else:
+            self._by_id[transactional_id] = transaction
+
+    def replay_appended(self, key: bytes, value: bytes | None, previous: Producer) -> None:
+        """As `replay`, of a decision's record that the log has just taken; the id is pending until `committed`."""
+        transactional_id = read_key(key)
+        if transactional_id is None:
+            return
+        before = self._by_id.get(transactional_id)
+        self._pending[transactional_id] = frozenset() if before is None else before.partitions
+        self.replay(key, value)
+        if previous != NO_PRODUCER:
+            self._previous[transactional_id] = previous
+
+    def committed(self, transactional_id: str) -> None:
+        self._pending.pop(transactional_id, None)
+
+    def needs_producer_id(self, transactional_id: str, expected: Producer | None) -> bool:
+        """Whether `init_producer_id` would give out a new producer id."""
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None:
+            return transactional_id not in self._pending
+        return is_epoch_exhausted(transaction.producer_epoch) and (
+            expected is None or expected.epoch == transaction.producer_epoch
+        )
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: Producer | None,
+        new_producer_id: int | None,
+        now_ms: int,
+    ) -> Decision:
+        """The producer's id and epoch; a Decision in PrepareAbort fences an open transaction, and the producer is told
+        CONCURRENT_TRANSACTIONS when it is committed. `new_producer_id` is there if `needs_producer_id` says so.
+        """
+        transaction = self._by_id.get(transactional_id)
+        if transactional_id in self._pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if transaction is None:
+            return Decision(_empty(_given(new_producer_id), 0, timeout_ms, now_ms), NO_PRODUCER)
+        previous = self._previous.get(transactional_id, NO_PRODUCER)
+        if expected is not None and not _is_of(expected, transaction, previous):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if transaction.state in _PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if transaction.state is TransactionState.ONGOING:
+            return self.fence(transactional_id, now_ms)
+        TRANSACTION.advance(transactional_id, transaction.state, TransactionState.EMPTY)
+        current = Producer(transaction.producer_id, transaction.producer_epoch)
+        if self.needs_producer_id(transactional_id, expected):
+            last_epoch = current.epoch if expected is not None else NO_PRODUCER_EPOCH
+            return Decision(
+                _empty(_given(new_producer_id), 0, timeout_ms, now_ms), Producer(current.producer_id, last_epoch)
+            )
+        epoch, last_epoch = _bumped(current.epoch, previous.epoch, expected)
+        return Decision(
+            _empty(current.producer_id, epoch, timeout_ms, now_ms), Producer(current.producer_id, last_epoch)
+        )
+
+    def fence(self, transactional_id: str, now_ms: int) -> Decision:
+        """Aborts an open transaction under the next epoch: somebody else comes, or it has timed out.
+
+        A refused append leaves the epoch as it was, so the next try bumps it to the same one.
+        """
+        transaction = self._by_id[transactional_id]
+        if transactional_id in self._pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if transaction.producer_epoch == _EPOCH_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        state = TRANSACTION.advance(transactional_id, transaction.state, TransactionState.PREPARE_EPOCH_FENCE)
+        state = TRANSACTION.advance(transactional_id, state, TransactionState.PREPARE_ABORT)
+        return Decision(
+            replace(transaction, state=state, producer_epoch=transaction.producer_epoch + 1, updated_ms=now_ms),
+            self._previous.get(transactional_id, NO_PRODUCER)._replace(epoch=NO_PRODUCER_EPOCH),
+        )
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], now_ms: int
+    ) -> Decision | None:
+        """None where all are in the transaction already."""
+        transaction = self._of_producer(transactional_id, producer)
+        if transactional_id in self._pending or transaction.state in _PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        is_open = transaction.state is TransactionState.ONGOING
+        if is_open and transaction.partitions.issuperset(partitions):
+            return None
+        state = TRANSACTION.advance(transactional_id, transaction.state, TransactionState.ONGOING)
+        following = replace(
+            transaction,
+            state=state,
+            partitions=transaction.partitions.union(partitions),
+            started_ms=transaction.started_ms if is_open else now_ms,
+            updated_ms=now_ms,
+        )
+        return Decision(following, self._previous.get(transactional_id, NO_PRODUCER))
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each is in the open transaction (KIP-890). What is not committed yet is not in the transaction; an
+        outcome that is not committed yet has the leader ask again, where Kafka still takes records.
+        """
+        transaction = self._of_producer(transactional_id, producer)
+        if transaction.state in _PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        verified = self._pending.get(transactional_id, transaction.partitions)
+        return {
+            partition: ErrorCode.NONE if partition in verified else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, now_ms: int) -> Decision | None:
+        """None where the transaction has ended that way."""
+        transaction = self._of_producer(transactional_id, producer)
+        if transactional_id in self._pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        prepared = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        if transaction.state is prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if transaction.state is _COMPLETE[prepared]:
+            return None
+        if transaction.state is not TransactionState.ONGOING:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        state = TRANSACTION.advance(transactional_id, transaction.state, prepared)
+        previous = self._previous.get(transactional_id, NO_PRODUCER)
+        return Decision(replace(transaction, state=state, updated_ms=now_ms), previous)
+
+    def are_markers_due(self, transactional_id: str) -> bool:
+        """Whether the outcome is decided and committed, so that the partitions may be told."""
+        transaction = self._by_id.get(transactional_id)
+        return transaction is not None and transaction.state in _PREPARED and transactional_id not in self._pending
+
+    def complete(self, transactional_id: str, now_ms: int) -> Decision:
+        """All markers are written. Only where `are_markers_due`."""
+        if not self.are_markers_due(transactional_id):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        transaction = self._by_id[transactional_id]
+        state = TRANSACTION.advance(transactional_id, transaction.state, _COMPLETE[transaction.state])
+        following = replace(transaction, state=state, partitions=frozenset(), updated_ms=now_ms)
+        return Decision(following, self._previous.get(transactional_id, NO_PRODUCER))
+
+    def is_timed_out(self, transactional_id: str, now_ms: int) -> bool:
+        """Whether its transaction is open for longer than its time-out; such a one is fenced."""
+        transaction = self._by_id[transactional_id]
+        return (
+            transactional_id not in self._pending
+            and transaction.state is TransactionState.ONGOING
+            and transaction.started_ms + transaction.timeout_ms < now_ms
+        )
+
+    def is_expired(self, transactional_id: str, expiration_ms: int, now_ms: int) -> bool:
+        """Whether a tombstone may be written: nothing is open, and nothing has changed for that long."""
+        transaction = self._by_id[transactional_id]
+        return (
+            transactional_id not in self._pending
+            and TRANSACTION.allows(transaction.state, TransactionState.DEAD)
+            and transaction.updated_ms <= now_ms - expiration_ms
+        )
+
+    def _of_producer(self, transactional_id: str, producer: Producer) -> Transaction:
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if transaction.producer_epoch != producer.epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        return transaction
+
+
+def _empty(producer_id: int, epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
+    return Transaction(producer_id, epoch, timeout_ms, TransactionState.EMPTY, frozenset(), NOT_STARTED, now_ms)
+
+
+def _given(new_producer_id: int | None) -> int:
+    if new_producer_id is None:
+        raise ValueError("a new producer id is needed")
+    return new_producer_id
+
+
+def _is_of(expected: Producer, transaction: Transaction, previous: Producer) -> bool:
+    """Whether the id is the present one, or the one before it that had no epochs left."""
+    return expected.producer_id == transaction.producer_id or (
+        expected.producer_id == previous.producer_id and is_epoch_exhausted(expected.epoch)
+    )
+
+
+def _bumped(epoch: int, last_epoch: int, expected: Producer | None) -> tuple[int, int]:
+    """The next epoch and the one before it (KIP-360): a repeated call gets what the first one got."""
+    if is_epoch_exhausted(epoch):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if expected is None:
+        return epoch + 1, NO_PRODUCER_EPOCH
+    if expected.epoch == epoch:
+        return epoch + 1, epoch
+    if expected.epoch == last_epoch:
+        return epoch, last_epoch
+    raise KafkaError(ErrorCode.PRODUCER_FENCED)
