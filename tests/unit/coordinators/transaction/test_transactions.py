@@ -163,7 +163,7 @@ class Coordinator(RuleBasedStateMachine):
         self.next_id = 0
         self.now_ms = 0
 
-    def write(self, name: str, decision: Decision | None, fate: str) -> bool:
+    def write(self, name: str, decision: Decision | None, fate: str, *, is_fence: bool = False) -> bool:
         """Whether the record was committed in time."""
         if decision is None or fate == "refused":
             return False
@@ -172,7 +172,8 @@ class Coordinator(RuleBasedStateMachine):
         self.live.replay_appended(transaction_key(name), value, decision.previous)
         self.uncommitted[name] = len(self.log)
         for known in self.clients:
-            if known[0] == name and known[1] != (decision.transaction.producer_id, decision.transaction.producer_epoch):
+            written = (decision.transaction.producer_id, decision.transaction.producer_epoch)
+            if known[0] == name and (is_fence or known[1] != written):
                 self.clients[known] = True
         if fate == "committed":
             self.settle(name)
@@ -198,7 +199,8 @@ class Coordinator(RuleBasedStateMachine):
                 new_producer_id=self.next_id if is_new else None,
                 now_ms=self.now_ms,
             )
-            if self.write(name, decision, fate) and decision.transaction.state is E:
+            is_fence = decision.transaction.state is PA
+            if self.write(name, decision, fate, is_fence=is_fence) and decision.transaction.state is E:
                 producer = Producer(decision.transaction.producer_id, decision.transaction.producer_epoch)
                 self.clients[name, producer] = False
 
@@ -231,7 +233,7 @@ class Coordinator(RuleBasedStateMachine):
     def time_passes(self, fate: str, passed_ms: int) -> None:
         self.now_ms += passed_ms
         for name in [name for name, _ in self.live if self.live.is_timed_out(name, self.now_ms)]:
-            self.write(name, self.live.fence(name, self.now_ms), fate)
+            self.write(name, self.live.fence(name, self.now_ms), fate, is_fence=True)
 
     @rule(name=IDS, fate=fates)
     def expire(self, name: str, fate: str) -> None:
@@ -272,5 +274,5 @@ class Coordinator(RuleBasedStateMachine):
                     assert OUTCOME.get(after.state) == OUTCOME[before.state]
 
 
-Coordinator.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Coordinator.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 TestCoordinator = Coordinator.TestCase
