@@ -82,7 +82,6 @@ EXPECTED_COMPLAINTS: Final = (
     # A loaded machine; the tests' summary counts these.
     r"One turn of the loop took \d+ ms",
     # What Barnabas says at its start.
-    r"There is no log cleaner yet",
     r"Known but not supported yet, and without effect: ",
 )
 """What brokers of either kind say as a warning or an error when nothing is wrong with the other kind."""

@@ -24,7 +24,6 @@ from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, pri
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
-    from barnabas.client.broker_views import BrokerViews
     from barnabas.client.client import Client
     from barnabas.client.cluster import PartitionInfo, TopicInfo
 
@@ -174,18 +173,12 @@ def create(
                         failures.append(CommandError(f"there is already a topic {name}; {advice}"))
             await views.wait_until_led(made)
             found = await admin.describe_topics(made) if made else {}
-            keeps_everything = _is_compacted(settings) and any(made.values()) and await _has_barnabas(client, views)
         topics = [found[name] for name in made]
         if as_json:
             print_json({"topics": [{**listed(topic), "is_new": made[topic.name]} for topic in topics]})
         else:
             for topic in topics:
                 click.echo(_created_line(topic, is_new=made[topic.name]))
-        if keeps_everything:
-            say(
-                "cleanup.policy=compact is kept with the topic, but brokers of Barnabas do not compact yet: until they "
-                "do, it keeps every record"
-            )
         raise_failures(failures)
 
     run_with_client(bootstrap, body)
@@ -338,20 +331,6 @@ def raise_failures(failures: Sequence[Exception]) -> None:
 
 
 # Inside.
-
-
-def _is_compacted(configs: Mapping[str, str]) -> bool:
-    return "compact" in (word.strip() for word in configs.get("cleanup.policy", "").split(","))
-
-
-async def _has_barnabas(client: Client, views: BrokerViews) -> bool:
-    """Whether a broker of ours is in the cluster, among those that answer."""
-    from barnabas.cli.cluster import Software, software_at
-
-    for node in client.cluster.brokers.values():
-        if await software_at(views, node) is Software.BARNABAS:
-            return True
-    return False
 
 
 def _read_configs(pairs: Iterable[str]) -> dict[str, str]:

@@ -142,22 +142,6 @@ def test_create_asks_for_what_was_said_and_waits(cluster: FakeCluster, barnabas:
     assert cluster.waited_for == [("flights",)]
 
 
-@pytest.mark.parametrize(
-    ("keys", "config", "is_told"),
-    [
-        ((0, 20_000), "cleanup.policy=delete, compact", True),
-        ((0, 20_000), "cleanup.policy=delete", False),
-        ((0,), "cleanup.policy=compact", False),
-    ],
-)
-def test_create_says_that_nothing_is_compacted_yet(
-    cluster: FakeCluster, barnabas: Barnabas, keys: tuple[int, ...], config: str, is_told: bool
-) -> None:
-    cluster.api_versions[3] = dict.fromkeys(keys, (0, 0))
-    done = barnabas("topic", "create", "flights", "--config", config)
-    assert (done.status, "do not compact yet" in done.errors) == (0, is_told)
-
-
 def test_create_leaves_the_rest_to_the_brokers(cluster: FakeCluster, barnabas: Barnabas) -> None:
     found = barnabas("topic", "create", "a", "b", "--json").document
     assert [(each["name"], each["partitions"], each["is_new"]) for each in found["topics"]] == [

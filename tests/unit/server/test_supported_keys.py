@@ -35,7 +35,6 @@ THROUGH_CONFIG = {
 }
 """Keys that rooms read in a form which `barnabas.config` makes of them."""
 NOT_ACTIVE = {
-    "log.cleaner.enable": "there is no cleaner yet, which is said in any case",
     "security.inter.broker.protocol": "only PLAINTEXT is there yet, whatever it says",
     "transaction.state.log.num.partitions": "there are no transactions yet; only a partition is named by it",
 }

@@ -48,6 +48,7 @@ class LogDirectory:
         self._logger = logger
         self._on_failure = on_failure
         self._lock: int | None = None
+        self._has_cleaner_offsets = False
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path})"
@@ -127,14 +128,22 @@ class LogDirectory:
         return self._read(HIGH_WATERMARK_CHECKPOINT)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Up to where each log was compacted, by the cleaner of another broker."""
-        return self._read(CLEANER_CHECKPOINT)
+        """Up to where each log was compacted."""
+        offsets = self._read(CLEANER_CHECKPOINT)
+        self._has_cleaner_offsets = bool(offsets)
+        return offsets
 
     async def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
         await self._write(RECOVERY_POINT_CHECKPOINT, offsets)
 
     async def write_log_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         await self._write(LOG_START_OFFSET_CHECKPOINT, offsets)
+
+    async def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Writes nothing while no log here was ever compacted."""
+        if offsets or self._has_cleaner_offsets:
+            self._has_cleaner_offsets = True
+            await self._write(CLEANER_CHECKPOINT, offsets)
 
     async def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoint, off the loop. A failure takes the directory offline and is not raised."""

@@ -291,6 +291,7 @@ class LogManager:
                 )
             except OSError as error:
                 directory.fail(error)
+            await self.write_cleaner_offsets(directory)
         failed = next((log.log_directory for log in logs if log.log_directory.is_offline), None)
         if failed is not None:
             raise storage_error(failed.path, failed.error)
@@ -514,7 +515,12 @@ class LogManager:
         await asyncio.gather(*(self._write_recovery_points(directory) for directory in self.live_directories))
 
     async def _write_recovery_points(self, directory: LogDirectory) -> None:
+        await self.write_cleaner_offsets(directory)
         await directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
+
+    async def write_cleaner_offsets(self, directory: LogDirectory) -> None:
+        """Writes up to where each log is compacted."""
+        await directory.write_cleaner_offsets(self._offsets(directory, lambda log: log.first_dirty_offset or -1))
 
     async def _checkpoint_recovery_points_soon(self, directory: LogDirectory) -> None:
         """Many logs may ask for it at a time: all who ask in one turn of the loop get one write."""

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 from barnabas.kernel.host import Host
 from barnabas.kernel.scheduler import ScheduledTask, Scheduler
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.manager.log_cleaner import LogCleaner
 from barnabas.log.manager.retention import delete_old_segments
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
@@ -33,6 +35,11 @@ class TendedLogs(Protocol):
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
 
+    @property
+    def future_logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+
+    def write_cleaner_offsets(self, directory: LogDirectory) -> Awaitable[None]: ...
+
     def checkpoint_recovery_points(self) -> Awaitable[None]: ...
 
     def checkpoint_log_start_offsets(self) -> Awaitable[None]: ...
@@ -49,6 +56,7 @@ class LogTasks:
         self._scheduler = scheduler
         self._logger = logger
         self._scheduled: list[ScheduledTask] = []
+        self._cleaner = LogCleaner(manager, host, logger)
 
     def schedule(self) -> None:
         """Starts all of them."""
@@ -84,16 +92,14 @@ class LogTasks:
                 )
             )
         if settings.cleaner_enable:
-            self._logger.warning(
-                "There is no log cleaner yet: compacted topics, __consumer_offsets among them, are kept whole, as with"
-                " log.cleaner.enable=false"
-            )
+            self._cleaner.start()
 
     def cancel(self) -> None:
         """Lets no further run start."""
         for task in self._scheduled:
             task.cancel()
         self._scheduled.clear()
+        self._cleaner.cancel()
 
     async def delete_old_segments(self) -> None:
         """Retention of every log; gives way to the loop after each."""

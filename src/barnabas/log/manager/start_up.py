@@ -135,7 +135,7 @@ class LogStartUp:
             request = self._request(directory, name, config_for, found)
             if request is not None:
                 requests.append(request)
-        return await self._load_all(directory, requests)
+        return await self._load_all(directory, requests, found.cleaned)
 
     def _partition_directories(self, path: str) -> list[str]:
         files = self._host.files
@@ -182,7 +182,9 @@ class LogStartUp:
             now_ms=self._host.clock.time_ms(),
         )
 
-    async def _load_all(self, directory: LogDirectory, requests: list[LoadRequest]) -> list[PartitionLog]:
+    async def _load_all(
+        self, directory: LogDirectory, requests: list[LoadRequest], cleaned: dict[TopicPartition, int]
+    ) -> list[PartitionLog]:
         logs: list[PartitionLog] = []
         remaining = self._progress.logs_remaining
         remaining[directory.path] = len(requests)
@@ -195,7 +197,9 @@ class LogStartUp:
                     return
                 progress = self._progress.loads[directory.path, number] = LoadProgress()
                 try:
-                    logs.append(await self._load_one(directory, request, progress))
+                    log = await self._load_one(directory, request, progress)
+                    log.compacted_to(min(cleaned.get(request.partition, 0), log.recovery_point))
+                    logs.append(log)
                 except OSError as error:
                     directory.fail(error)
                 finally:

@@ -89,8 +89,9 @@ class LocalLog:
         self._flusher.segment_created()
         return segment
 
-    def give_up(self, removed: list[Segment]) -> None:
-        """Renames the files of segments that left the list, and lets them be deleted later. Raises OSError."""
+    def give_up(self, removed: list[Segment], *, has_successor: bool = False) -> None:
+        """Renames the files of segments that left the list, and lets them be deleted later; with `has_successor` the
+        first of them is replaced by one that goes on with its snapshot. Raises OSError."""
         state = self._state
         paths: list[str] = []
         offsets = []
@@ -100,7 +101,7 @@ class LocalLog:
             offsets.append(segment.base_offset)
         self._flusher.segments_given_up(removed)
         self._services.deletions.delete_files(paths, state.config.file_delete_delay_ms, state.log_directory.fail)
-        snapshots = [offset for offset in offsets if offset in self._snapshots]
+        snapshots = [offset for offset in offsets[has_successor:] if offset in self._snapshots]
         self._snapshots.difference_update(snapshots)
         if snapshots:
             self._work.start(self._work.offload_disk(remove_snapshots, self._files, state.directory, snapshots))

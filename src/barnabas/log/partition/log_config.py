@@ -24,6 +24,7 @@ class LogConfig:
     compression_gzip_level: int = topic_setting("compression.gzip.level", int)
     compression_lz4_level: int = topic_setting("compression.lz4.level", int)
     compression_zstd_level: int = topic_setting("compression.zstd.level", int)
+    delete_retention_ms: int = topic_setting("delete.retention.ms", int)
     file_delete_delay_ms: int = topic_setting("file.delete.delay.ms", int)
     flush_messages: int = topic_setting("flush.messages", int)
     flush_ms: int = topic_setting("flush.ms", int)
@@ -33,6 +34,9 @@ class LogConfig:
     message_timestamp_type: str = topic_setting("message.timestamp.type", str)
     message_timestamp_before_max_ms: int = topic_setting("message.timestamp.before.max.ms", int)
     message_timestamp_after_max_ms: int = topic_setting("message.timestamp.after.max.ms", int)
+    max_compaction_lag_ms: int = topic_setting("max.compaction.lag.ms", int)
+    min_cleanable_dirty_ratio: float = topic_setting("min.cleanable.dirty.ratio", float)
+    min_compaction_lag_ms: int = topic_setting("min.compaction.lag.ms", int)
     min_insync_replicas: int = topic_setting("min.insync.replicas", int)
     retention_bytes: int = topic_setting("retention.bytes", int)
     retention_ms: int = topic_setting("retention.ms", int)
@@ -54,7 +58,7 @@ class LogConfig:
     def segment_config(self) -> SegmentConfig:
         return SegmentConfig(
             segment_bytes=self.segment_bytes,
-            segment_ms=self.segment_ms,
+            segment_ms=min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms,
             index_interval_bytes=self.index_interval_bytes,
             index_bytes_max=self.segment_index_bytes,
         )
@@ -100,6 +104,9 @@ class LogSettings:
     initial_task_delay_ms: int = setting("log.initial.task.delay.ms", int)
     segment_delete_delay_ms: int = setting("log.segment.delete.delay.ms", int)
     cleaner_enable: bool = setting("log.cleaner.enable", bool)
+    cleaner_backoff_ms: int = setting("log.cleaner.backoff.ms", int)
+    cleaner_dedupe_buffer_size: int = setting("log.cleaner.dedupe.buffer.size", int)
+    cleaner_io_buffer_load_factor: float = setting("log.cleaner.io.buffer.load.factor", float)
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms", int)
     producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms", int)
     transaction_timeout_max_ms: int = setting("transaction.max.timeout.ms", int)

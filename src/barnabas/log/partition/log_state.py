@@ -35,6 +35,7 @@ class LogState:
         "config",
         "directory",
         "epochs_changed",
+        "first_dirty_offset",
         "high_watermark",
         "is_closed",
         "is_offline",
@@ -73,6 +74,9 @@ class LogState:
         self.high_watermark = loaded.log_start_offset
         self.last_stable_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
+        self.first_dirty_offset = 0
+        """Up to where the log is compacted. Invariant: never above the recovery point, nor is its checkpoint when
+        something below it is cut off: a tombstone that counts as compacted must have outlived what it deletes."""
         self.is_offline = False
         """The log directory has failed."""
         self.is_closed = False

@@ -68,6 +68,7 @@ class LogTruncation:
         try:
             if offset < state.recovery_point or state.coming_truncations > 1:
                 state.recovery_point = min(state.recovery_point, offset)
+                state.first_dirty_offset = min(state.first_dirty_offset, offset)
                 await self._services.checkpoint_recovery_points(state.log_directory)
                 state.check_online()
             yield
@@ -115,6 +116,7 @@ class LogTruncation:
         state.least_end_offset = min(state.least_end_offset, end_offset)
         state.log_start_offset = min(state.log_start_offset, end_offset)
         state.recovery_point = min(state.recovery_point, end_offset)
+        state.first_dirty_offset = min(state.first_dirty_offset, end_offset)
         state.epochs_changed |= state.leader_epochs.truncate_from_end(end_offset)
         state.high_watermark = high_watermark
         state.last_stable_offset = max(min(state.last_stable_offset, high_watermark), state.log_start_offset)

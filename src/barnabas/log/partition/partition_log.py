@@ -25,9 +25,11 @@ from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import NO_TRUNCATION, LogState
 from barnabas.log.partition.log_truncation import LogTruncation
 from barnabas.log.partition.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
+from barnabas.log.partition.segment_replacement import SegmentReplacement
 from barnabas.log.partition.timestamp_lookup import ListedOffset, list_offset
 from barnabas.log.producers.producer_state import ProducerEntry, ProducerState
 from barnabas.log.segments.index_file import CorruptIndexError
+from barnabas.log.segments.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.sentinels import NO_EPOCH
@@ -63,6 +65,7 @@ class PartitionLog:
         self._local_log = local_log
         self._arrival: asyncio.Task[None] | None = None
         self._truncation = LogTruncation(services, state, work, local_log, flusher)
+        self._replacement = SegmentReplacement(services, state, work, local_log)
         # What is called for every record goes straight to the part that does it, without a call in between.
         self.append_as_leader = leader.append_as_leader
         self.append_all_as_leader = leader.append_all_as_leader
@@ -314,6 +317,33 @@ class PartitionLog:
         self.increase_log_start_offset(segments.first.base_offset, "segment deletion")
         return len(removed)
 
+    # Compaction.
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Up to where the log is compacted."""
+        return self._state.first_dirty_offset
+
+    @property
+    def truncations(self) -> int:
+        """How many were begun so far: what was planned before one does not hold after it."""
+        return self._state.truncations
+
+    def compacted_to(self, offset: int) -> None:
+        """Takes note that the log is compacted up to there; at most to the recovery point."""
+        self._state.first_dirty_offset = min(offset, self._state.recovery_point)
+
+    async def replace_segments(self, replaced: list[Segment], truncations: int) -> bool:
+        """Puts what the cleaner has made of these segments, in files with the ending `.cleaned`, in their place;
+        durable when this returns. False, and they stay, where the log has changed since it had so many `truncations`.
+
+        Raises KafkaError when the directory fails.
+        """
+        try:
+            return await asyncio.shield(self._work.start(self._replacement.replace(replaced, truncations)))
+        except OSError as error:
+            raise self._state.storage_failed(error) from error
+
     # The end of the log.
 
     async def flush(self, up_to: int | None = None) -> None:
@@ -383,6 +413,7 @@ class PartitionLog:
             if entry.epoch > self.leader_epochs.latest_epoch:
                 state.assign_epoch(entry.epoch, entry.start_offset)
         state.update_high_watermark(current.high_watermark)
+        self.compacted_to(current.first_dirty_offset)
 
     async def make_ready(self) -> None:
         """Makes durable what the log has now, its topic's id too, and waits for its work off the loop. Raises

@@ -65,6 +65,11 @@ class IndexFile:
         """Entries, written or not."""
         return self._written_count + len(self._unwritten) // self.ENTRY.size
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all entries."""
+        return self.count * self.ENTRY.size
+
     def fields(self, number: int) -> tuple[int, int]:
         """The two stored fields of an entry, counted from 0."""
         size = self.ENTRY.size

@@ -50,6 +50,17 @@ class LogSegments:
         self._base_offsets = [segment.base_offset]
         self.active = segment
 
+    def holds(self, segments: list[Segment]) -> bool:
+        """Whether these are in the list, side by side, and none of them is the active one."""
+        number = bisect_right(self._base_offsets, segments[0].base_offset) - 1
+        return number >= 0 and self._segments[number:-1][: len(segments)] == segments
+
+    def replace(self, replaced: list[Segment], segment: Segment) -> None:
+        """Puts one in the place of several that it `holds`, with the base offset of the first."""
+        number = bisect_right(self._base_offsets, segment.base_offset) - 1
+        self._segments[number : number + len(replaced)] = [segment]
+        self._base_offsets[number : number + len(replaced)] = [segment.base_offset]
+
     def remove_first(self, count: int) -> list[Segment]:
         """Takes out the oldest. Raises ValueError where none would be left."""
         if count >= len(self._segments):

@@ -1,0 +1,187 @@
+"""What the child process does: reads a log twice, and writes what is kept of it as segments with the ending `.cleaned`.
+
+When it ends with status 0, `RESULT` says what it has written, and all of that is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from barnabas.kernel.host import Buffer, Files
+from barnabas.log.cleaner.batch_filter import FilterRules, LastBatch, filter_batch
+from barnabas.log.cleaner.offset_map import OffsetMap
+from barnabas.log.cleaner.plan import SegmentFacts, group_segments
+from barnabas.log.cleaner.transactions import CleanedTransactions
+from barnabas.log.directories.files import read_at, write_all
+from barnabas.log.directories.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
+from barnabas.log.segments.batch_scan import scan_batches
+from barnabas.log.segments.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction
+from barnabas.log.segments.named_segment import add_suffix
+from barnabas.log.segments.segment import Segment, SegmentConfig, perform_sync
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_errors import CorruptRecordError
+
+ENTRY: Final = "barnabas.log.cleaner.compaction:compact"
+RESULT: Final = "compaction" + CLEANED_SUFFIX
+"""Of a crash it is as worthless as the segments, and goes as they do."""
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One cleaning of one log."""
+
+    directory: str
+    segments: tuple[SegmentFacts, ...]
+    """All below `end_offset`, in order."""
+    first_dirty_offset: int
+    end_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+    producers: dict[int, LastBatch]
+    config: SegmentConfig
+    now_ms: int
+    delete_retention_ms: int
+    entries_max: int
+
+    def encode(self) -> bytes:
+        """As the argument of a child process."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Compaction:
+        """What `encode` has made."""
+        fields = json.loads(data)
+        return cls(
+            **{
+                **fields,
+                "segments": tuple(SegmentFacts(**each) for each in fields["segments"]),
+                "aborted": tuple(AbortedTransaction._make(each) for each in fields["aborted"]),
+                "producers": {int(number): LastBatch(**each) for number, each in fields["producers"].items()},
+                "config": SegmentConfig(**fields["config"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What was written."""
+
+    end_offset: int
+    """Up to where the log is compacted, once the groups have taken their places."""
+    groups: list[list[int]]
+    """Base offsets of the segments that each new one, with the base offset of the first, replaces."""
+
+
+def read_result(files: Files, directory: str) -> CompactionResult:
+    """What the child has left. Belongs off the loop. Raises OSError."""
+    descriptor = files.open(f"{directory}/{RESULT}", os.O_RDONLY)
+    try:
+        return CompactionResult(**json.loads(read_at(files, descriptor, RESULT_BYTES_MAX, 0)))
+    finally:
+        files.close(descriptor)
+
+
+def remove_cleaned(files: Files, directory: str) -> None:
+    """Removes what a cleaning has left that came to nothing. Belongs off the loop. Raises OSError."""
+    for name in files.list_directory(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            files.unlink(f"{directory}/{name}")
+
+
+def compact(files: Files, argument: bytes) -> None:
+    """The entry of the child process. Raises OSError, and RecordsError for batches that cannot be compacted."""
+    work = Compaction.decode(argument)
+    remove_cleaned(files, work.directory)
+    offsets, is_complete = _map_offsets(files, work)
+    rules = FilterRules(work.now_ms, work.delete_retention_ms, work.producers, offsets.latest_offset + 1)
+    transactions = CleanedTransactions(
+        entry for entry in work.aborted if entry.last_offset >= work.segments[0].base_offset
+    )
+    groups = group_segments(
+        (segment for segment in work.segments if segment.base_offset <= offsets.latest_offset),
+        size_bytes_max=work.config.segment_bytes,
+        index_bytes_max=work.config.index_bytes_max,
+        offsets_max=RELATIVE_OFFSET_MAX,
+    )
+    for group in groups:
+        _write_group(files, work, group, offsets, transactions, rules)
+    result = CompactionResult(
+        end_offset=work.end_offset if is_complete else offsets.latest_offset + 1,
+        groups=[[segment.base_offset for segment in group] for group in groups],
+    )
+    descriptor = files.open(f"{work.directory}/{RESULT}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(files, descriptor, json.dumps(asdict(result)).encode(), 0)
+    finally:
+        files.close(descriptor)
+
+
+def _map_offsets(files: Files, work: Compaction) -> tuple[OffsetMap, bool]:
+    """The last offset of each key from the first dirty offset on, and whether all of that fitted."""
+    offsets = OffsetMap(work.entries_max)
+    transactions = CleanedTransactions(entry for entry in work.aborted if entry.last_offset >= work.first_dirty_offset)
+    for segment in work.segments:
+        if segment.end_offset <= work.first_dirty_offset:
+            continue
+        for batch, _ in _batches(files, work.directory, segment):
+            if batch.last_offset < work.first_dirty_offset:
+                continue
+            if not transactions.is_discarded(batch) and not batch.is_control:
+                for entry in batch.entries():
+                    if (
+                        entry.key is not None
+                        and entry.offset >= work.first_dirty_offset
+                        and not offsets.put(bytes(entry.key), entry.offset)
+                    ):
+                        return offsets, False
+            offsets.passed(batch.last_offset)
+    offsets.passed(work.first_dirty_offset)
+    return offsets, True
+
+
+def _write_group(
+    files: Files,
+    work: Compaction,
+    group: list[SegmentFacts],
+    offsets: OffsetMap,
+    transactions: CleanedTransactions,
+    rules: FilterRules,
+) -> None:
+    cleaned = Segment(files, work.directory, group[0].base_offset, work.config, created_ms=work.now_ms)
+    add_suffix(cleaned, CLEANED_SUFFIX)
+    cleaned.create()
+    try:
+        transactions.kept.clear()
+        for segment in group:
+            for batch, data in _batches(files, work.directory, segment):
+                kept = filter_batch(batch, data, offsets, transactions, rules)
+                if kept is not None:
+                    cleaned.append(kept.data, kept.last_offset, kept.max_timestamp_ms)
+        cleaned.transaction_index.descriptor()  # there always: it replaces one that may have had entries
+        for entry in transactions.kept:
+            cleaned.transaction_index.append(entry)
+        cleaned.become_inactive()
+        perform_sync(files, cleaned.prepare_sync())
+    finally:
+        cleaned.let_go()
+
+
+def _batches(files: Files, directory: str, segment: SegmentFacts) -> Iterator[tuple[RecordBatch, Buffer]]:
+    """Each batch, verified, and its bytes."""
+    descriptor = files.open(f"{directory}/{segment_file_name(segment.base_offset, LOG_SUFFIX)}", os.O_RDONLY)
+    try:
+        end = 0
+        for position, batch in scan_batches(files, descriptor, 0, segment.size_bytes):
+            if not isinstance(batch, RecordBatch):
+                raise CorruptRecordError(f"messages of magic {batch.magic} are not compacted")
+            batch.verify()
+            end = position + batch.size_bytes
+            yield batch, read_at(files, descriptor, batch.size_bytes, position)
+        if end != segment.size_bytes:
+            raise CorruptRecordError(f"segment {segment.base_offset} ends at byte {end} of {segment.size_bytes}")
+    finally:
+        files.close(descriptor)
