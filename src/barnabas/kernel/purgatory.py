@@ -39,6 +39,10 @@ class DelayedOperation(abc.ABC):
     def try_complete(self) -> bool:
         """Completes by `force_complete` and returns its result if the condition holds; else returns False."""
 
+    def try_complete_for(self, key: Hashable) -> bool:  # noqa: ARG002 - for those that wait under many keys
+        """As `try_complete`, where only what concerns this key of the operation has changed."""
+        return self.try_complete()
+
     @abc.abstractmethod
     def on_complete(self) -> None:
         """Acts: answers the request with what is there. Called once, however the operation was completed."""
@@ -186,12 +190,6 @@ class Purgatory(Generic[Operation]):
         operation.purgatory = self
         return False
 
-    def covering_keys(self) -> list[Hashable]:
-        """Keys under which every parked operation is found: for what concerns all of them. An operation is checked as
-        a whole, so one of its keys is enough.
-        """
-        return list(dict.fromkeys(parked.keys[0] for parked in self._parked.values()))
-
     def check_and_complete(self, key: Hashable) -> int:
         """Completes those operations under the key whose condition holds; returns their number.
 
@@ -247,12 +245,13 @@ class Purgatory(Generic[Operation]):
 
     def _check(self, key: Hashable) -> int:
         completed = 0
-        operation: Operation | Standing
+        operation: Any
         for operation in tuple(self._watchers.get(key, ())):
-            if operation not in self._standing and getattr(operation, "purgatory", None) is not self:
-                continue  # completed or cancelled by one before it
             try:
-                completed += operation.try_complete()
+                if operation in self._standing:
+                    completed += operation.try_complete()
+                elif getattr(operation, "purgatory", None) is self:  # else completed or cancelled by one before it
+                    completed += operation.try_complete_for(key)
             except Exception:
                 self._logger.exception("Uncaught error completing %r in purgatory %s", operation, self.name)
                 completed += operation.completed

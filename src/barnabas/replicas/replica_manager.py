@@ -12,7 +12,7 @@ from barnabas.follower.fetcher_manager import FetcherManager
 from barnabas.follower.log_copier import LogCopier
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
-from barnabas.kernel.steps import Steps, at_once
+from barnabas.kernel.steps import Steps, at_once, each
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.leader.alter_partition import IsrChanges
 from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
@@ -352,9 +352,8 @@ class ReplicaManager:
         self._controllers.admits(request)
         if change.previous.brokers.keys() - change.image.brokers.keys():
             # Deleted records wait for replicas that are alive only, and no fetch will tell of these any more.
-            for key in self.delete_records_purgatory.covering_keys():
-                self.delete_records_purgatory.check_and_complete(key)
-                yield
+            deletions = self.delete_records_purgatory
+            yield from each(deletions.check_and_complete, list(deletions.watched_keys))
         return change
 
     def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ Followers learn the leader's log start offset from its Fetch responses, and tell
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.cluster.metadata_responses import is_internal
@@ -103,16 +103,14 @@ class _DelayedDeleteRecords(DelayedOperation):
         self._expires = expires
 
     def try_complete(self) -> bool:
-        for topic_partition, required in list(self._waiting.items()):
-            try:
-                low_watermark = self._partitions.get_partition(topic_partition).low_watermark
-            except KafkaError as error:
-                self._outcomes[topic_partition] = DeleteOutcome(error.code)
-                del self._waiting[topic_partition]
-                continue
-            if low_watermark >= required:
-                self._outcomes[topic_partition] = DeleteOutcome(ErrorCode.NONE, low_watermark)
-                del self._waiting[topic_partition]
+        for topic_partition in list(self._waiting):
+            self._look_at(topic_partition)
+        return not self._waiting and self.force_complete()
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        # Only the one that has changed: a look at all of them for each would be quadratic.
+        if key in self._waiting:
+            self._look_at(key)
         return not self._waiting and self.force_complete()
 
     def on_complete(self) -> None:
@@ -122,3 +120,14 @@ class _DelayedDeleteRecords(DelayedOperation):
 
     def on_expiration(self) -> None:
         self._expires.count += len(self._waiting)
+
+    def _look_at(self, topic_partition: TopicPartition) -> None:
+        try:
+            low_watermark = self._partitions.get_partition(topic_partition).low_watermark
+        except KafkaError as error:
+            self._outcomes[topic_partition] = DeleteOutcome(error.code)
+            del self._waiting[topic_partition]
+            return
+        if low_watermark >= self._waiting[topic_partition]:
+            self._outcomes[topic_partition] = DeleteOutcome(ErrorCode.NONE, low_watermark)
+            del self._waiting[topic_partition]

@@ -111,17 +111,19 @@ def test_completes_each_operation_once_and_keeps_none_that_could_complete(
             assert purgatory.watchers(key) == [operation for operation in parked if key in operation.keys]
 
 
-def test_finds_every_parked_operation_by_one_of_its_keys() -> None:
+def test_tells_an_operation_which_of_its_keys_was_checked() -> None:
+    class Told(Waiting):
+        def try_complete_for(self, key: object) -> bool:
+            told.append(key)
+            return super().try_complete_for(key)
+
+    told: list[object] = []
     world = World()
-    operations = [Waiting(world, keys, 1) for keys in ("ab", "a", "bc", "cb")]
-    for operation in operations:
-        world.purgatory.try_complete_else_watch(operation, operation.keys)
-    assert world.purgatory.covering_keys() == ["a", "b", "c"]
-    world.levels = dict.fromkeys(KEYS, 1)
-    for key in world.purgatory.covering_keys():
-        world.purgatory.check_and_complete(key)
-    assert [operation.completions for operation in operations] == [1, 1, 1, 1]
-    assert world.purgatory.covering_keys() == []
+    operation = Told(world, "abc", 1)
+    world.purgatory.try_complete_else_watch(operation, operation.keys)
+    assert [world.raise_level(key) for key in "bac"] == [0, 0, 1]
+    assert told == ["b", "a", "c"]
+    assert operation.completions == 1
 
 
 def test_completes_at_once_what_can_complete_and_does_not_park_it() -> None:
