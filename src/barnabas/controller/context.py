@@ -73,14 +73,23 @@ class ControllerContext:
     """Brokers, topics, assignments, leadership, states and deletions, as the active controller sees them.
 
     A new one is empty. `epoch` and `epoch_version` are the controller's epoch and the version of its znode, on which
-    every write depends; `told_leadership` is what this broker has heard from controllers.
+    every write depends; `told_leadership` is what this broker has heard from controllers. This term and the one before
+    it began with the transactions `began` and `former_began`.
     """
 
     def __init__(
-        self, epoch: int = 0, epoch_version: int = 0, told_leadership: ToldLeadership = nothing_was_told
+        self,
+        epoch: int = 0,
+        epoch_version: int = 0,
+        told_leadership: ToldLeadership = nothing_was_told,
+        *,
+        began: int = 0,
+        former_began: int = 0,
     ) -> None:
         self.epoch = epoch
         self.epoch_version = epoch_version
+        self._began = began
+        self._former_began = former_began
         self._brokers: dict[int, LiveBroker] = {}
         self._shutting_down: dict[int, None] = {}
         self._held_back: dict[int, None] = {}
@@ -359,6 +368,15 @@ class ControllerContext:
         did so before its last restart.
         """
         return broker_id in self._isr_writers
+
+    def is_from_elsewhere(self, known: LeaderAndIsr, written_at: int) -> bool:
+        """Whether no controller can have made the transaction that wrote this state: it names an epoch whose term was
+        over then. Leaders that write ISRs themselves do so, too.
+        """
+        epoch = known.controller_epoch
+        return (epoch < self.epoch and written_at > self._began) or (
+            epoch < self.epoch - 1 and written_at > self._former_began
+        )
 
     def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
         """Raises `ContextError` for a partition without an assignment."""

@@ -20,7 +20,7 @@ from barnabas.coordination.layout.controller import (
 )
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Check, Create, Delete, Exists, GetData, Multi, SetData, Watcher
-from barnabas.coordination.protocol import CreateMode
+from barnabas.coordination.protocol import CreateMode, Stat
 
 INITIAL_EPOCH = 0
 """What `/controller_epoch` holds before the first controller, whose epoch is the next one."""
@@ -28,10 +28,15 @@ INITIAL_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """A successful election: the new epoch, and the version of its znode, on which every write of the term depends."""
+    """A successful election: the new epoch, and the version of its znode, on which every write of the term depends.
+
+    `began` and `former_began` are the transactions that began this term and the one before it.
+    """
 
     epoch: int
     epoch_version: int
+    began: int
+    former_began: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +74,30 @@ def claim_controllership(registration: ControllerRegistration) -> Steps[Election
 
     Raises `ControllerMovedError` when another broker was faster.
     """
-    epoch, version = yield from _read_epoch()
+    epoch, former = yield from _read_epoch()
     payload = registration.encode()
     claim = Multi(
         (
             Create(CONTROLLER_PATH, payload, mode=CreateMode.EPHEMERAL),
-            SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(epoch + 1), version),
+            SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(epoch + 1), former.version),
         )
     )
     (outcome,) = yield from operate([claim])
     if not isinstance(outcome, Exception):
-        return ElectionResult(epoch + 1, outcome[1].version)
+        return ElectionResult(epoch + 1, outcome[1].version, outcome[1].mzxid, former.mzxid)
     if not isinstance(outcome, MultiFailedError) or not isinstance(outcome.error, NodeExistsError | BadVersionError):
         raise outcome
     # It may be ours, from an attempt whose answer was lost.
     incumbent = yield from read_incumbent()
     if incumbent is not None and incumbent.payload == payload:
-        present, version = yield from _read_epoch()
+        present, stat = yield from _read_epoch()
         if present == epoch + 1:
-            return ElectionResult(present, version)
+            return ElectionResult(present, stat.version, stat.mzxid, former.mzxid)
     raise ControllerMovedError("another broker was elected controller, or has just been")
 
 
-def _read_epoch() -> Steps[tuple[int, int]]:
-    """The epoch and the version of its znode, which is created if missing."""
+def _read_epoch() -> Steps[tuple[int, Stat]]:
+    """The epoch and the stat of its znode, which is created if missing."""
     (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
     if isinstance(found, NoNodeError):
         (made,) = yield from operate([Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(INITIAL_EPOCH))])
@@ -101,7 +106,7 @@ def _read_epoch() -> Steps[tuple[int, int]]:
         (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
     if isinstance(found, Exception):
         raise found
-    return decode_controller_epoch(found.data), found.stat.version
+    return decode_controller_epoch(found.data), found.stat
 
 
 def mend_registration(payload: bytes, epoch_version: int) -> Steps[None]:

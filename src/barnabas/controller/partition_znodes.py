@@ -101,7 +101,7 @@ def _read_once(
         else:
             stored = found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
             if isinstance(stored, LeaderAndIsr):
-                right = _right(context, partition, stored, own.get(partition))
+                right = _right(context, partition, stored, outcome.stat.mzxid, own.get(partition))
                 if right is not stored:
                     put_back[partition] = found[partition] = right.by_controller(context.epoch)
                     lines.append(_line(partition, stored, right))
@@ -142,7 +142,11 @@ def _decode(
 
 
 def _right(
-    context: ControllerContext, partition: TopicPartition, stored: LeaderAndIsr, own: LeaderAndIsr | None
+    context: ControllerContext,
+    partition: TopicPartition,
+    stored: LeaderAndIsr,
+    written_at: int,
+    own: LeaderAndIsr | None,
 ) -> LeaderAndIsr:
     """The state in force: `stored`, or what the znode must hold instead."""
     known = context.leadership(partition)
@@ -151,7 +155,16 @@ def _right(
         # Of the former controllers' terms this broker has at least heard.
         known = context.told_leadership(partition)
         is_believed = known is None or stored.leader_epoch >= known.leader_epoch
-        if known is not None and stored.holds_the_same(known) and stored.partition_epoch > known.partition_epoch:
+        if known is not None and stored.holds_the_same(known):
+            is_mended = stored.partition_epoch > known.partition_epoch
+        else:
+            # Of this state the broker has heard nothing, so that only its transaction tells.
+            is_mended = (
+                is_believed
+                and not context.writes_isrs_itself(stored.leader)
+                and context.is_from_elsewhere(stored, written_at)
+            )
+        if is_mended:
             lost = {*lost, *_may_have_bounced(context, stored.isr)}
     else:
         is_believed = (

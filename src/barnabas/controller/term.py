@@ -60,7 +60,13 @@ class ControllerTerm:
         told_leadership: ToldLeadership = nothing_was_told,
     ) -> None:
         """`state_change_logger` is only asked for its level."""
-        self.context = context = ControllerContext(elected.epoch, elected.epoch_version, told_leadership)
+        self.context = context = ControllerContext(
+            elected.epoch,
+            elected.epoch_version,
+            told_leadership,
+            began=elected.began,
+            former_began=elected.former_began,
+        )
         self._settings = settings
         self._watches = watches
         self._logger = logger

@@ -189,13 +189,14 @@ class Terms:
         self.watches.end()
         self.epoch += 1
         self.events.clear()
+        former_began = self.store.mzxids.get(CONTROLLER_EPOCH_PATH, 0)
         self.store.submit((SetData(CONTROLLER_EPOCH_PATH, encode_controller_epoch(self.epoch), self.epoch - 1),))
         self.shell = CrashingShell(self.store, crash_at, self.deliver)
         self._answered = 0
         self.watches = EventWatches(self.events.append)
         logger = logging.getLogger("test")
         self.term = ControllerTerm(
-            ElectionResult(self.epoch, self.epoch),
+            ElectionResult(self.epoch, self.epoch, self.store.mzxids[CONTROLLER_EPOCH_PATH], former_began),
             self.settings,
             self.watches,
             self.new_topic_id,
