@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from _blake2 import blake2b  # what hashlib gives, which would load OpenSSL into every broker
 from typing import Final
 
 from barnabas.wire.sentinels import NO_OFFSET
@@ -43,4 +43,4 @@ class OffsetMap:
 
 
 def _digest(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=16).digest()
+    return blake2b(key, digest_size=16).digest()
