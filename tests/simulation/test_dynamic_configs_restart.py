@@ -52,11 +52,27 @@ def producer_expiration_ms(broker: Broker) -> int:
     return log.producers.expiration_ms
 
 
+def of_cleaner(name: str) -> Look:
+    """A setting that the cleaner reads when it looks for work."""
+
+    def look(broker: Broker) -> Any:
+        return getattr(broker.components.storage.log_manager.settings, name)
+
+    return look
+
+
 LOGS: dict[str, tuple[str, Look, Any]] = {
     "compression.gzip.level": ("7", of_log("compression_gzip_level"), 7),
     "compression.lz4.level": ("5", of_log("compression_lz4_level"), 5),
     "compression.type": ("lz4", of_log("compression_type"), "lz4"),
     "compression.zstd.level": ("4", of_log("compression_zstd_level"), 4),
+    "log.cleaner.backoff.ms": ("14000", of_cleaner("cleaner_backoff_ms"), 14_000),
+    "log.cleaner.dedupe.buffer.size": ("8388608", of_cleaner("cleaner_dedupe_buffer_size"), 8_388_608),
+    "log.cleaner.delete.retention.ms": ("7654", of_log("delete_retention_ms"), 7_654),
+    "log.cleaner.io.buffer.load.factor": ("0.7", of_cleaner("cleaner_io_buffer_load_factor"), 0.7),
+    "log.cleaner.max.compaction.lag.ms": ("8654321", of_log("max_compaction_lag_ms"), 8_654_321),
+    "log.cleaner.min.cleanable.ratio": ("0.25", of_log("min_cleanable_dirty_ratio"), 0.25),
+    "log.cleaner.min.compaction.lag.ms": ("4321", of_log("min_compaction_lag_ms"), 4_321),
     "log.cleanup.policy": ("compact,delete", of_log("cleanup_policy"), ("compact", "delete")),
     "log.flush.interval.messages": ("5000", of_log("flush_messages"), 5000),
     "log.flush.interval.ms": ("60001", of_log("flush_ms"), 60_001),

@@ -109,7 +109,7 @@ def test_says_once_what_is_not_supported_yet() -> None:
     logger.addHandler(lines)
     topics = TopicConfigs(brokers, logger)
     for topic in ("t", "u"):
-        topics.set(topic, {"delete.retention.ms": "5", "retention.ms": "5", "nobody.knows": "x"}, 1)
+        topics.set(topic, {"preallocate": "true", "retention.ms": "5", "nobody.knows": "x"}, 1)
     assert [line for line in lines.lines if "not supported yet" in line] == [
-        "WARNING Configs of topics that are known but not supported yet: delete.retention.ms"
+        "WARNING Configs of topics that are known but not supported yet: preallocate"
     ]
