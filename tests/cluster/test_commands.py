@@ -25,7 +25,6 @@ from tests.support.wire_calls import call
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 OVERRIDES = {
-    "zookeeper.session.timeout.ms": 2_000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
     "default.replication.factor": 1,

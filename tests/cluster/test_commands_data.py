@@ -15,7 +15,7 @@ from tests.support.command_suite import fresh, new_topic
 from tests.support.data_command_suite import DataCommandSuite, produce, run
 
 OVERRIDES = {
-    "zookeeper.session.timeout.ms": 4_000,
+    "zookeeper.session.timeout.ms": 18_000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
 }

@@ -18,7 +18,7 @@ from tests.support.command_suite import barnabas, fresh, new_topic
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERRIDES = {
-    "zookeeper.session.timeout.ms": 4_000,
+    "zookeeper.session.timeout.ms": 18_000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
     "group.initial.rebalance.delay.ms": 0,

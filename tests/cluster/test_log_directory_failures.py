@@ -35,7 +35,6 @@ OVERRIDES = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
     "replica.lag.time.max.ms": 3_000,
-    "zookeeper.session.timeout.ms": 3_000,
 }
 SEGMENT_BYTES = 1024 * 1024
 

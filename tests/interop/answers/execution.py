@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_messages import to_message, to_tree
 from tests.support.wire_values import Tree
 
-ANSWER_SECONDS: Final = 4.0
+ANSWER_SECONDS: Final = 10.0
 _CLIENT_ID: Final = "answers"
 _MAY_BE_PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _MEMBER_ID: Final = re.compile(r"(?:answers|static)?-?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
