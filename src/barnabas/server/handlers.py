@@ -56,6 +56,7 @@ from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.sync_group import SyncGroupHandler
 from barnabas.api.update_features import UpdateFeaturesHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
+from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
 from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
@@ -67,6 +68,7 @@ from barnabas.serving.fetch_sessions import FetchSessionCache
 from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.transaction_markers import MarkerAppends
 
 if TYPE_CHECKING:
     import asyncio
@@ -200,6 +202,10 @@ class Handlers:
                 RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), components.metadata_cache
             ),
             DescribeProducersHandler(replicas, components.metadata_cache),
+            WriteTxnMarkersHandler(
+                MarkerAppends(replicas, components.acknowledgements, host.clock, values["request.timeout.ms"], logger),
+                components.coordinators.groups,
+            ),
             DescribeLogDirsHandler(log_manager, replicas, host.files, logger),
             AlterReplicaLogDirsHandler(replicas),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from barnabas.api.list_offsets import ListOffsetsHandler
 from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
+from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.host import Host, OffloadKind
@@ -41,6 +42,7 @@ from barnabas.serving.fetch_sessions import FetchSessionCache
 from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
+from barnabas.serving.transaction_markers import MarkerAppends
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -94,6 +96,23 @@ class Creation:
     async def create_topics(self, names: Any) -> dict[str, ErrorCode]:
         self.asked += names
         return dict.fromkeys(self.asked, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+MARKER_TIMEOUT_MS = 30_000
+
+
+class Groups:
+    """The group coordinator, told of transactions that end in `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, bool]] = []
+        self.waiting: list[Callable[[], object]] = []
+
+    def complete_transaction(
+        self, partition_index: int, producer_id: int, on_done: Callable[[], object], *, is_commit: bool
+    ) -> None:
+        self.told.append((partition_index, producer_id, is_commit))
+        self.waiting.append(on_done)
 
 
 class Access:
@@ -186,6 +205,7 @@ class DataBroker:
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
         self.access = Access()
+        self.groups = Groups()
         self.leader_quota = ReplicationQuota(ReplicationQuotaSettings(), host.loop.time)
         self._add_handlers(host, fetch_bytes_max)
 
@@ -226,6 +246,9 @@ class DataBroker:
             DescribeClusterHandler(metadata, CLUSTER_ID),
             DeleteRecordsHandler(deletions, metadata),
             DescribeProducersHandler(replicas, metadata),
+            WriteTxnMarkersHandler(
+                MarkerAppends(replicas, acknowledgements, host.clock, MARKER_TIMEOUT_MS, calls.logger), self.groups
+            ),
             DescribeLogDirsHandler(self.log_manager, replicas, host.files, calls.logger),
             AlterReplicaLogDirsHandler(replicas),
         ):

@@ -36,7 +36,7 @@ from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
-from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once
+from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps, at_once, each
 from barnabas.kernel.timers import Timers
 from barnabas.wire.compression_types import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -206,6 +206,33 @@ class GroupCoordinator:
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Topics are gone: so are the offsets that groups had in them."""
         self._deletions.remove_offsets_of(list(partitions))
+
+    def complete_transaction(
+        self, partition_index: int, producer_id: int, on_done: Callable[[], object], *, is_commit: bool
+    ) -> None:
+        """The marker that ends the producer's transaction is committed in that partition: its offsets are shown, or
+        forgotten. Calls `on_done` once, when that is so of all groups there; at once while they are not loaded, since
+        whoever loads them finds the marker.
+
+        The producer must commit nothing in its next transaction before that.
+        """
+        try:
+            groups = self._runtime.shard(partition_index).content
+        except KafkaError:
+            on_done()
+            return
+
+        def complete() -> Steps[None]:
+            try:
+                yield from each(
+                    lambda handle: handle.group.offsets.complete_transaction(producer_id, is_commit=is_commit),
+                    list(groups.values()),
+                    _LISTED_PER_STEP,
+                )
+            finally:
+                on_done()
+
+        self._background.run(complete(), f"complete-transaction-{producer_id}")
 
     def _loaded(self, _shard: Shard[Groups], groups: Groups, seconds: float) -> Steps[None]:
         self._metrics.partition_load_time_ms.update(round(seconds * 1000))

@@ -268,3 +268,36 @@ def test_after_the_stop_nothing_is_coordinated(world: GroupWorld) -> None:
     assert first.join_error is ErrorCode.NOT_COORDINATOR
     assert first.heartbeat() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.coordinator.list_groups((), ())[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("decision", [ControlRecordType.COMMIT, ControlRecordType.ABORT])
+def test_a_marker_that_comes_to_the_new_coordinator_decides(world: GroupWorld, decision: ControlRecordType) -> None:
+    """And what was shown then is shown by who loads the log."""
+    world.commit("g", {T0: 5, T1: 6})
+    write(world, committed(T0, 50), producer_id=7)
+    write(world, committed(T1, 60), producer_id=8)
+    reload(world)
+    assert world.group("g").offsets.is_unstable(T0)
+    decide(world, 7, decision)
+    done: list[None] = []
+    world.coordinator.complete_transaction(
+        world.partition_of("g").partition,
+        7,
+        lambda: done.append(None),
+        is_commit=decision is ControlRecordType.COMMIT,
+    )
+    expected = 50 if decision is ControlRecordType.COMMIT else 5
+    assert (done, world.offset("g", T0), world.offset("g", T1)) == ([None], expected, 6)
+    assert not world.group("g").offsets.is_unstable(T0)
+    assert world.group("g").offsets.is_unstable(T1)
+    reload(world, 6)
+    assert (world.offset("g", T0), world.offset("g", T1)) == (expected, 6)
+
+
+def test_a_marker_for_groups_that_are_not_here_is_answered_at_once(world: GroupWorld) -> None:
+    world.resign("g")
+    done: list[None] = []
+    world.coordinator.complete_transaction(
+        world.partition_of("g").partition, 7, lambda: done.append(None), is_commit=True
+    )
+    assert done == [None]
