@@ -3,7 +3,8 @@
 - `.deleted`: given up; goes.
 - `.cleaned`: what the cleaner was writing; worthless, goes.
 - `.swap`: whole segments that replace others. They take their places, and what they replace goes; but not while a
-  `.cleaned` file of the same replacement is there, which was then not complete (KAFKA-6264).
+  `.cleaned` file of the same replacement is there, which was then not complete (KAFKA-6264). An index without its log
+  goes: nobody can say whether that has taken its place already, where the index is built again, or never did.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def remove_leftovers(files: Files, directory: str, logger: logging.Logger) -> li
                 logger.info("Deleting %s/%s, of a replacement that was not complete", directory, name)
                 files.unlink(f"{directory}/{name}")
                 del swaps[name]
+    bases = {parsed.offset for parsed in swaps.values() if parsed.suffix == LOG_SUFFIX}
+    for name, parsed in list(swaps.items()):
+        if parsed.offset not in bases:
+            logger.info("Deleting %s/%s, whose log file is not there", directory, name)
+            files.unlink(f"{directory}/{name}")
+            del swaps[name]
     if swaps:
         _complete(files, directory, swaps, logger)
     files.fsync_directory(directory)
@@ -75,6 +82,7 @@ def _complete(files: Files, directory: str, swaps: dict[str, SegmentFileName], l
             ):
                 logger.info("Deleting %s/%s, which was replaced", directory, name)
                 files.unlink(f"{directory}/{name}")
+        files.fsync_directory(directory)  # else some of them may be back when the replacement has its name
     # The log file last: while it has its old name, the others are put into their places again.
     for name in sorted(swaps, key=lambda each: swaps[each].suffix == LOG_SUFFIX):
         logger.info("Putting %s/%s into its place", directory, name)

@@ -42,6 +42,8 @@ class CleanedLogs(Protocol):
 
     def write_cleaner_offsets(self, directory: LogDirectory) -> Awaitable[None]: ...
 
+    def write_recovery_points(self, directory: LogDirectory) -> Awaitable[None]: ...
+
 
 class LogCleaner:
     """That of one `LogManager`."""
@@ -153,6 +155,8 @@ class LogCleaner:
             await self._host.offload(OffloadKind.DISK, remove_cleaned, files, directory)
             return
         result = await self._host.offload(OffloadKind.DISK, read_result, files, directory)
+        # Above the checkpoint a recovery would take the gaps between compacted segments for holes.
+        await self._manager.write_recovery_points(log.log_directory)
         for group in result.groups:
             if not self._is_free(log) or not await log.replace_segments(
                 [segments[base] for base in group], truncations
@@ -160,7 +164,8 @@ class LogCleaner:
                 self._logger.info("Cleaning of %r is given up: the log has changed", log)
                 return
             await yield_to_loop()
-        if log.truncations != truncations:
+        # A copy for another log directory may have begun before: to it, this is not compacted.
+        if log.truncations != truncations or not self._is_free(log):
             return
         log.compacted_to(result.end_offset)
         await self._manager.write_cleaner_offsets(log.log_directory)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from barnabas.kernel.host import Files
 from barnabas.kernel.ids import Uuid
@@ -46,6 +47,8 @@ from barnabas.wire.record_errors import CorruptRecordError, RecordsError
 from barnabas.wire.records import Batch
 from barnabas.wire.topics import TopicPartition
 
+ANY_OFFSET: Final = 1 << 63
+
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
@@ -59,8 +62,8 @@ class LoadRequest:
     """As checkpointed; 0 where it is not."""
     log_start_offset: int
     was_clean: bool
-    may_have_gaps: bool
-    """The cleaner has been here: offsets may be missing between segments."""
+    gaps_end_offset: int
+    """Segments that begin there or before need not follow one another: the cleaner may have been there."""
     now_ms: int
 
 
@@ -253,9 +256,13 @@ class _Loading:
         return state
 
     def _follows(self, earlier: Segment, later: Segment) -> bool:
+        """Only the cleaner leaves gaps between segments (a follower begins a segment where its log ends), and it leaves
+        them below the checkpoint of the recovery points. Any other one is a hole: a loss of power has taken the end of
+        a segment and not the one behind it, and nobody would ever fetch what is missing.
+        """
         if later.base_offset == earlier.next_offset:
             return True
-        return later.base_offset > earlier.next_offset and self.request.may_have_gaps
+        return earlier.next_offset < later.base_offset <= self.request.gaps_end_offset
 
     def _drop(self, doomed: list[Segment]) -> None:
         """Removes segments that cannot be used."""

@@ -87,7 +87,7 @@ class LogManager:
             write_queue=self.write_queue,
             deletions=self._deletions,
             logger=logs.logger("kafka.log.UnifiedLog"),
-            checkpoint_recovery_points=self._checkpoint_recovery_points_soon,
+            checkpoint_recovery_points=self.write_recovery_points,
             flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
         )
         self.directories: tuple[LogDirectory, ...] = tuple(
@@ -512,9 +512,9 @@ class LogManager:
 
     async def checkpoint_recovery_points(self) -> None:
         """Writes up to where each log is durable."""
-        await asyncio.gather(*(self._write_recovery_points(directory) for directory in self.live_directories))
+        await asyncio.gather(*(self._write_recovery_points_now(directory) for directory in self.live_directories))
 
-    async def _write_recovery_points(self, directory: LogDirectory) -> None:
+    async def _write_recovery_points_now(self, directory: LogDirectory) -> None:
         await self.write_cleaner_offsets(directory)
         await directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
 
@@ -522,8 +522,9 @@ class LogManager:
         """Writes up to where each log is compacted."""
         await directory.write_cleaner_offsets(self._offsets(directory, lambda log: log.first_dirty_offset or -1))
 
-    async def _checkpoint_recovery_points_soon(self, directory: LogDirectory) -> None:
-        """Many logs may ask for it at a time: all who ask in one turn of the loop get one write."""
+    async def write_recovery_points(self, directory: LogDirectory) -> None:
+        """Writes up to where each log there is durable. Many logs may ask for it at a time: all who ask in one turn of
+        the loop get one write."""
         task = self._coming_checkpoints.get(directory)
         if task is None:
             task = self._host.loop.create_task(self._write_when_all_have_asked(directory))
@@ -533,7 +534,7 @@ class LogManager:
     async def _write_when_all_have_asked(self, directory: LogDirectory) -> None:
         await yield_to_loop()
         del self._coming_checkpoints[directory]
-        await self._write_recovery_points(directory)
+        await self._write_recovery_points_now(directory)
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes where each log starts, as far as its first segment does not say that."""
@@ -546,7 +547,7 @@ class LogManager:
         await directory.write_log_start_offsets(self._offsets(directory, start_offset))
 
     async def _write_checkpoints(self, directory: LogDirectory) -> None:
-        await self._checkpoint_recovery_points_soon(directory)
+        await self.write_recovery_points(directory)
         await self._write_log_start_offsets(directory)
 
     def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:

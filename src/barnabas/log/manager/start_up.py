@@ -13,7 +13,7 @@ from barnabas.log.directories.deletions import Deletions
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.directories.names import DirectoryKind, parse_partition_directory
 from barnabas.log.manager.interrupted_moves import settle_moves
-from barnabas.log.manager.log_loader import LoadProgress, LoadRequest, load_log
+from barnabas.log.manager.log_loader import ANY_OFFSET, LoadProgress, LoadRequest, load_log
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.partition_log import PartitionLog
@@ -52,6 +52,15 @@ class _Found(NamedTuple):
     cleaned: dict[TopicPartition, int]
     names: list[str]
     """Of partition directories."""
+
+
+def _gaps_end_offset(partition: TopicPartition, config: LogConfig, found: _Found) -> int:
+    """See `LoadRequest`. Where a compacted log is not in the checkpoint of the recovery points, that was lost, or the
+    log was brought here by hand: anything may be missing in it, and nothing is dropped for that.
+    """
+    if config.is_compacted and partition not in found.recovery_points:
+        return ANY_OFFSET
+    return found.cleaned.get(partition, 0)
 
 
 class LogStartUp:
@@ -178,7 +187,7 @@ class LogStartUp:
             recovery_point=found.recovery_points.get(partition, 0),
             log_start_offset=found.start_offsets.get(partition, 0),
             was_clean=directory.was_clean,
-            may_have_gaps=config.is_compacted or partition in found.cleaned,
+            gaps_end_offset=_gaps_end_offset(partition, config, found),
             now_ms=self._host.clock.time_ms(),
         )
 

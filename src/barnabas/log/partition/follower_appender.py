@@ -10,6 +10,7 @@ from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import LogState
 from barnabas.log.producers.batch_headers import header_of, marker_in
 from barnabas.log.producers.producer_state import ProducerStateError
+from barnabas.log.segments.indexes import RELATIVE_OFFSET_MAX
 from barnabas.log.segments.segment import Segment
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -44,7 +45,8 @@ class FollowerAppender:
         size_bytes = len(fetched.records)
         try:
             segment = self._local_log.segment_for(
-                size_bytes, first_offset, last_offset, max_timestamp_ms, self._services.time_ms()
+                *(size_bytes, _base_offset(state.log_end_offset, first_offset, last_offset), last_offset),
+                *(max_timestamp_ms, self._services.time_ms()),
             )
             segment.append_batches(fetched.records, fetched.places)
         except OSError as error:
@@ -86,3 +88,10 @@ class FollowerAppender:
                 continue
             if aborted is not None:
                 self._local_log.index_aborted(segment, aborted)
+
+
+def _base_offset(log_end_offset: int, first_offset: int, last_offset: int) -> int:
+    """Where a segment begins that is due now. Invariant: it follows the one before, even where the leader's cleaner has
+    left a gap; a recovery takes a segment that does not for one behind a hole. (Indexes cannot hold larger gaps.)
+    """
+    return log_end_offset if last_offset - log_end_offset <= RELATIVE_OFFSET_MAX else first_offset

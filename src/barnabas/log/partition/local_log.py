@@ -30,7 +30,7 @@ from barnabas.log.segments.segment import Segment
 class LocalLog:
     """The files of one log."""
 
-    __slots__ = ("_files", "_flusher", "_services", "_snapshots", "_state", "_work")
+    __slots__ = ("_files", "_flusher", "_is_new", "_services", "_snapshots", "_state", "_work")
 
     def __init__(
         self, services: LogServices, state: LogState, work: BackgroundWork, flusher: LogFlusher, loaded: LoadedLog
@@ -40,6 +40,7 @@ class LocalLog:
         self._state = state
         self._work = work
         self._flusher = flusher
+        self._is_new = loaded.is_new
         self._snapshots = set(loaded.snapshot_offsets)
 
     # Segments.
@@ -69,8 +70,15 @@ class LocalLog:
         self._flusher.segment_completed(completed)
         self._take_snapshot(base_offset)
         self._work.start(self._flusher.flush_quietly(base_offset))
+        if self._is_new and state.config.is_compacted:
+            # From now on a recovery may ask whether its segments follow one another.
+            self._is_new = False
+            self._work.start(self._checkpoint_recovery_points())
         self._services.logger.debug("%r: rolled new log segment at offset %d", state, base_offset)
         return segment
+
+    async def _checkpoint_recovery_points(self) -> None:
+        await self._services.checkpoint_recovery_points(self._state.log_directory)
 
     def new_segment(self, base_offset: int) -> Segment:
         """Makes the files of a segment, which is not in the list yet. Raises OSError."""

@@ -12,6 +12,7 @@ below the recovery point.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from barnabas.log.directories.log_directory import LogDirectory
@@ -50,6 +51,7 @@ class LogState:
         "producers",
         "recovery_point",
         "refusal",
+        "replacement_ended",
         "rules",
         "segment_config",
         "segments",
@@ -89,6 +91,8 @@ class LogState:
         """The least end since whoever copies the log has asked."""
         self.coming_truncations = 0
         """Those that wait for the recovery point to go back."""
+        self.replacement_ended: asyncio.Future[None] | None = None
+        """Done when the cleaned segments that are being put in place are, or are not to be; None where none are."""
         self.refusal: ErrorCode | None = None
         """Why nothing can be appended."""
         self.reconfigure(config)

@@ -60,12 +60,15 @@ class LogTruncation:
         """Invariant: within this, neither the recovery point nor its checkpoint is above `offset`.
 
         A recovery trusts what lies below, so nothing there may be removed: a loss of power can undo some of the
-        removals and not others, which leaves holes.
+        removals and not others, which leaves holes. Nor are cleaned segments being put in place.
         """
         state = self._state
         state.check_online()
         state.coming_truncations += 1
         try:
+            while state.replacement_ended is not None:
+                await asyncio.wait([state.replacement_ended])
+                state.check_online()
             if offset < state.recovery_point or state.coming_truncations > 1:
                 state.recovery_point = min(state.recovery_point, offset)
                 state.first_dirty_offset = min(state.first_dirty_offset, offset)

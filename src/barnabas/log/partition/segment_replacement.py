@@ -1,8 +1,10 @@
 """How cleaned segments take the places of those that they were made of, as in Apache Kafka: `.cleaned` -> `.swap` ->
 `.log`.
 
-Invariant: whatever a loss of power undoes, the log has every record that the cleaner has kept. Until the `.swap` names
-are durable nothing that is replaced is touched; from then on recovery completes the replacement.
+Invariants: whatever a loss of power undoes, the log has every record that the cleaner has kept. Until the `.swap` names
+are durable nothing that is replaced is touched; from then on recovery completes the replacement, until it is durable
+that all is gone that was replaced. No `.swap` can come back behind a truncation, which waits for the end of this: it
+would put what was cut off into the place of what was written since.
 """
 
 from __future__ import annotations
@@ -39,6 +41,15 @@ class SegmentReplacement:
         if not self._may_replace(replaced, truncations):
             cleaned.let_go()
             return False
+        ended = state.replacement_ended = self._services.host.loop.create_future()
+        try:
+            return await self._put_in_place(cleaned, replaced, truncations)
+        finally:
+            state.replacement_ended = None
+            ended.set_result(None)
+
+    async def _put_in_place(self, cleaned: Segment, replaced: list[Segment], truncations: int) -> bool:
+        state, files = self._state, self._services.host.files
         rename_files(files, cleaned, CLEANED_SUFFIX, SWAP_SUFFIX)
         await self._sync_names()
         if not self._may_replace(replaced, truncations):
@@ -46,14 +57,18 @@ class SegmentReplacement:
             if not state.is_closed:
                 paths = [part.path for part in (cleaned, cleaned.offset_index, cleaned.time_index)]
                 remove(files, [*paths, cleaned.transaction_index.path])
+                await self._sync_names()
             return False
         # One turn of the loop: nobody finds a file by a name that is another's.
         self._local_log.give_up(replaced, has_successor=True)
         for segment in replaced:
             add_suffix(segment, DELETED_SUFFIX)
-        rename_files(files, cleaned, SWAP_SUFFIX, "")
         cleaned.rest()
         state.segments.replace(replaced, cleaned)
+        await self._sync_names()
+        if state.is_closed or not state.segments.holds([cleaned]):
+            return False
+        rename_files(files, cleaned, SWAP_SUFFIX, "")
         await self._sync_names()
         return True
 

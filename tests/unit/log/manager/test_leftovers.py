@@ -56,6 +56,14 @@ def test_a_replacement_that_is_not_whole_goes(tmp_path: Path) -> None:
     assert clean(tmp_path) == ["10.log", "20.log"]
 
 
+def test_an_index_without_its_log_replaces_nothing(tmp_path: Path) -> None:
+    """A loss of power may have brought it back; that of the log which it would replace is right, or is built again."""
+    make(tmp_path, 10, ".log", ".index", ".index.swap", ".txnindex.swap", last_offset=25)
+    (tmp_path / f"{10:020d}.index").write_bytes(b"good")
+    assert clean(tmp_path) == ["10.index", "10.log"]
+    assert (tmp_path / f"{10:020d}.index").read_bytes() == b"good"
+
+
 @pytest.mark.parametrize("crash_after", range(6))
 def test_a_crash_in_between_changes_nothing_in_the_end(tmp_path: Path, crash_after: int) -> None:
     class Dying(RealFiles):
