@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.coordinators.transaction.states import STATE_OF_STATUS, STATUS_OF_STATE, TransactionState
+from barnabas.coordinators.transaction.states import (
+    STATE_OF_STATUS,
+    STATUS_OF_STATE,
+    TRANSIENT,
+    TransactionState,
+)
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
 from barnabas.wire.messages import TransactionLogKey, TransactionLogValue
 from barnabas.wire.primitives import ProtocolError
@@ -72,11 +77,13 @@ def read_key(key: bytes) -> str | None:
 
 
 def read_value(value: bytes) -> Transaction:
-    """Raises `ProtocolError` for a value that is none, or of a version or a status that is not known."""
+    """Raises `ProtocolError` for a value that is none, of a version that is not known, or with a status that no record
+    has: Kafka would take the two that are never written, and from then on fail every request for such an id.
+    """
     read = decode_prefixed(TransactionLogValue, value)[1]
     state = STATE_OF_STATUS.get(read.transaction_status)
-    if state is None:
-        raise ProtocolError(f"unknown transaction status {read.transaction_status}")
+    if state is None or state in TRANSIENT:
+        raise ProtocolError(f"no record has transaction status {read.transaction_status}")
     topics = () if state is TransactionState.EMPTY else read.transaction_partitions or ()
     return Transaction(
         producer_id=read.producer_id,

@@ -48,3 +48,5 @@ TRANSACTION: Final = TransitionTable.from_valid_previous_states(
 STATE_OF_STATUS: Final = dict(enumerate(TransactionState))
 """By the `transaction_status` of a record."""
 STATUS_OF_STATE: Final = {state: status for status, state in STATE_OF_STATUS.items()}
+TRANSIENT: Final = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE})
+"""States that are never in a record."""

@@ -16,12 +16,14 @@ from typing import Final, NamedTuple
 
 from barnabas.coordinators.transaction.records import NOT_STARTED, Transaction, read_key, read_value
 from barnabas.coordinators.transaction.states import TRANSACTION, TransactionState
+from barnabas.kernel.steps import Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 15) - 1
+_FREED_PER_STEP: Final = 4096
 
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _COMPLETE: Final = {
@@ -55,16 +57,40 @@ def is_epoch_exhausted(epoch: int) -> bool:
 class Transactions:
     """The content of one shard, by transactional id. Errors of decisions are `KafkaError`."""
 
-    __slots__ = ("_by_id", "_pending", "_previous")
+    __slots__ = ("_by_id", "_open", "_pending", "_prepared", "_previous")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Transaction] = {}
+        self._open: dict[str, None] = {}
+        self._prepared: dict[str, None] = {}
         self._pending: dict[str, frozenset[TopicPartition]] = {}
         """Ids whose last record is not committed yet, and the partitions of their transactions before it."""
         self._previous: dict[str, Producer] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Transaction]]:
         return iter(self._by_id.items())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def open_ids(self) -> list[str]:
+        """Those with an open transaction, which may time out."""
+        return list(self._open)
+
+    @property
+    def prepared_ids(self) -> list[str]:
+        """Those whose transaction is decided and not complete."""
+        return list(self._prepared)
+
+    def emptied(self) -> Steps[None]:
+        """Gives back what a shard had that is here no more; freed all at once, very many take long."""
+        for mapping in (self._open, self._prepared, self._pending, self._previous, self._by_id):
+            while mapping:
+                for _ in range(min(len(mapping), _FREED_PER_STEP)):
+                    mapping.popitem()
+                if mapping:
+                    yield
 
     def get(self, transactional_id: str) -> Transaction | None:
         return self._by_id.get(transactional_id)
@@ -79,10 +105,16 @@ class Transactions:
             return
         transaction = None if value is None else read_value(value)
         self._previous.pop(transactional_id, None)
+        self._open.pop(transactional_id, None)
+        self._prepared.pop(transactional_id, None)
         if transaction is None:
             self._by_id.pop(transactional_id, None)
-        else:
-            self._by_id[transactional_id] = transaction
+            return
+        self._by_id[transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            self._open[transactional_id] = None
+        elif transaction.state in _PREPARED:
+            self._prepared[transactional_id] = None
 
     def replay_appended(self, key: bytes, value: bytes | None, previous: Producer) -> None:
         """As `replay`, of a decision's record that the log has just taken; the id is pending until `committed`."""
@@ -245,6 +277,8 @@ class Transactions:
 
     def _of_producer(self, transactional_id: str, producer: Producer) -> Transaction:
         transaction = self._by_id.get(transactional_id)
+        if transaction is None and transactional_id in self._pending:  # its tombstone, which may yet be lost
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if transaction is None or transaction.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if transaction.producer_epoch != producer.epoch:

@@ -66,7 +66,10 @@ def test_what_cannot_be_read_is_refused_and_other_types_are_left_out() -> None:
         with pytest.raises(ProtocolError):
             read_key(key)
     value = bytearray(transaction_value(Transaction(5, 0, 1, E, frozenset(), -1, 9)))
-    value[16] = 8
-    for wrong in (bytes(value), b"\0\x09", b""):
+    unwritten = []
+    for status in (6, 7, 8):  # Dead and PrepareEpochFence are in no record
+        value[16] = status
+        unwritten.append(bytes(value))
+    for wrong in (*unwritten, b"\0\x09", b""):
         with pytest.raises(ProtocolError):
             read_value(wrong)

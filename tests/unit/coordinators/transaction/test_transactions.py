@@ -109,6 +109,28 @@ def test_a_pending_id_is_left_alone_and_strangers_are_told_first(state: Transact
     assert outcome(lambda: pending.end("y", ME, is_commit=True, now_ms=20)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_while_the_tombstone_is_on_its_way_clients_ask_again() -> None:
+    transactions = in_state(CC)
+    transactions.replay_appended(transaction_key("x"), None, NO_PRODUCER)
+    assert outcome(lambda: transactions.add_partitions("x", ME, {T0}, 20)) is CONCURRENT
+    assert outcome(lambda: transactions.end("x", ME, is_commit=True, now_ms=20)) is CONCURRENT
+    assert outcome(lambda: init(transactions)) is CONCURRENT
+    transactions.committed("x")
+    assert outcome(lambda: transactions.end("x", ME, is_commit=True, now_ms=20)) is (
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
+
+
+@pytest.mark.parametrize("state", RECORDED)
+def test_open_and_decided_ones_are_known_and_all_are_given_back(state: TransactionState) -> None:
+    transactions = in_state(state)
+    assert transactions.open_ids == (["x"] if state is ON else [])
+    assert transactions.prepared_ids == (["x"] if state in (PC, PA) else [])
+    assert len(transactions) == 1
+    assert list(transactions.emptied()) == []
+    assert (len(transactions), transactions.open_ids, transactions.prepared_ids) == (0, [], [])
+
+
 def test_partitions_are_verified_when_they_are_committed() -> None:
     transactions = in_state(ON)
     decision = transactions.add_partitions("x", ME, {T1}, 20)
