@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages import AllocateProducerIdsResponse
+from barnabas.wire.messages import AllocateProducerIdsResponse, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.wire.topics import TopicPartition
 
 Buffer = bytes | bytearray | memoryview
@@ -70,4 +70,24 @@ class ProducerIdAllocator(Protocol):
 
     async def allocate(self) -> AllocateProducerIdsResponse:
         """One request with the present broker epoch. Raises `OSError` or `TimeoutError` where no answer came."""
+        ...
+
+
+class PartitionLeaders(Protocol):
+    """The metadata of this broker."""
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The broker that leads the partition; below 0 where none that lives does, None where there is no such
+        partition.
+        """
+        ...
+
+
+class MarkerChannel(Protocol):
+    """The way to the other brokers, and to this one."""
+
+    async def send(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """One request, in the version that `inter.broker.protocol.version` has. Raises `OSError` or `TimeoutError`
+        where no answer came.
+        """
         ...

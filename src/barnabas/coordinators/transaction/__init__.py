@@ -1,1 +1,1 @@
-"""What producers need beyond a partition: their ids."""
+"""What producers need beyond a partition: their ids, and transactions over several partitions."""

@@ -1,0 +1,240 @@
+"""`barnabas.coordinators.transaction.coordinator`: requests, failover and time-outs, over a log in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.coordinators.transaction.records import Transaction, transaction_key, transaction_value
+from barnabas.coordinators.transaction.states import TransactionState
+from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Producer
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.topics import TopicPartition
+from tests.unit.coordinators.transaction.transaction_world import SHARD, TIMEOUT_MS, TransactionWorld
+
+NONE, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
+T0 = TopicPartition("t", 0)
+
+
+def state(world: TransactionWorld, name: str = "x") -> TransactionState | None:
+    """What the log says."""
+    found = world.log.latest().get(name)
+    return None if found is None else found.state
+
+
+def test_a_transaction_is_told_in_all_its_partitions_and_is_complete_then(world: TransactionWorld) -> None:
+    producer = world.begun()
+    assert world.add(producer, 0, 1, 2, 3) == [NONE]
+    assert world.end(producer) == [NONE]
+    assert state(world) is TransactionState.PREPARE_COMMIT
+    assert world.end(producer) == [CONCURRENT]
+    world.pass_ms(20)
+    assert world.brokers.markers == {TopicPartition("t", n): [(producer, True, 1)] for n in range(4)}
+    assert sorted(broker_id for broker_id, _ in world.brokers.requests) == [0, 1, 2]
+    assert state(world) is TransactionState.COMPLETE_COMMIT
+    assert world.end(producer) == [NONE]
+    assert world.end(producer, is_commit=False) == [ErrorCode.INVALID_TXN_STATE]
+
+
+@pytest.mark.parametrize(
+    ("name", "timeout_ms", "code"),
+    [
+        ("", 1, ErrorCode.INVALID_REQUEST),
+        ("", 0, ErrorCode.INVALID_REQUEST),
+        ("x", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("x", -1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("x", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+def test_what_is_refused_at_once(world: TransactionWorld, name: str, timeout_ms: int, code: ErrorCode) -> None:
+    assert world.init(name, timeout_ms=timeout_ms) == [(code, NO_PRODUCER)]
+    if not name:
+        assert world.add(Producer(1, 0), 0, name=name) == [code]
+        assert world.end(Producer(1, 0), name=name) == [code]
+    assert world.log.end_offsets.get(SHARD, 0) == 0
+
+
+def test_the_longest_time_out_is_taken(world: TransactionWorld) -> None:
+    told = world.init(timeout_ms=900_000)
+    world.pass_ms(10)
+    assert told == [(NONE, Producer(10, 0))]
+
+
+def test_no_producer_id_no_producer(world: TransactionWorld) -> None:
+    world.allocator.is_there = False
+    told = world.init()
+    world.pass_ms(2_000)
+    assert told == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER)]
+    assert world.log.end_offsets.get(SHARD, 0) == 0
+
+
+def test_who_waits_for_a_producer_id_finds_what_happened_meanwhile(world: TransactionWorld) -> None:
+    first, second = world.init(), world.init()
+    world.pass_ms(20)
+    ((code, producer),) = first
+    assert (code, producer.epoch) == (NONE, 0)
+    assert second == [(NONE, Producer(producer.producer_id, 1))]
+
+
+def test_nobody_is_answered_before_the_record_is_committed(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.log.holds_back = True
+    added = world.add(producer, 0)
+    assert added == []
+    assert world.add(producer, 1) == [CONCURRENT]
+    world.log.commit()
+    assert added == [NONE]
+    ended = world.end(producer)
+    world.pass_ms(20)
+    assert (ended, world.brokers.requests) == ([], [])
+    world.log.commit()
+    assert ended == [NONE]
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(producer, True, 1)]}
+
+
+def test_an_outcome_in_doubt_is_kept_and_told_when_it_is_committed(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.add(producer, 0)
+    world.log.holds_back = True
+    ended = world.end(producer)
+    world.log.release(ErrorCode.REQUEST_TIMED_OUT)
+    assert ended == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.pass_ms(TIMEOUT_MS * 2)  # nor is it timed out: the other outcome would be behind this one in the log
+    assert world.end(producer, is_commit=False) == [CONCURRENT]
+    assert world.init() == [(CONCURRENT, NO_PRODUCER)]
+    assert (state(world), world.brokers.requests) == (TransactionState.PREPARE_COMMIT, [])
+    world.log.holds_back = False
+    world.log.commit()
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(producer, True, 1)]}
+    assert state(world) is TransactionState.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_refused_record_changes_nothing(world: TransactionWorld, refusal: ErrorCode, told: ErrorCode) -> None:
+    producer = world.begun()
+    world.add(producer, 0)
+    world.log.refusal = refusal
+    assert world.add(producer, 1) == [told]
+    assert world.end(producer) == [told]
+    assert world.init() == [(told, NO_PRODUCER)]
+    world.log.refusal = None
+    assert world.end(producer) == [NONE]
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(producer, True, 1)]}
+
+
+def test_a_last_record_that_is_refused_is_appended_later(world: TransactionWorld) -> None:
+    names = [f"id-{number}" for number in range(100)]
+    for name in names:
+        producer = world.begun(name)
+        world.add(producer, 0, name=name)
+        world.end(producer, name=name)
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.pass_ms(3_000)
+    assert {state(world, name) for name in names[1:]} >= {TransactionState.PREPARE_COMMIT}
+    world.log.refusal = None
+    world.pass_ms(1_000)
+    assert {state(world, name) for name in names} == {TransactionState.COMPLETE_COMMIT}
+
+
+def test_another_producer_fences_the_first_one_and_aborts_its_transaction(world: TransactionWorld) -> None:
+    first = world.begun()
+    world.add(first, 0)
+    assert world.init() == [(CONCURRENT, NO_PRODUCER)]
+    assert world.end(first) == [ErrorCode.PRODUCER_FENCED]
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(Producer(first.producer_id, 1), False, 1)]}
+    assert world.init() == [(NONE, Producer(first.producer_id, 2))]
+    assert world.add(first, 1) == [ErrorCode.PRODUCER_FENCED]
+
+
+def test_the_next_coordinator_goes_on_under_its_own_epoch(world: TransactionWorld) -> None:
+    producer, open_one = world.begun(), world.begun("open")
+    world.add(producer, 0, 1)
+    world.add(open_one, 2, name="open")
+    world.brokers.fates = {0: "down", 1: "leaderless"}
+    assert world.end(producer) == [NONE]
+    world.pass_ms(500)
+    world.resign()
+    assert world.end(producer) == [ErrorCode.NOT_COORDINATOR]
+    asked = len(world.brokers.requests)
+    world.pass_ms(5_000)
+    assert len(world.brokers.requests) <= asked + 1
+    world.brokers.fates.clear()
+    world.elect()
+    world.pass_ms(20)
+    assert world.brokers.markers == {TopicPartition("t", n): [(producer, True, 2)] for n in range(2)}
+    assert world.add(open_one, 3, name="open") == [NONE]
+    assert world.coordinator.verify_partitions("open", open_one, [TopicPartition("t", 2)]) == {
+        TopicPartition("t", 2): NONE
+    }
+    with pytest.raises(KafkaError):
+        world.coordinator.verify_partitions("nobody", open_one, [])
+
+
+def test_what_waits_is_answered_when_the_shard_resigns(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.log.holds_back = True
+    told = world.add(producer, 0)
+    world.resign()
+    assert told == [ErrorCode.NOT_COORDINATOR]
+    world.coordinator.on_deleted(0)
+    assert world.init() == [(ErrorCode.NOT_COORDINATOR, NO_PRODUCER)]
+
+
+def test_while_it_loads_clients_are_told_to_ask_again_and_stopped_it_knows_nobody(world: TransactionWorld) -> None:
+    world.begun()
+    world.resign()
+    world.log.reading.clear()
+    world.elect()
+    assert world.init() == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER)]
+    world.log.reading.set()
+    world.pass_ms(20)
+    assert world.init() == [(NONE, Producer(10, 1))]
+    world.coordinator.place(None)
+    assert world.init() == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_PRODUCER)]
+    world.stop_broker()
+    assert world.init() == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_PRODUCER)]
+
+
+def test_a_transaction_is_aborted_when_its_time_is_over(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.add(producer, 0)
+    world.pass_ms(TIMEOUT_MS - 1_000)
+    assert state(world) is TransactionState.ONGOING
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.pass_ms(20_000)
+    world.log.refusal = None
+    assert state(world) is TransactionState.ONGOING
+    world.pass_ms(10_100)
+    assert world.brokers.markers == {T0: [(Producer(producer.producer_id, 1), False, 1)]}
+    assert state(world) is TransactionState.COMPLETE_ABORT
+    assert world.end(producer) == [ErrorCode.PRODUCER_FENCED]
+
+
+def test_records_that_cannot_be_read_are_left_out() -> None:
+    world = TransactionWorld()
+    known = Transaction(7, 3, 100, TransactionState.EMPTY, frozenset(), -1, 1)
+    builder = RecordBatchBuilder()
+    builder.append(1, transaction_key("x"), transaction_value(known))
+    builder.append(1, transaction_key("x"), b"\0\x09")
+    builder.append(1, None, b"value")
+    builder.append(1, b"\0\5later", b"kind of record")
+    builder.append(1, transaction_key("gone"), transaction_value(known))
+    builder.append(1, transaction_key("gone"), None)
+    world.log.write(SHARD, builder.build())
+    world.elect()
+    assert world.init() == [(NONE, Producer(7, 4))]
+    assert sum("left out" in line for line in world.lines) == 2
+    assert world.end(Producer(7, 3), name="gone") == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    world.close()
