@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.log.cleaner.offset_map import OffsetMap
 from barnabas.log.cleaner.transactions import CleanedTransactions
@@ -17,8 +18,7 @@ from barnabas.wire.record_builder import RecordBatchBuilder, empty_batch
 from barnabas.wire.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class LastBatch:
+class LastBatch(NamedTuple):
     """Where a producer that the log knows has written last."""
 
     last_offset: int | None

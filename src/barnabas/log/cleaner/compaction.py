@@ -5,6 +5,7 @@ When it ends with status 0, `RESULT` says what it has written, and all of that i
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from barnabas.wire.record_errors import CorruptRecordError
 ENTRY: Final = "barnabas.log.cleaner.compaction:compact"
 RESULT: Final = "compaction" + CLEANED_SUFFIX
 """Of a crash it is as worthless as the segments, and goes as they do."""
+DISK_FAILED: Final = 64
+"""The status is this and the number of the OSError."""
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -49,7 +52,8 @@ class Compaction:
 
     def encode(self) -> bytes:
         """As the argument of a child process."""
-        return json.dumps(asdict(self)).encode()
+        fields: dict[str, object] = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return json.dumps(fields | {"config": asdict(self.config)}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Compaction:
@@ -58,9 +62,9 @@ class Compaction:
         return cls(
             **{
                 **fields,
-                "segments": tuple(SegmentFacts(**each) for each in fields["segments"]),
+                "segments": tuple(SegmentFacts._make(each) for each in fields["segments"]),
                 "aborted": tuple(AbortedTransaction._make(each) for each in fields["aborted"]),
-                "producers": {int(number): LastBatch(**each) for number, each in fields["producers"].items()},
+                "producers": {int(number): LastBatch._make(each) for number, each in fields["producers"].items()},
                 "config": SegmentConfig(**fields["config"]),
             }
         )
@@ -92,9 +96,19 @@ def remove_cleaned(files: Files, directory: str) -> None:
             files.unlink(f"{directory}/{name}")
 
 
-def compact(files: Files, argument: bytes) -> None:
-    """The entry of the child process. Raises OSError, and RecordsError for batches that cannot be compacted."""
-    work = Compaction.decode(argument)
+def compact(files: Files, argument: bytes) -> int:
+    """The entry of the child process; returns its status, which tells an error of the disk from all others. Raises
+    RecordsError for batches that cannot be compacted."""
+    try:
+        _compact(files, Compaction.decode(argument))
+    except OSError as error:
+        if not error.errno:
+            raise
+        return DISK_FAILED + error.errno
+    return 0
+
+
+def _compact(files: Files, work: Compaction) -> None:
     remove_cleaned(files, work.directory)
     offsets, is_complete = _map_offsets(files, work)
     rules = FilterRules(work.now_ms, work.delete_retention_ms, work.producers, offsets.latest_offset + 1)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+GROUP_SEGMENTS_MAX: Final = 100
+"""So many are replaced in one turn of the loop, in a few milliseconds; the next cleaning joins what they became."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """One segment, as far as the choice goes by it."""
+class SegmentFacts(NamedTuple):
+    """One segment, as far as the choice goes by it. A tuple, because there may be very many."""
 
     base_offset: int
     size_bytes: int
@@ -71,6 +74,7 @@ def group_segments(
         index_bytes += segment.index_bytes
         if (
             groups
+            and len(groups[-1]) < GROUP_SEGMENTS_MAX
             and size_bytes <= size_bytes_max
             and index_bytes <= index_bytes_max
             and segment.end_offset - groups[-1][0].base_offset <= offsets_max

@@ -6,16 +6,17 @@ The loop chooses and swaps; whatever grows with a log is read and written by the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
+import os
+from collections import Counter
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
 
 from barnabas.kernel.host import ChildLimitError, ChildProcess, Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.cleaner.batch_filter import LastBatch
-from barnabas.log.cleaner.compaction import ENTRY, Compaction, read_result, remove_cleaned
+from barnabas.log.cleaner.compaction import DISK_FAILED, ENTRY, Compaction, read_result, remove_cleaned
 from barnabas.log.cleaner.offset_map import ENTRY_BYTES
 from barnabas.log.cleaner.plan import CleanableRange, SegmentFacts, cleanable_range
 from barnabas.log.directories.log_directory import LogDirectory
@@ -26,6 +27,7 @@ from barnabas.wire.topics import TopicPartition
 
 _LOOKED_AT_PER_TURN: Final = 100
 _KILL_SIGNAL: Final = 9
+_DEATHS_MAX: Final = 4
 
 
 class CleanedLogs(Protocol):
@@ -54,7 +56,12 @@ class LogCleaner:
         self._logger = logger
         self._task: asyncio.Task[None] | None = None
         self._child: ChildProcess | None = None
+        self._last_run_ms = host.clock.time_ms()
         self._uncleanable: set[PartitionLog] = set()
+        self._put_off: set[PartitionLog] = set()
+        """Those that have failed in this round."""
+        self._deaths: Counter[PartitionLog] = Counter()
+        """How often a child of each was killed, in a row."""
 
     def start(self) -> None:
         """Begins to look for work, after the first `log.cleaner.backoff.ms`."""
@@ -67,12 +74,36 @@ class LogCleaner:
         if self._child is not None:
             self._child.signal(_KILL_SIGNAL)
 
+    # What gauges tell.
+
+    @property
+    def uncleanable(self) -> list[PartitionLog]:
+        """Logs that are not compacted before the broker is started again."""
+        return [log for log in self._uncleanable if not log.is_closed]
+
+    @property
+    def ms_since_last_run(self) -> int:
+        """How long ago it looked for work; since the start where it has not yet."""
+        return self._host.clock.time_ms() - self._last_run_ms
+
+    # Running.
+
     async def _run(self) -> None:
+        """Invariant: nothing but `cancel` ends this, and every log that needs it gets its turn between two waits."""
         while True:
             await self._back_off()
-            with contextlib.suppress(HostClosedError):
+            self.begin_round()
+            try:
                 while await self.clean_filthiest():
                     pass
+            except HostClosedError:
+                pass
+            except Exception:
+                self._logger.exception("The log cleaner has failed; it goes on after log.cleaner.backoff.ms")
+
+    def begin_round(self) -> None:
+        """Has logs tried again that have failed."""
+        self._put_off.clear()
 
     async def _back_off(self) -> None:
         loop = self._host.loop
@@ -84,7 +115,10 @@ class LogCleaner:
             timer.cancel()
 
     async def clean_filthiest(self) -> bool:
-        """Compacts the log that needs it most; False where none does."""
+        """Compacts the log that needs it most, or puts it off to the next round where it cannot; False where none needs
+        it. An OSError of its disk takes the log directory offline, as in Apache Kafka; what cannot be compacted for
+        another reason is uncleanable until the next start."""
+        self._last_run_ms = self._host.clock.time_ms()
         found = await self._filthiest()
         if found is None:
             return False
@@ -92,22 +126,50 @@ class LogCleaner:
         try:
             await self._clean(log, chosen)
         except (OSError, KafkaError, ChildLimitError, OffloadFullError) as error:
+            self._put_off.add(log)
             self._logger.warning("Cleaning of %r did not come to an end: %s", log, error)
-            return False
-        except ValueError as error:  # more than a child takes as its argument: too many segments or producers
-            self._uncleanable.add(log)
-            self._logger.error("%r cannot be compacted: %s", log, error)  # noqa: TRY400 - the reason is all there is
+        except HostClosedError:
+            raise
+        except Exception:
+            self._logger.exception("Unexpected error when cleaning %r", log)
+            self._give_up(log, "see the error before this")
         return True
+
+    def _give_up(self, log: PartitionLog, reason: str) -> None:
+        if not log.is_closed:
+            self._uncleanable.add(log)
+            self._logger.error("%r is uncleanable until the broker is started again: %s", log, reason)
+
+    def _child_failed(self, log: PartitionLog, status: int) -> None:
+        """The child ended with an error of the disk, by a signal (the kernel's, where memory is short), or because of
+        what is in the log, which has not changed meanwhile."""
+        if status >= DISK_FAILED:
+            number = status - DISK_FAILED
+            log.log_directory.fail(OSError(number, os.strerror(number), log.directory))
+        elif status < 0 and self._deaths[log] < _DEATHS_MAX:
+            self._deaths[log] += 1
+            self._put_off.add(log)
+            self._logger.warning("Cleaning of %r was ended by signal %d", log, -status)
+        else:
+            self._give_up(log, f"the child process ended with status {status}, and has said why")
 
     async def _filthiest(self) -> tuple[PartitionLog, CleanableRange] | None:
         best: tuple[PartitionLog, CleanableRange] | None = None
-        self._uncleanable = {log for log in self._uncleanable if not log.is_closed}
+        for failed in [log for log in {*self._uncleanable, *self._put_off, *self._deaths} if log.is_closed]:
+            self._uncleanable.discard(failed)
+            self._put_off.discard(failed)
+            del self._deaths[failed]
         for number, log in enumerate(list(self._manager.logs.values()), start=1):
             if not number % _LOOKED_AT_PER_TURN:
                 await yield_to_loop()
             if not log.config.is_compacted or not self._is_free(log):
                 continue
-            chosen = self._range(log)
+            try:
+                chosen = self._range(log)
+            except Exception:
+                self._logger.exception("Unexpected error when looking at %r", log)
+                self._give_up(log, "see the error before this")
+                continue
             if chosen is not None and (best is None or chosen.ratio > best[1].ratio):
                 best = log, chosen
         return best
@@ -118,6 +180,7 @@ class LogCleaner:
             log.is_closed
             or log.is_truncating
             or log in self._uncleanable
+            or log in self._put_off
             or log.partition in self._manager.future_logs
             or log.segment_count == 1
         )
@@ -149,11 +212,11 @@ class LogCleaner:
             self._logger.info("Cleaning of %r is given up: the log has changed", log)
             return
         if status:
-            if list(log.segments)[: len(work.segments)] == list(segments.values())[: len(work.segments)]:
-                self._uncleanable.add(log)
-                self._logger.error("%r cannot be compacted, and is not until the broker is started again", log)
             await self._host.offload(OffloadKind.DISK, remove_cleaned, files, directory)
+            if list(log.segments)[: len(work.segments)] == list(segments.values())[: len(work.segments)]:
+                self._child_failed(log, status)
             return
+        self._deaths.pop(log, None)
         result = await self._host.offload(OffloadKind.DISK, read_result, files, directory)
         # Above the checkpoint a recovery would take the gaps between compacted segments for holes.
         await self._manager.write_recovery_points(log.log_directory)
@@ -183,6 +246,7 @@ class LogCleaner:
             producers={
                 entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
                 for entry in log.producers
+                if not entry.batches or entry.batches[-1].last_offset < chosen.end_offset
             },
             config=log.config.segment_config(),
             now_ms=self._host.clock.time_ms(),

@@ -104,7 +104,7 @@ class LogManager:
         )
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, scheduler, self._logger)
-        self._metrics.register_directories(self.directories, settings.recovery_threads_per_data_dir)
+        self._metrics.register(self.directories, settings.recovery_threads_per_data_dir, self._tasks.cleaner)
 
     # What there is.
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.manager.log_cleaner import LogCleaner
 from barnabas.log.manager.start_up import StartUpProgress
 from barnabas.log.partition.partition_log import PartitionLog
 
@@ -18,13 +19,16 @@ class LogMetrics:
         self.progress = StartUpProgress()
         self._registry = registry
 
-    def register_directories(self, directories: Sequence[LogDirectory], recovery_threads: int) -> None:
+    def register(self, directories: Sequence[LogDirectory], recovery_threads: int, cleaner: LogCleaner) -> None:
         """The gauges that do not belong to a log; `recovery_threads` is how many logs of each are loaded at a time."""
         gauge = self._registry.gauge
+        gauge(_cleaner_name("time-since-last-run-ms"), lambda: cleaner.ms_since_last_run)
         gauge(_manager_name("OfflineLogDirectoryCount"), lambda: sum(directory.is_offline for directory in directories))
         for directory in directories:
             tags = (("logDirectory", directory.path),)
             gauge(_manager_name("LogDirectoryOffline", tags), partial(_offline, directory))
+            gauge(_cleaner_name("uncleanable-partitions-count", tags), partial(_uncleanable_count, cleaner, directory))
+            gauge(_cleaner_name("uncleanable-bytes", tags), partial(_uncleanable_bytes, cleaner, directory))
             tags = (("dir", directory.path),)
             gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
             for number in range(recovery_threads):
@@ -67,6 +71,25 @@ class LogMetrics:
 
 def _manager_name(name: str, tags: tuple[tuple[str, str], ...] = ()) -> MetricName:
     return MetricName("kafka.log", "LogManager", name, tags)
+
+
+def _cleaner_name(name: str, tags: tuple[tuple[str, str], ...] = ()) -> MetricName:
+    return MetricName("kafka.log", "LogCleanerManager", name, tags)
+
+
+def _uncleanable_count(cleaner: LogCleaner, directory: LogDirectory) -> int:
+    return sum(log.log_directory is directory for log in cleaner.uncleanable)
+
+
+def _uncleanable_bytes(cleaner: LogCleaner, directory: LogDirectory) -> int:
+    """Of the segments behind what is compacted, but for those that are appended to."""
+    return sum(
+        segment.size_bytes
+        for log in cleaner.uncleanable
+        if log.log_directory is directory
+        for segment in log.segments
+        if segment.base_offset >= log.first_dirty_offset and segment is not log.segments.active
+    )
 
 
 def _offline(directory: LogDirectory) -> int:

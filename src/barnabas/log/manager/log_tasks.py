@@ -58,7 +58,7 @@ class LogTasks:
         self._scheduler = scheduler
         self._logger = logger
         self._scheduled: list[ScheduledTask] = []
-        self._cleaner = LogCleaner(manager, host, logger)
+        self.cleaner = LogCleaner(manager, host, logger)
 
     def schedule(self) -> None:
         """Starts all of them."""
@@ -94,14 +94,14 @@ class LogTasks:
                 )
             )
         if settings.cleaner_enable:
-            self._cleaner.start()
+            self.cleaner.start()
 
     def cancel(self) -> None:
         """Lets no further run start."""
         for task in self._scheduled:
             task.cancel()
         self._scheduled.clear()
-        self._cleaner.cancel()
+        self.cleaner.cancel()
 
     async def delete_old_segments(self) -> None:
         """Retention of every log; gives way to the loop after each."""
