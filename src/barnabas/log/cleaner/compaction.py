@@ -27,8 +27,8 @@ from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError
 
 ENTRY: Final = "barnabas.log.cleaner.compaction:compact"
-RESULT: Final = "compaction" + CLEANED_SUFFIX
-"""Of a crash it is as worthless as the segments, and goes as they do."""
+RESULT: Final = "compaction.tmp"
+"""A name that Apache Kafka does not look at (it ends where `.cleaned` follows no number), and that a start removes."""
 DISK_FAILED: Final = 64
 """The status is this and the number of the OSError."""
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -81,18 +81,21 @@ class CompactionResult:
 
 
 def read_result(files: Files, directory: str) -> CompactionResult:
-    """What the child has left. Belongs off the loop. Raises OSError."""
-    descriptor = files.open(f"{directory}/{RESULT}", os.O_RDONLY)
+    """What the child has left, which goes. Belongs off the loop. Raises OSError."""
+    path = f"{directory}/{RESULT}"
+    descriptor = files.open(path, os.O_RDONLY)
     try:
-        return CompactionResult(**json.loads(read_at(files, descriptor, RESULT_BYTES_MAX, 0)))
+        data = read_at(files, descriptor, RESULT_BYTES_MAX, 0)
     finally:
         files.close(descriptor)
+    files.unlink(path)
+    return CompactionResult(**json.loads(data))
 
 
 def remove_cleaned(files: Files, directory: str) -> None:
     """Removes what a cleaning has left that came to nothing. Belongs off the loop. Raises OSError."""
     for name in files.list_directory(directory):
-        if name.endswith(CLEANED_SUFFIX):
+        if name.endswith(CLEANED_SUFFIX) or name == RESULT:
             files.unlink(f"{directory}/{name}")
 
 
