@@ -24,6 +24,7 @@ The model, part by part: `simulated_loop` (ticks), `simulated_network` and `simu
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from types import TracebackType
@@ -78,6 +79,7 @@ class Simulation:
         self.network = SimulatedNetwork(self.world, self.profile.network)
         self.machines: dict[str, SimulatedMachine] = {}
         self._failed = False
+        self._collect_again = False
 
     # Building and driving.
 
@@ -183,11 +185,18 @@ class Simulation:
             machine.crash()
 
     def __enter__(self) -> Self:
+        # Between its many short runs, too: whatever they have left lying would be looked through after each.
+        self._collect_again = gc.isenabled()
+        gc.disable()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-        if kind is None and not self._failed:
-            self.check()
+        try:
+            self.close()
+            if kind is None and not self._failed:
+                self.check()
+        finally:
+            if self._collect_again:
+                gc.enable()

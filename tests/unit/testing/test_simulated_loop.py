@@ -236,9 +236,10 @@ def test_nothing_of_a_simulation_stays_behind_in_the_interpreter() -> None:
         simulation.machine("a").start(main)
         simulation.run_for(1)
         assert sys.get_asyncgen_hooks() == before
-        assert gc.isenabled()
+        assert not gc.isenabled()
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
+    assert gc.isenabled()
     assert sys.get_asyncgen_hooks() == before
 
 
