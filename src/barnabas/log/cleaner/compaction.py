@@ -5,12 +5,12 @@ When it ends with status 0, `RESULT` says what it has written, and all of that i
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from barnabas.kernel.host import Buffer, Files
 from barnabas.log.cleaner.batch_filter import FilterRules, LastBatch, filter_batch
@@ -32,6 +32,15 @@ RESULT: Final = "compaction.tmp"
 DISK_FAILED: Final = 64
 """The status is this and the number of the OSError."""
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+_PLAIN_FIELDS: Final = (
+    "directory",
+    "first_dirty_offset",
+    "end_offset",
+    "now_ms",
+    "delete_retention_ms",
+    "entries_max",
+)
+_ENTRIES_PER_LINE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +59,38 @@ class Compaction:
     delete_retention_ms: int
     entries_max: int
 
-    def encode(self) -> bytes:
-        """As the argument of a child process."""
-        fields: dict[str, object] = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return json.dumps(fields | {"config": asdict(self.config)}).encode()
+    def encode(self) -> Iterator[bytes]:
+        """As the argument of a child process, in pieces that take a millisecond or two."""
+        fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        yield json.dumps({**fields, "config": asdict(self.config)}).encode()
+        yield from _lines("segments", self.segments)
+        yield from _lines("aborted", self.aborted)
+        yield from _lines("producers", ((number, *last) for number, last in self.producers.items()))
 
     @classmethod
     def decode(cls, data: bytes) -> Compaction:
         """What `encode` has made."""
-        fields = json.loads(data)
+        first, *lines = data.splitlines()
+        fields = json.loads(first)
+        listed: dict[str, list[list[Any]]] = {"segments": [], "aborted": [], "producers": []}
+        for line in lines:
+            name, entries = json.loads(line)
+            listed[name] += entries
         return cls(
             **{
                 **fields,
-                "segments": tuple(SegmentFacts._make(each) for each in fields["segments"]),
-                "aborted": tuple(AbortedTransaction._make(each) for each in fields["aborted"]),
-                "producers": {int(number): LastBatch._make(each) for number, each in fields["producers"].items()},
                 "config": SegmentConfig(**fields["config"]),
+                "segments": tuple(map(SegmentFacts._make, listed["segments"])),
+                "aborted": tuple(map(AbortedTransaction._make, listed["aborted"])),
+                "producers": {number: LastBatch(*last) for number, *last in listed["producers"]},
             }
         )
+
+
+def _lines(name: str, entries: Iterable[Sequence[int | None]]) -> Iterator[bytes]:
+    remaining = iter(entries)
+    while piece := list(islice(remaining, _ENTRIES_PER_LINE)):
+        yield b"\n" + json.dumps([name, piece]).encode()
 
 
 @dataclass(frozen=True, slots=True)

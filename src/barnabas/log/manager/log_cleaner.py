@@ -22,10 +22,13 @@ from barnabas.log.cleaner.plan import CleanableRange, SegmentFacts, cleanable_ra
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.topics import TopicPartition
 
-_LOOKED_AT_PER_TURN: Final = 100
+_LOOKED_AT_PER_TURN: Final = 1000
+"""Logs, and segments of those that may be compacted."""
+_GATHERED_PER_TURN: Final = 2000
 _KILL_SIGNAL: Final = 9
 _DEATHS_MAX: Final = 4
 
@@ -122,7 +125,11 @@ class LogCleaner:
         found = await self._filthiest()
         if found is None:
             return False
-        log, chosen = found
+        log, _ = found
+        # Others were looked at since; and what was stable then may have been cut off, and not be stable now.
+        chosen = self._range(log) if self._is_free(log) else None
+        if chosen is None:
+            return True
         try:
             await self._clean(log, chosen)
         except (OSError, KafkaError, ChildLimitError, OffloadFullError) as error:
@@ -159,11 +166,15 @@ class LogCleaner:
             self._uncleanable.discard(failed)
             self._put_off.discard(failed)
             del self._deaths[failed]
-        for number, log in enumerate(list(self._manager.logs.values()), start=1):
-            if not number % _LOOKED_AT_PER_TURN:
+        looked_at = 0
+        for log in list(self._manager.logs.values()):
+            if looked_at >= _LOOKED_AT_PER_TURN:
                 await yield_to_loop()
+                looked_at = 0
+            looked_at += 1
             if not log.config.is_compacted or not self._is_free(log):
                 continue
+            looked_at += log.segment_count
             try:
                 chosen = self._range(log)
             except Exception:
@@ -201,9 +212,13 @@ class LogCleaner:
 
     async def _clean(self, log: PartitionLog, chosen: CleanableRange) -> None:
         files, directory, truncations = self._host.files, log.directory, log.truncations
-        work = self._compaction(log, chosen)
         segments = {segment.base_offset: segment for segment in log.segments}
-        child = self._child = await self._host.spawn(ENTRY, work.encode())
+        work = await self._compaction(log, chosen)
+        argument = []
+        for piece in work.encode():
+            argument.append(piece)
+            await yield_to_loop()
+        child = self._child = await self._host.spawn(ENTRY, b"".join(argument))
         try:
             status = await child.wait()
         finally:
@@ -234,20 +249,29 @@ class LogCleaner:
         await self._manager.write_cleaner_offsets(log.log_directory)
         self._logger.info("Compacted %r up to offset %d, %d bytes are left", log, result.end_offset, log.size_bytes)
 
-    def _compaction(self, log: PartitionLog, chosen: CleanableRange) -> Compaction:
+    async def _compaction(self, log: PartitionLog, chosen: CleanableRange) -> Compaction:
+        """What the child is to do, gathered in pieces: what changes meanwhile lies behind what is compacted."""
         settings = self._manager.settings
         entries_max = int(settings.cleaner_dedupe_buffer_size * settings.cleaner_io_buffer_load_factor) // ENTRY_BYTES
+        segments = tuple(facts for facts in segment_facts(log) if facts.end_offset <= chosen.end_offset)
+        aborted: list[AbortedTransaction] = []
+        for segment in list(log.segments):
+            aborted += segment.transaction_index
+            await yield_to_loop()
+        producers: dict[int, LastBatch] = {}
+        for number, entry in enumerate(list(log.producers), start=1):
+            last_offset = entry.batches[-1].last_offset if entry.batches else None
+            if last_offset is None or last_offset < chosen.end_offset:
+                producers[entry.producer_id] = LastBatch(last_offset, entry.epoch)
+            if not number % _GATHERED_PER_TURN:
+                await yield_to_loop()
         return Compaction(
             directory=log.directory,
-            segments=tuple(facts for facts in segment_facts(log) if facts.end_offset <= chosen.end_offset),
+            segments=segments,
             first_dirty_offset=chosen.first_dirty_offset,
             end_offset=chosen.end_offset,
-            aborted=tuple(entry for segment in log.segments for entry in segment.transaction_index),
-            producers={
-                entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
-                for entry in log.producers
-                if not entry.batches or entry.batches[-1].last_offset < chosen.end_offset
-            },
+            aborted=tuple(aborted),
+            producers=producers,
             config=log.config.segment_config(),
             now_ms=self._host.clock.time_ms(),
             delete_retention_ms=log.config.delete_retention_ms,

@@ -175,7 +175,7 @@ def test_equals_a_dictionary(writes: list[Write], entries_max: int, pauses: list
             ordered = tuple(facts[base] for base in sorted(facts))
             work = replace(work, segments=ordered, first_dirty_offset=first_dirty, now_ms=now_ms)
             before = {record.offset for batch in batches_of(directory, facts) for record in batch.records()}
-            compact(FILES, work.encode())
+            compact(FILES, b"".join(work.encode()))
             result = read_result(FILES, directory)
             assert result.end_offset > first_dirty
             take_over(directory, facts, result.groups)

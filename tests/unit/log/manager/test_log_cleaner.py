@@ -135,7 +135,7 @@ def test_the_child_reports_an_error_of_the_disk(tmp_path: Path) -> None:
         delete_retention_ms=0,
         entries_max=1,
     )
-    assert compact(files, work.encode()) == DISK_FAILED + errno.ENOENT
+    assert compact(files, b"".join(work.encode())) == DISK_FAILED + errno.ENOENT
 
 
 def test_a_log_whose_child_is_killed_waits_for_the_next_round_and_not_for_ever(with_broker: WithBroker) -> None:
@@ -193,6 +193,38 @@ def gauge(broker: LogBroker, name: str) -> float:
     (found,) = [each for found_name, each in broker.metrics if found_name.name == name]
     assert isinstance(found, Gauge)
     return found.read()
+
+
+def test_what_has_changed_since_it_was_looked_at_is_looked_at_again(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader's end may be cut off while other logs are looked at; what comes in its place is not committed."""
+    look = LogCleaner._filthiest
+
+    async def main(broker: LogBroker) -> None:
+        log = await fill(broker)
+        log.update_high_watermark(log.log_end_offset)
+
+        async def looks_and_is_late(cleaner: LogCleaner) -> Any:
+            found = await look(cleaner)
+            monkeypatch.setattr(LogCleaner, "_filthiest", look)
+            await log.truncate_to(10)
+            for number in range(40):
+                log.append_as_leader(records(b"%d" % number * 20), 1)
+            await broker.written(log)
+            await log.flush()
+            return found
+
+        monkeypatch.setattr(LogCleaner, "_filthiest", looks_and_is_late)
+        cleaner = cleaner_of(broker)
+        while await cleaner.clean_filthiest():
+            pass
+        assert log.high_watermark == 10
+        assert log.first_dirty_offset <= 10
+        left = [record.offset for segment in log.segments for batch in segment.batches() for record in batch.records()]
+        assert left[-40:] == list(range(10, 50))
+
+    with_broker(main, config=CONFIG, settings=SETTINGS)
 
 
 def test_the_task_runs_by_itself_unless_it_is_switched_off(with_broker: WithBroker) -> None:
