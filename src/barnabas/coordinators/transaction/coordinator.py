@@ -19,6 +19,8 @@ from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
 from barnabas.coordinators.shard import APPEND_ERRORS, Shard, ShardRuntime, ShardSettings
 from barnabas.coordinators.transaction.completions import Completions
+from barnabas.coordinators.transaction.descriptions import described, listed
+from barnabas.coordinators.transaction.expiry import expire
 from barnabas.coordinators.transaction.loading import TransactionLoader
 from barnabas.coordinators.transaction.markers import Ending, MarkerSender
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
@@ -33,9 +35,11 @@ from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.kernel.timers import Timers
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeTransactionsResponse, ListTransactionsResponse
 from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
 
 _ABORT_TASK: Final = "transaction-abort"
+_EXPIRY_TASK: Final = "transactionalId-expiration"
 _APPENDS_PER_STEP: Final = 32
 """An append costs some 100 us."""
 _PASSED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -109,13 +113,15 @@ class TransactionCoordinator:
         self.place(partition_count)
         self._is_active = True
         self._scheduler.schedule(_ABORT_TASK, self.abort_timed_out, period_ms=self._settings.abort_interval_ms)
+        self._scheduler.schedule(_EXPIRY_TASK, self.expire_ids, period_ms=self._settings.expiry_interval_ms)
 
     async def stop(self) -> None:
         """Hands everything back: what waits is answered NOT_COORDINATOR, what comes COORDINATOR_NOT_AVAILABLE."""
         self._is_active = False
-        task = self._scheduler.tasks.get(_ABORT_TASK)
-        if task is not None:
-            task.cancel()
+        for name in (_ABORT_TASK, _EXPIRY_TASK):
+            task = self._scheduler.tasks.get(name)
+            if task is not None:
+                task.cancel()
         await self._runtime.stop()
         await self._markers.stop()
         await self._completions.stop()
@@ -312,6 +318,36 @@ class TransactionCoordinator:
             done(ErrorCode.for_code(error.code))
             return
         self._append(shard, transactional_id, decision, done)
+
+    async def expire_ids(self) -> None:
+        """Forgets ids without a transaction that have not changed for `transactional.id.expiration.ms`."""
+        for shard in tuple(self._shards.values()):
+            await self._steps.run(expire(shard, self._settings.id_expiration_ms, self._clock.time_ms(), self._logger))
+
+    # What there is.
+
+    def describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
+        """The id with its transaction; errors are in the answer, TRANSACTIONAL_ID_NOT_FOUND among them."""
+        try:
+            transaction = self._shard(transactional_id).content.get(transactional_id)
+            if transaction is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        except KafkaError as error:
+            return DescribeTransactionsResponse.TransactionState(
+                transactional_id=transactional_id, error_code=error.code
+            )
+        return described(transactional_id, transaction)
+
+    def list_transactions(
+        self, producer_ids: Collection[int], state_names: Collection[str], duration_ms: int
+    ) -> Steps[ListTransactionsResponse]:
+        """The ids of all partitions that this broker leads, or an error while one of them is being loaded."""
+        if not self._is_active:
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._runtime.is_loading:
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        shards = [shard.content for shard in self._shards.values() if shard.is_active]
+        return (yield from listed(shards, producer_ids, state_names, duration_ms, self._clock.time_ms()))
 
     # Inside.
 

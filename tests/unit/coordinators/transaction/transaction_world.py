@@ -78,6 +78,7 @@ class ReplicatedLog(MemoryLog):
                 break
             name = read_key(record.key or b"")
             assert name is not None
+            found.pop(name, None)
             found[name] = None if record.value is None else read_value(record.value)
         return found
 
