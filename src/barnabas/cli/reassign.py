@@ -37,6 +37,8 @@ _MOVE_COLUMNS: Final = (
     Column("To", "to"),
     Column("Copied", "bytes", is_number=True),
 )
+_DIRECTORY_COLUMN: Final = Column("Into", "directories")
+"""Only where a broker has several log directories, and the plan says which."""
 _BROKER_COLUMNS: Final = (
     Column("Broker", "id", is_number=True),
     Column("Replicas", "replicas", is_number=True),
@@ -166,7 +168,7 @@ def plan(
         if as_json:
             print_json(plan_document(moves, throttle, directories))
         else:
-            _print_plan(view.placed, brokers, moves, throttle, save)
+            _print_plan(view.placed, brokers, moves, directories, throttle, save)
 
     run_with_client(bootstrap, body)
 
@@ -375,6 +377,19 @@ def plan_document(moves: Sequence[Move], throttle: int | None, directories: Dire
     }
 
 
+def print_moves(moves: Sequence[Move], directories: Directories) -> None:
+    """A line for each partition; with the directory that each new replica comes into, as broker:path, where any has
+    one.
+    """
+    rows: list[tuple[object, ...]] = []
+    for move in moves:
+        row = (move.partition.topic, move.partition.partition, move.before, move.after, size(move.moved_bytes))
+        named = [(each, directories.get((move.partition, each))) for each in move.adding]
+        into = tuple(f"{each}:{path}" for each, path in named if path is not None)
+        rows.append((*row, into or None) if directories else row)
+    print_table((*_MOVE_COLUMNS, _DIRECTORY_COLUMN) if directories else _MOVE_COLUMNS, rows)
+
+
 def seconds_at(moves: Iterable[Move], bytes_per_second: int) -> int:
     """How long the copies take where each broker sends and gets so many bytes a second: as long as the broker that has
     most to send or to get. A partition is sent by its first replica that there is before.
@@ -466,19 +481,14 @@ def _print_plan(
     placed: Mapping[TopicPartition, Placed],
     brokers: Sequence[Broker],
     moves: Sequence[Move],
+    directories: Directories,
     throttle: int | None,
     save: str | None,
 ) -> None:
     if not moves:
         say("Nothing to move.")
         return
-    print_table(
-        _MOVE_COLUMNS,
-        [
-            (each.partition.topic, each.partition.partition, each.before, each.after, size(each.moved_bytes))
-            for each in moves
-        ],
-    )
+    print_moves(moves, directories)
     click.echo()
     after = {**{each: one.replicas for each, one in placed.items()}, **{each.partition: each.after for each in moves}}
     had = _totals(placed, {each: one.replicas for each, one in placed.items()})

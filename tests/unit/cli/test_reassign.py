@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from barnabas.cli.connection import CommandError
-from barnabas.cli.reassign import SizeOption, seconds_at
+from barnabas.cli.reassign import SizeOption, print_moves, seconds_at
 from barnabas.cli.reassignment_files import Reassignment, read_reassignment, reassignment_document, write_reassignment
 from barnabas.cli.reassignment_planner import Move
 from barnabas.cli.reassignment_progress import BarProgress, LineProgress, Progress
@@ -112,6 +112,18 @@ def test_the_broker_with_most_to_do_says_how_long() -> None:
     moves = [Move(A0, (1, 2), (3, 2), 1_000), Move(A1, (1,), (4,), 500), Move(B0, (2, 1), (1, 2), 9_000)]
     assert seconds_at(moves, 100) == 15
     assert seconds_at([], 100) == 0
+
+
+def test_the_table_of_a_plan_names_directories_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    moves = [Move(A0, (1,), (2, 3), 1_000), Move(A1, (1,), (4,), 0), Move(B0, (2, 1), (1, 2), 9_000)]
+    print_moves(moves, {(A0, 2): "/data/one", (A0, 3): "/data/two", (B0, 2): "/not/of/this/move"})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0][-1] == "Into"
+    assert [row[-1] for row in rows[1:]] == ["2:/data/one,3:/data/two", "-", "-"]
+    print_moves(moves, {})
+    plain = capsys.readouterr().out
+    assert "Into" not in plain
+    assert [line.split()[-1] for line in plain.splitlines()[1:]] == ["KiB", "B", "B"]
 
 
 def test_bars_fit_a_narrow_terminal() -> None:
