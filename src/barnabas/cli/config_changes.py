@@ -187,8 +187,13 @@ def _is_shown(resource: Resource, entry: ConfigEntry | None, value: str | None, 
     if resource.kind is Kind.LOGGER:
         # A broker's levels change at once; which one a logger without its own has, only the broker knows.
         return True
-    if entry is None or is_deleted:
-        return is_deleted and (entry is None or entry.source != resource.own_source)
+    if entry is None:
+        return is_deleted
+    if is_deleted and entry.source == resource.own_source:
+        return False
+    if is_deleted and (value is None or entry.is_sensitive):
+        return True
+    # A known value is waited for also where it is set no more: Apache Kafka tells of that before it goes by it.
     if entry.is_sensitive:
         return entry.source == resource.own_source
     return _plain(entry.value) == _plain(value)

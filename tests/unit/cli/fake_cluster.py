@@ -202,8 +202,8 @@ class FakeAdmin(_Context):
         for entry in self.fake.configs[name]:
             if entry.name in by_name:
                 entries.append(replace(entry, value=by_name[entry.name], source=own[resource_type]))
-            elif entry.name in gone and entry.synonyms:
-                weaker = entry.synonyms[-1]
+            elif entry.name in gone and len(entry.synonyms) > 1:
+                weaker = entry.synonyms[1]
                 entries.append(replace(entry, value=weaker.value, source=weaker.source))
             else:
                 entries.append(entry)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from barnabas.cli.config_resources import Kind, Resource, parse_resource
 from barnabas.client.admin import ConfigEntry, ConfigOperation, ConfigSynonym, ResourceType
 from tests.support.command_runs import Done
-from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
+from tests.unit.cli.fake_cluster import FakeAdmin, FakeCluster, partition, topic
 
 Barnabas = Callable[..., Done]
 
@@ -215,6 +217,29 @@ def test_a_broker_that_does_not_show_a_change_in_time_is_told_of(configured: Fak
     assert (done.status, done.errors) == (0, "Changed, but the broker does not show it yet: log.retention.ms.\n")
     assert done.rows[1:] == ["log.retention.ms 77 99"]
     assert configured.seconds > 5
+
+
+def test_a_broker_may_tell_that_nothing_is_set_before_it_goes_by_it(
+    configured: FakeCluster, barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Kafka does."""
+    describe = FakeAdmin.describe_configs
+    late = 2
+
+    async def describe_late(admin: FakeAdmin, *arguments: Any, **more: Any) -> Any:
+        nonlocal late
+        found = await describe(admin, *arguments, **more)
+        shown = found.get("log.retention.ms")
+        if configured.altered and shown is not None and late:
+            late -= 1
+            found["log.retention.ms"] = replace(shown, value="77")
+        return found
+
+    monkeypatch.setattr(FakeAdmin, "describe_configs", describe_late)
+    done = barnabas("config", "unset", "broker:1", "log.retention.ms")
+    assert (done.status, done.errors) == (0, "")
+    assert done.rows[1:] == ["log.retention.ms 77 88"]
+    assert not late
 
 
 @pytest.mark.parametrize(
