@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.scheduler import ScheduledTask, Scheduler
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.log.directories.log_directory import LogDirectory
-from barnabas.log.manager.log_cleaner import LogCleaner
+from barnabas.log.manager.log_cleaner import CleanedLogs, LogCleaner
 from barnabas.log.manager.retention import delete_old_segments
-from barnabas.log.partition.log_config import LogSettings
-from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.segments.segment import Segment
 from barnabas.wire.errors import KafkaError
-from barnabas.wire.topics import TopicPartition
 
 _PERIOD_MAX_MS: Final = 365 * 24 * 60 * 60 * 1000
 """`log.flush.scheduler.interval.ms` is as good as never by default; timers need not know such numbers."""
@@ -26,21 +22,8 @@ LOOKED_AT_PER_TURN: Final = 1000
 _DELETED_LOGS_PERIOD_MS: Final = 60_000
 
 
-class TendedLogs(Protocol):
+class TendedLogs(CleanedLogs, Protocol):
     """What the tasks need of the `LogManager`."""
-
-    @property
-    def settings(self) -> LogSettings: ...
-
-    @property
-    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
-
-    @property
-    def future_logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
-
-    def write_cleaner_offsets(self, directory: LogDirectory) -> Awaitable[None]: ...
-
-    def write_recovery_points(self, directory: LogDirectory) -> Awaitable[None]: ...
 
     def checkpoint_recovery_points(self) -> Awaitable[None]: ...
 
