@@ -13,6 +13,8 @@ CONSTRAINTS := requirements/constraints.txt
 # Relative, so that a path with a space does no harm; the second name is how newer pips constrain what builds a package.
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
+# Tests start hundreds of processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 SIMULATION_SEEDS ?= 500
 SIMULATIONS ?= tests/simulation
 # For each target of the fuzzer.
