@@ -37,6 +37,9 @@ class KeepingTransport(asyncio.Transport):
         self.written = bytearray()
         self.closed = False
         self._connection = connection
+        self._unread = bytearray()
+        """What was sent while the connection did not read."""
+        self._reading = True
 
     def write(self, data: bytes | bytearray | memoryview[int]) -> None:
         self.written += data
@@ -55,10 +58,26 @@ class KeepingTransport(asyncio.Transport):
         return self.closed
 
     def pause_reading(self) -> None:
-        """Requests are given by hand."""
+        self._reading = False
 
     def resume_reading(self) -> None:
-        """Requests are given by hand."""
+        self._reading = True
+        if self._unread:
+            asyncio.get_running_loop().call_soon(self.receive, b"")
+
+    def receive(self, data: bytes) -> None:
+        """What the loop would read in one poll; what is more than a buffer holds in several, and nothing while the
+        connection does not read.
+        """
+        self._unread += data
+        while self._unread and self._reading and not self.closed:
+            target = self._connection.get_buffer(-1)
+            count = min(len(target), len(self._unread))
+            target[:count] = self._unread[:count]
+            del self._unread[:count]
+            self._connection.buffer_updated(count)
+            if self._unread:
+                self._connection.deliver()
 
     def close(self) -> None:
         self.abort()
@@ -129,15 +148,7 @@ class Caller:
         if self._kept is not None:
             self._kept += data
             return
-        rest = memoryview(data)
-        while rest:
-            target = self.connection.get_buffer(-1)
-            count = min(len(target), len(rest))
-            target[:count] = rest[:count]
-            rest = rest[count:]
-            self.connection.buffer_updated(count)
-            if rest:
-                self.connection.deliver()
+        self.transport.receive(data)
 
     def send(self, message: Any, version: int, *, answered: bool = True) -> None:
         key = message.SCHEMA.api_key
