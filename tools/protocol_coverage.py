@@ -26,7 +26,6 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-covera
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
 END: Final = "<!-- end of handlers -->"
 
-_TRANSACTIONS: Final = "there are no transactions yet; transactional ids are refused with the reason"
 _SASL: Final = "there is no SASL yet"
 _ACLS: Final = "there is no authorizer yet"
 _TOKENS: Final = "there are no delegation tokens yet"
@@ -36,12 +35,6 @@ NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.SASL_AUTHENTICATE: _SASL,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _SASL,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _SASL,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _TRANSACTIONS,
-    ApiKey.ADD_OFFSETS_TO_TXN: _TRANSACTIONS,
-    ApiKey.END_TXN: _TRANSACTIONS,
-    ApiKey.TXN_OFFSET_COMMIT: _TRANSACTIONS,
-    ApiKey.DESCRIBE_TRANSACTIONS: _TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS: _TRANSACTIONS,
     ApiKey.DESCRIBE_ACLS: _ACLS,
     ApiKey.CREATE_ACLS: _ACLS,
     ApiKey.DELETE_ACLS: _ACLS,

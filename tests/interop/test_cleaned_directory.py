@@ -23,6 +23,7 @@ from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, TOPIC_COMMAND, ApacheK
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.log.log_broker import log_broker
+from tests.unit.log.verified import verified
 
 CONFIG = LogConfig(
     cleanup_policy=("compact",),
@@ -57,7 +58,8 @@ async def append(log: PartitionLog, number: int, now_ms: int, values: Values) ->
             values.pop(key, None)
             if value is not None:
                 values[key] = value
-    log.append_as_leader(builder.build(), 0)
+    with verified(log.producers, 4000 + kind):
+        log.append_as_leader(builder.build(), 0)
     if kind > 1:
         end = EndTransactionMarker(ControlRecordType.ABORT if kind == 3 else ControlRecordType.COMMIT, 0)
         marker = end_transaction_batch(end, timestamp_ms=now_ms + number, producer_id=4000 + kind, producer_epoch=0)

@@ -52,6 +52,10 @@ def producer_expiration_ms(broker: Broker) -> int:
     return log.producers.expiration_ms
 
 
+def verifies_transactions(broker: Broker) -> bool:
+    return broker.components.verifier.is_enabled()
+
+
 def of_cleaner(name: str) -> Look:
     """A setting that the cleaner reads when it looks for work."""
 
@@ -92,6 +96,7 @@ LOGS: dict[str, tuple[str, Look, Any]] = {
     "min.insync.replicas": ("2", of_log("min_insync_replicas"), 2),
     "num.replica.fetchers": ("3", fetchers, 3),
     "producer.id.expiration.ms": ("54000", producer_expiration_ms, 54_000),
+    "transaction.partition.verification.enable": ("false", verifies_transactions, False),
 }
 """A value that is not the default, where its owner has it, and what is found there then."""
 OLDER: dict[str, tuple[str, Look, Any]] = {

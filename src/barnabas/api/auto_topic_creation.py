@@ -19,7 +19,7 @@ from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
-from barnabas.wire.topics import OFFSETS_TOPIC
+from barnabas.wire.topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 IN_FLIGHT_MAX: Final = 10_000
 """Topics that are asked of the controller at a time; more are answered as if they were, and asked for again."""
@@ -35,6 +35,10 @@ class AutoCreationSettings:
     offsets_partition_count: int = setting("offsets.topic.num.partitions", int)
     offsets_replication_factor: int = setting("offsets.topic.replication.factor", int)
     offsets_segment_bytes: int = setting("offsets.topic.segment.bytes", int)
+    transaction_partition_count: int = setting("transaction.state.log.num.partitions", int)
+    transaction_replication_factor: int = setting("transaction.state.log.replication.factor", int)
+    transaction_min_isr: int = setting("transaction.state.log.min.isr", int)
+    transaction_segment_bytes: int = setting("transaction.state.log.segment.bytes", int)
     request_timeout_ms: int = setting("request.timeout.ms", int)
 
 
@@ -140,14 +144,25 @@ class AutoTopicCreation:
 
     def _new_topic(self, name: str) -> NewTopic:
         settings = self._settings
-        if name != OFFSETS_TOPIC:
-            return NewTopic(name, settings.partition_count, settings.replication_factor)
-        configs = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(settings.offsets_segment_bytes),
-            "compression.type": "producer",
-        }
-        return NewTopic(name, settings.offsets_partition_count, settings.offsets_replication_factor, configs=configs)
+        if name == OFFSETS_TOPIC:
+            configs = {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(settings.offsets_segment_bytes),
+                "compression.type": "producer",
+            }
+            sizes = (settings.offsets_partition_count, settings.offsets_replication_factor)
+            return NewTopic(name, *sizes, configs=configs)
+        if name == TRANSACTION_TOPIC:
+            configs = {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(settings.transaction_min_isr),
+                "segment.bytes": str(settings.transaction_segment_bytes),
+            }
+            sizes = (settings.transaction_partition_count, settings.transaction_replication_factor)
+            return NewTopic(name, *sizes, configs=configs)
+        return NewTopic(name, settings.partition_count, settings.replication_factor)
 
 
 def _asked(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:

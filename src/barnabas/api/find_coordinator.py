@@ -1,10 +1,8 @@
 """FindCoordinator, 0 to 6: which broker coordinates a group or a transactional id; from version 4 of several at once.
 
 That is the leader of the partition of the internal topic which has the key. The first question for a group makes
-`__consumer_offsets`; until it has leaders the answer is COORDINATOR_NOT_AVAILABLE. Left out: `__transaction_state` is
-not made, there being no transactions yet; transactional ids are refused for good, with the reason
-(TRANSACTIONAL_ID_AUTHORIZATION_FAILED), unless an Apache Kafka broker of the cluster has made it. Share groups
-(type 2) have none either, as in every Apache Kafka in ZooKeeper mode.
+`__consumer_offsets`, the first for a transactional id `__transaction_state`; until that has leaders the answer is
+COORDINATOR_NOT_AVAILABLE. Share groups (type 2) have none, as in every Apache Kafka in ZooKeeper mode.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ from typing import Final, NamedTuple
 
 from barnabas.api.administration.ports import TopicCreation
 from barnabas.api.context import RequestContext
-from barnabas.api.transactional_ids import REASON, REFUSAL
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordinators.group.coordinator import GroupCoordinator
-from barnabas.coordinators.placement import partition_for
+from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.kernel.steps import Steps, each
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -31,6 +28,7 @@ _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
 _SHARE_SINCE: Final = 6
+_TOPICS: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTION_TOPIC}
 _NO_NODE: Final = Node(-1, "", -1)
 _SUCCESS_MESSAGE: Final = "NONE"
 """What Kafka puts beside error code 0 in versions 1 to 3."""
@@ -53,13 +51,13 @@ class FindCoordinatorHandler:
         self,
         metadata: MetadataCache,
         group_coordinator: GroupCoordinator,
+        transaction_coordinator: TransactionCoordinator,
         topic_creation: TopicCreation,
-        transaction_partition_count: int,
     ) -> None:
         self._metadata = metadata
         self._group_coordinator = group_coordinator
+        self._transaction_coordinator = transaction_coordinator
         self._topic_creation = topic_creation
-        self._transaction_partition_count = transaction_partition_count
 
     def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
@@ -72,8 +70,9 @@ class FindCoordinatorHandler:
         image = self._metadata.image
         found = yield from each(lambda key: self._find(context, image, key_type, key), keys)
         response = (yield from _batched(keys, found)) if is_batched else _single(found[0])
-        if keys and key_type == _GROUP and OFFSETS_TOPIC not in image.topics:
-            return self._create_offsets_topic(response)
+        topic = _TOPICS.get(key_type)
+        if keys and topic is not None and topic not in image.topics:
+            return self._create_topic(topic, response)
         return response
 
     def error_response(
@@ -86,24 +85,22 @@ class FindCoordinatorHandler:
         found = repeat(_Found(error.code), len(request.coordinator_keys))
         return (yield from _batched(request.coordinator_keys, found, error.message))
 
-    async def _create_offsets_topic(self, response: FindCoordinatorResponse) -> FindCoordinatorResponse:
+    async def _create_topic(self, topic: str, response: FindCoordinatorResponse) -> FindCoordinatorResponse:
         """The topic is not there while the answer is made, whatever comes of the attempt: the client asks again."""
-        await self._topic_creation.create_topics([OFFSETS_TOPIC])
+        await self._topic_creation.create_topics([topic])
         return response
 
     def _find(self, context: RequestContext, image: MetadataImage, key_type: int, key: str) -> _Found:
         if key_type == _SHARE:
             is_known = context.api_version >= _SHARE_SINCE
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else ErrorCode.INVALID_REQUEST)
-        if key_type == _GROUP:
-            try:
+        try:
+            if key_type == _GROUP:
                 partition = TopicPartition(OFFSETS_TOPIC, self._group_coordinator.partition_for(key))
-            except KafkaError as error:
-                return _Found(error.code)
-        else:
-            partition = TopicPartition(TRANSACTION_TOPIC, partition_for(key, self._transaction_partition_count))
-            if TRANSACTION_TOPIC not in image.topics:
-                return _Found(REFUSAL, message=REASON)
+            else:
+                partition = TopicPartition(TRANSACTION_TOPIC, self._transaction_coordinator.partition_for(key))
+        except KafkaError as error:
+            return _Found(error.code)
         node = image.leader_node(partition, context.listener_name)
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE) if node is None else _Found(ErrorCode.NONE, node)
 

@@ -1,7 +1,9 @@
-"""InitProducerId, 0 to 5: an id for a producer, so that what it sends twice is kept once (KIP-98).
+"""InitProducerId, 0 to 5: an id for a producer, so that what it sends twice is kept once, and the next epoch of a
+transactional one, so that whoever had the transactional id before is fenced (KIP-98, KIP-360).
 
-The epoch is 0. Left out: transactional ids. There being no transactions yet, they are refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients take as final, after the checks that come before it.
+Without a transactional id the epoch is 0. With one the answer comes when it is committed to `__transaction_state`; an
+open transaction of the id is aborted first, and the producer asks again (CONCURRENT_TRANSACTIONS). Left out: the checks
+of permissions, until there are ACLs.
 """
 
 from __future__ import annotations
@@ -10,51 +12,62 @@ from collections.abc import Coroutine
 from typing import Final
 
 from barnabas.api.context import RequestContext
-from barnabas.api.transactional_ids import REASON, REFUSAL
+from barnabas.api.transaction_codes import fenced_code
+from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
+from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Producer
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID
 
 _FIRST_EPOCH: Final = 0
+_FENCED_SINCE: Final = 4
 
 
 class InitProducerIdHandler:
-    """Takes ids from the broker's blocks."""
+    """Takes ids from the broker's blocks; asks the coordinator for what has a transactional id."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
     versions = (0, 5)
 
-    def __init__(self, producer_ids: ProducerIdManager, transaction_timeout_max_ms: int) -> None:
+    def __init__(self, producer_ids: ProducerIdManager, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
-        self._transaction_timeout_max_ms = transaction_timeout_max_ms
+        self._transactions = transactions
 
     def handle(
-        self, _context: RequestContext, request: InitProducerIdRequest
-    ) -> InitProducerIdResponse | Coroutine[None, None, InitProducerIdResponse]:
+        self, context: RequestContext, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse | Coroutine[None, None, InitProducerIdResponse] | None:
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
-            self._check_transactional(request)
-            raise KafkaError(REFUSAL, REASON)
+            self._ask_coordinator(context, request, request.transactional_id)
+            return None
         producer_id = self._producer_ids.next_id_now()
-        return self._wait() if producer_id is None else _response(producer_id)
+        return self._wait(context) if producer_id is None else _response(context, Producer(producer_id, _FIRST_EPOCH))
+
+    def _ask_coordinator(self, context: RequestContext, request: InitProducerIdRequest, transactional_id: str) -> None:
+        present = Producer(request.producer_id, request.producer_epoch)
+        responder = context.park()
+        self._transactions.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            None if present == NO_PRODUCER else present,
+            lambda code, given: responder.respond(_response(context, given, code)),
+        )
 
     def error_response(
-        self, _context: RequestContext, _request: InitProducerIdRequest, error: KafkaError
+        self, context: RequestContext, _request: InitProducerIdRequest, error: KafkaError
     ) -> InitProducerIdResponse:
-        return InitProducerIdResponse(error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+        return _response(context, NO_PRODUCER, ErrorCode.for_code(error.code))
 
-    def _check_transactional(self, request: InitProducerIdRequest) -> None:
-        if not request.transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
-        if not 0 < request.transaction_timeout_ms <= self._transaction_timeout_max_ms:
-            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-
-    async def _wait(self) -> InitProducerIdResponse:
-        return _response(await self._producer_ids.next_id())
+    async def _wait(self, context: RequestContext) -> InitProducerIdResponse:
+        return _response(context, Producer(await self._producer_ids.next_id(), _FIRST_EPOCH))
 
 
-def _response(producer_id: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=_FIRST_EPOCH)
+def _response(context: RequestContext, given: Producer, code: ErrorCode = ErrorCode.NONE) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=fenced_code(code, context.api_version, known_since=_FENCED_SINCE),
+        producer_id=given.producer_id,
+        producer_epoch=given.epoch,
+    )

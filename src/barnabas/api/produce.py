@@ -1,9 +1,9 @@
 """Produce, 0 to 11: appends batches to partitions that this broker leads, for producers.
 
 Answered when the batches are written (acks 1) or replicated too (acks -1); acks 0 has no answer, and an error closes
-the connection, so that the producer notices. Idempotent producers are served. Left out: transactions; a transactional
-batch is INVALID_TXN_STATE, because no transaction has its partition, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED without
-a transactional id.
+the connection, so that the producer notices. Before the first batch of a transaction comes into a partition its
+coordinator is asked whether the transaction has the partition (KIP-890), for which the connection's later requests
+wait. A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 Requests of the usual shape are decoded by `produce_fast_path`, all others by the codec; from there on all go one way,
 `produce_pipeline`.
@@ -12,6 +12,7 @@ Requests of the usual shape are decoded by `produce_fast_path`, all others by th
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ from barnabas.network.connection import ServerConnection
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.serving.produce import Outcomes, ProduceOutcome, RecordAppends
+from barnabas.serving.transaction_verification import BatchVerification, Question
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compiler_decode import STEP_ELEMENTS as DECODED_PER_STEP
@@ -41,9 +43,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from barnabas.log.partition.write_queue import WriteQueue
+    from barnabas.log.producers.producer_state import ProducerState, Verification
 
 _TRANSACTIONAL: Final = 0x10
 _ATTRIBUTES_AT: Final = 22
+_PRODUCER: Final = struct.Struct("!qh")
+_PRODUCER_AT: Final = 43
+"""Id and epoch."""
 _SOME: Final = DECODED_PER_STEP
 """So many partitions, or four times as many topics, do not fit into a frame that is decoded in one step."""
 _SHOWN_MAX: Final = 10
@@ -64,9 +70,11 @@ class ProduceHandler:
         metadata: MetadataSource,
         write_queue: WriteQueue,
         now: Callable[[], float],
+        verification: BatchVerification,
         access: ProduceAccess | None = None,
     ) -> None:
         """`now` is the loop's time; without `access` everybody may do everything."""
+        self._verification = verification
         self._access = access or OpenAccess()
         self._pipeline = ProducePipeline(appends, acknowledgements, metadata, self._access)
         self._responses = ProduceResponses(replicas, metadata)
@@ -80,9 +88,11 @@ class ProduceHandler:
             return self._handle_in_steps(context, request)
         if request.transactional_id is None and _has_transactional(request.topic_data):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if request.transactional_id is not None:
+            _check_one_producer(_transactional_producers(request.topic_data))
         answer = _RequestAnswer(self, context, request)
         take_long = self._append(context, request, request.topic_data, answer)
-        if take_long:
+        if take_long or answer.unverified:
             return self._append_in_steps(context, take_long, answer)
         return answer.response_now()
 
@@ -97,6 +107,12 @@ class ProduceHandler:
                 if _has_transactional(part):
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 yield
+        else:
+            producers: set[tuple[int, int]] = set()
+            for part in _parts(request):
+                producers |= _transactional_producers(part)
+                _check_one_producer(producers)
+                yield
         named = yield from named_once(request.topic_data, lambda topic: topic.partition_data, lambda data: data.index)
         request.topic_data = yield from each(
             lambda topic: ProduceRequest.TopicProduceData(name=topic.name, partition_data=topic.partitions), named
@@ -106,17 +122,22 @@ class ProduceHandler:
         for part in _parts(request):
             take_long += self._append(context, request, part, answer)
             yield
-        if take_long:
+        if take_long or answer.unverified:
             return self._append_in_steps(context, take_long, answer)
         return (yield from answer.response_in_steps())
 
     def _append_in_steps(
         self, context: RequestContext, batches: list[tuple[_Batch, bytearray]], answer: _RequestAnswer
     ) -> _Later:
-        """Appends the batches that take long, in later turns, for which the connection's next requests wait."""
+        """Appends the batches that take long, and those that are to be verified first, in later turns, for which the
+        connection's next requests wait.
+        """
         answer.forget_records()
         context.connection.hold()
-        release = context.connection.claim_copy(sum(len(records) for _, records in batches))
+        unverified, answer.unverified = answer.unverified, []
+        release = context.connection.claim_copy(
+            sum(len(records) for _, records in batches) + sum(len(each.records) for each in unverified)
+        )
 
         async def appended() -> Steps[ProduceResponse | None]:
             done = asyncio.Event()
@@ -127,7 +148,11 @@ class ProduceHandler:
                     batch, records = batches.pop()
                     await self._pipeline.append_in_steps(batch.kind, batch, records, context.in_steps)
                     del records
+                if unverified:
+                    await self._append_verified(context, unverified)
             finally:
+                for each in unverified:
+                    each.end()
                 release()
                 context.connection.go_on()
             answer.handled()
@@ -135,6 +160,25 @@ class ProduceHandler:
             return answer.response()
 
         return appended()
+
+    async def _append_verified(self, context: RequestContext, unverified: list[_Unverified]) -> None:
+        """Appends those of which the coordinator says that their transactions have the partitions."""
+        outcomes = await self._verification.verify([one.question for one in unverified], context.api_version)
+        for one in unverified:
+            batch = one.batch
+            outcome = outcomes.get(batch.kind.topic_partition)
+            if outcome is not None:
+                batch.refuse(0, outcome)
+                continue
+            one.verification.is_verified = True
+            batch.batches = (memoryview(one.records),)
+            try:
+                self._pipeline.append(batch.kind, batch, only_at_once=True)
+            except TakesLongError:
+                await self._pipeline.append_in_steps(batch.kind, batch, one.records, context.in_steps)
+            batch.forget_records()
+            one.end()
+            await context.turn()
 
     def _append(
         self,
@@ -161,12 +205,32 @@ class ProduceHandler:
         take_long: list[tuple[_Batch, bytearray]] = []
         for kind, records in batches.values():
             batch = _Batch(answer, kind, records)
+            if request.transactional_id is not None and _is_transactional(records):
+                try:
+                    unverified = self._unverified(request.transactional_id, batch, records)
+                except KafkaError as error:
+                    batch.refuse(0, ProduceOutcome(ErrorCode.for_code(error.code)))
+                    continue
+                if unverified is not None:
+                    batch.forget_records()
+                    answer.unverified.append(unverified)
+                    continue
             try:
                 pipeline.append(kind, batch, only_at_once=True)
             except TakesLongError:
                 take_long.append((batch, bytearray(records)))
             batch.forget_records()
         return take_long
+
+    def _unverified(self, transactional_id: str, batch: _Batch, records: memoryview) -> _Unverified | None:
+        """None where the transaction is open in the partition. Raises KafkaError where this broker does not lead it."""
+        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+        producers = self._verification.producers(batch.kind.topic_partition)
+        verification = producers.begin_verification(producer_id, epoch)
+        if verification is None:
+            return None
+        question = Question(transactional_id, producer_id, epoch, (batch.kind.topic_partition,))
+        return _Unverified(batch, bytearray(records), question, producers, verification)
 
     def error_response(
         self, context: RequestContext, request: ProduceRequest, error: KafkaError
@@ -248,12 +312,39 @@ class _Batch:
         self._answer.done(self.kind.topic_partition, outcome)
 
 
+class _Unverified:
+    """A batch that would be the first of its transaction in the partition."""
+
+    __slots__ = ("_is_over", "_producers", "batch", "question", "records", "verification")
+
+    def __init__(
+        self,
+        batch: _Batch,
+        records: bytearray,
+        question: Question,
+        producers: ProducerState,
+        verification: Verification,
+    ) -> None:
+        self.batch = batch
+        self.records = records
+        self.question = question
+        self.verification = verification
+        self._producers = producers
+        self._is_over = False
+
+    def end(self) -> None:
+        """It is in the log, or refused."""
+        if not self._is_over:
+            self._is_over = True
+            self._producers.end_verification(self.verification)
+
+
 class _RequestAnswer:
     """The answer to a request that the codec has decoded, whose outcomes may be there at once or later."""
 
     __slots__ = (
         *("_awaits_disk", "_awaits_others", "_context", "_handler", "_request", "_responder"),
-        *("outcomes", "pending", "size_bytes", "when_done"),
+        *("outcomes", "pending", "size_bytes", "unverified", "when_done"),
     )
 
     def __init__(self, handler: ProduceHandler, context: RequestContext, request: ProduceRequest) -> None:
@@ -267,6 +358,7 @@ class _RequestAnswer:
         """Batches without an outcome; and the request, until it is handled."""
         self.size_bytes = 0
         """Of the records."""
+        self.unverified: list[_Unverified] = []
         self.when_done: Callable[[], object] | None = None
         """Called instead of answering, when there is an outcome of every part."""
 
@@ -359,9 +451,30 @@ def _has_transactional(topics: Sequence[ProduceRequest.TopicProduceData]) -> boo
     )
 
 
+def _transactional_producers(topics: Sequence[ProduceRequest.TopicProduceData]) -> set[tuple[int, int]]:
+    """Ids and epochs."""
+    return {
+        _PRODUCER.unpack_from(data.records, _PRODUCER_AT)
+        for topic in topics
+        for data in topic.partition_data
+        if data.records is not None and _is_transactional(memoryview(data.records))
+    }
+
+
+def _check_one_producer(producers: set[tuple[int, int]]) -> None:
+    if len(producers) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+        )
+
+
 def _is_transactional(records: memoryview) -> bool:
     """Looks at the first batch; a request that may have transactional batches has only one per partition."""
-    return len(records) > _ATTRIBUTES_AT and records[16] == 2 and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+    return (
+        len(records) >= _PRODUCER_AT + _PRODUCER.size
+        and records[16] == 2
+        and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+    )
 
 
 def _fault(records: memoryview, api_version: int) -> ProduceOutcome | None:
@@ -370,4 +483,4 @@ def _fault(records: memoryview, api_version: int) -> ProduceOutcome | None:
         check_produce_version(records, api_version)
     except RecordsError as error:
         return ProduceOutcome(error.error)
-    return ProduceOutcome(ErrorCode.INVALID_TXN_STATE) if _is_transactional(records) else None
+    return None

@@ -35,6 +35,8 @@ from barnabas.wire.topics import TopicPartition
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound="ShardLoader")
 
+_COORDINATOR_SEQUENCE: Final = 0
+"""Nobody looks at the sequences of what coordinators write; as in Kafka."""
 _WALKED_PER_STEP_BYTES: Final = 65_536
 """How many bytes of a chunk are searched for batches at a time."""
 _RETRY_MS: Final = 1_000
@@ -302,10 +304,23 @@ class Shard(Generic[Content]):
 
 
 def batch_in_steps(
-    records: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int, compression: Compression
+    records: Iterable[tuple[bytes, bytes | None]],
+    timestamp_ms: int,
+    compression: Compression,
+    transaction: tuple[int, int] | None = None,
 ) -> Steps[bytearray]:
-    """One batch of the records, so many in each step."""
-    builder = RecordBatchBuilder(compression=compression)
+    """One batch of the records, so many in each step; part of the `transaction` of that producer id and epoch."""
+    if transaction is None:
+        builder = RecordBatchBuilder(compression=compression)
+    else:
+        producer_id, epoch = transaction
+        builder = RecordBatchBuilder(
+            compression=compression,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=_COORDINATOR_SEQUENCE,
+            is_transactional=True,
+        )
     left = STEP_ELEMENTS
     for key, value in records:
         builder.append(timestamp_ms, key, value)

@@ -29,6 +29,7 @@ from barnabas.link.limits import LinkLimits
 from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.server.broker_channels import BrokerChannels, MarkersToBrokers, MetadataLeaders, VerificationToBrokers
 from barnabas.server.cluster_identity import Identity
 from barnabas.server.config import LifecycleSettings
 from barnabas.server.connections import BrokerLinks, ControlLinks
@@ -43,12 +44,15 @@ from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 from barnabas.serving.acknowledgements import Acknowledgements
+from barnabas.serving.transaction_verification import TransactionVerifier
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
 
 _RESPONSE_BYTES_MAX: Final = 2**31 - 1
-_VERSION_OF_ALTER_PARTITION: Final = "2.7-IV2"
 """Responses are as large as this broker has asked for, and one batch more."""
+_VERSION_OF_ALTER_PARTITION: Final = "2.7-IV2"
+_VERSION_OF_MARKERS_1: Final = "2.8-IV0"
+"""Of version 1 of WriteTxnMarkers."""
 
 
 class BrokerComponents:
@@ -92,20 +96,14 @@ class BrokerComponents:
         )
         self.controller_channel = self._channel("forwarding")
         self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
+        self._broker_channels = self._channels_to_brokers()
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
             storage.log_manager.write_queue, self.replica_manager.produce_purgatory, host.loop.time
         )
-        allocator = ChannelAllocator(identity.broker_id, self.broker_epoch, self.controller_channel)
-        self.coordinators = CoordinatorComponents(
-            shared,
-            config,
-            identity.broker_id,
-            session,
-            ReplicatedInternalLog(self.replica_manager, self.acknowledgements, storage.log_manager.reader),
-            allocator,
-        )
+        self.coordinators = self._coordinators()
+        self.verifier = self._verifier()
         self.handlers = self._handlers()
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self.coordinators.replicas_stopped
@@ -171,10 +169,11 @@ class BrokerComponents:
             ("the dynamic configs", self.storage.dynamic_configs.stop),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
             ("the coordinators", self.coordinators.stop),
+            ("the verification of transactions", self.verifier.stop),
             ("the network", lambda: self.network.close(drain_ms)),
             ("the requests", self.dispatcher.close),
             ("the replica manager", self.replica_manager.stop),
-            ("the channels to the controller", self._close_channels),
+            ("the channels to other brokers", self._close_channels),
             ("the features", self.features.stop),
             ("the reports of failed directories", self.log_failures.stop),
         ]
@@ -220,6 +219,45 @@ class BrokerComponents:
             learns_versions=learns_versions,
         )
 
+    def _channels_to_brokers(self) -> BrokerChannels:
+        return BrokerChannels(
+            context=self._links,
+            random=self.shared.host.random,
+            metadata=self.metadata_cache,
+            listener_name=self.config.listeners.inter_broker,
+            client_id=str(self.identity.broker_id),
+            request_timeout_ms=self.config.values["request.timeout.ms"],
+            settings=outgoing_settings(self.config),
+        )
+
+    def _coordinators(self) -> CoordinatorComponents:
+        broker_id, reader = self.identity.broker_id, self.storage.log_manager.reader
+        return CoordinatorComponents(
+            self.shared,
+            self.config,
+            broker_id,
+            self.session,
+            ReplicatedInternalLog(self.replica_manager, self.acknowledgements, reader),
+            ChannelAllocator(broker_id, self.broker_epoch, self.controller_channel),
+            MetadataLeaders(self.metadata_cache),
+            MarkersToBrokers(self._broker_channels, 1 if self._speaks(_VERSION_OF_MARKERS_1) else 0),
+        )
+
+    def _verifier(self) -> TransactionVerifier:
+        configs = self.storage.broker_configs
+        leaders = MetadataLeaders(self.metadata_cache)
+        return TransactionVerifier(
+            VerificationToBrokers(self._broker_channels, leaders, self.coordinators.transactions),
+            lambda: bool(configs.values["transaction.partition.verification.enable"]),
+            self.shared.host.loop,
+            self.shared.steps,
+            self.shared.logs.logger("kafka.server.AddPartitionsToTxnManager"),
+        )
+
+    def _speaks(self, version: str) -> bool:
+        """Whether brokers speak to each other as that version does, or newer ones."""
+        return is_at_least(str(self.config.values["inter.broker.protocol.version"]), version)
+
     def _replica_manager(self) -> ReplicaManager:
         shared = self.shared
         return ReplicaManager(
@@ -245,7 +283,7 @@ class BrokerComponents:
     def _isr_changes(self) -> IsrChanges:
         """Leaders ask the controller for changes of ISRs, or below 2.7 write them themselves."""
         shared, broker_id = self.shared, self.identity.broker_id
-        if is_at_least(str(self.config.values["inter.broker.protocol.version"]), _VERSION_OF_ALTER_PARTITION):
+        if self._speaks(_VERSION_OF_ALTER_PARTITION):
             return AlterPartitionManager(
                 broker_id,
                 self.alter_partition_channel,
@@ -279,6 +317,7 @@ class BrokerComponents:
                 acknowledgements=self.acknowledgements,
                 controller=self.controller,
                 coordinators=self.coordinators,
+                verifier=self.verifier,
             )
         )
 
@@ -319,6 +358,7 @@ class BrokerComponents:
     async def _close_channels(self) -> None:
         self.controller_channel.close()
         self.alter_partition_channel.close()
+        self._broker_channels.close()
 
     def _metadata_changed(self, change: MetadataChange) -> None:
         if not self.told_of_cluster.done():

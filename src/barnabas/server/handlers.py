@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.api.add_offsets_to_txn import AddOffsetsToTxnHandler
+from barnabas.api.add_partitions_to_txn import AddPartitionsToTxnHandler
 from barnabas.api.administration.config_alteration import ConfigAlterer
 from barnabas.api.administration.leader_waits import LeaderWaits
 from barnabas.api.administration.logger_levels import LoggerLevels
@@ -32,7 +34,9 @@ from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
+from barnabas.api.describe_transactions import DescribeTransactionsHandler
 from barnabas.api.elect_leaders import ElectLeadersHandler
+from barnabas.api.end_txn import EndTxnHandler
 from barnabas.api.envelope import EnvelopeHandler
 from barnabas.api.fetch import FetchHandler
 from barnabas.api.find_coordinator import FindCoordinatorHandler
@@ -45,6 +49,7 @@ from barnabas.api.leave_group import LeaveGroupHandler
 from barnabas.api.list_groups import ListGroupsHandler
 from barnabas.api.list_offsets import ListOffsetsHandler
 from barnabas.api.list_partition_reassignments import ListPartitionReassignmentsHandler
+from barnabas.api.list_transactions import ListTransactionsHandler
 from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_commit import OffsetCommitHandler
 from barnabas.api.offset_delete import OffsetDeleteHandler
@@ -54,6 +59,7 @@ from barnabas.api.produce import ProduceHandler
 from barnabas.api.registry import Handler, Registry
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.sync_group import SyncGroupHandler
+from barnabas.api.txn_offset_commit import TxnOffsetCommitHandler
 from barnabas.api.update_features import UpdateFeaturesHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
@@ -69,6 +75,7 @@ from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.serving.transaction_markers import MarkerAppends
+from barnabas.serving.transaction_verification import BatchVerification
 
 if TYPE_CHECKING:
     import asyncio
@@ -86,6 +93,7 @@ if TYPE_CHECKING:
     from barnabas.server.shared_services import SharedServices
     from barnabas.server.storage import Storage
     from barnabas.serving.acknowledgements import Acknowledgements
+    from barnabas.serving.transaction_verification import TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,7 @@ class HandlerParts:
     acknowledgements: Acknowledgements
     controller: Controller
     coordinators: CoordinatorComponents
+    verifier: TransactionVerifier
 
 
 class Handlers:
@@ -147,11 +156,13 @@ class Handlers:
             for name, attribute in (("PurgatorySize", "watched"), ("NumDelayedOperations", "delayed")):
                 metric = MetricName("kafka.server", "DelayedOperationPurgatory", name, tags)
                 shared.metrics.gauge(metric, partial(getattr, purgatory, attribute))
+        self._verification = BatchVerification(components.replica_manager, components.verifier)
         for handler in (
             *self._of_metadata(),
             *self._of_data(),
             *self._of_control(),
             *self._of_groups(),
+            *self._of_transactions(),
             *self._of_administration(),
         ):
             self.registry.add(handler)
@@ -180,6 +191,7 @@ class Handlers:
                 components.metadata_cache,
                 log_manager.write_queue,
                 host.loop.time,
+                self._verification,
             ),
             FetchHandler(
                 host,
@@ -244,14 +256,13 @@ class Handlers:
         ]
 
     def _of_groups(self) -> list[Handler]:
-        """The APIs of group members and idempotent producers."""
-        components, values = self._components, self._components.config.values
+        """The APIs of group members."""
+        components = self._components
         groups, metadata = components.coordinators.groups, components.metadata_cache
+        transactions = components.coordinators.transactions
         zookeeper_offsets = components.coordinators.zookeeper_offsets
         return [
-            FindCoordinatorHandler(
-                metadata, groups, self.auto_topic_creation, values["transaction.state.log.num.partitions"]
-            ),
+            FindCoordinatorHandler(metadata, groups, transactions, self.auto_topic_creation),
             JoinGroupHandler(groups),
             SyncGroupHandler(groups),
             HeartbeatHandler(groups),
@@ -262,7 +273,21 @@ class Handlers:
             OffsetCommitHandler(groups, metadata, zookeeper_offsets, components.shared.host.clock),
             OffsetFetchHandler(groups, metadata, zookeeper_offsets),
             OffsetDeleteHandler(groups, metadata),
-            InitProducerIdHandler(components.coordinators.producer_ids, values["transaction.max.timeout.ms"]),
+        ]
+
+    def _of_transactions(self) -> list[Handler]:
+        """The APIs of idempotent and transactional producers beside Produce."""
+        components = self._components
+        groups, transactions = components.coordinators.groups, components.coordinators.transactions
+        host, metadata = components.shared.host, components.metadata_cache
+        return [
+            InitProducerIdHandler(components.coordinators.producer_ids, transactions),
+            AddPartitionsToTxnHandler(transactions, metadata),
+            AddOffsetsToTxnHandler(transactions, groups),
+            TxnOffsetCommitHandler(groups, metadata, self._verification, host.clock, host.loop),
+            EndTxnHandler(transactions),
+            DescribeTransactionsHandler(transactions),
+            ListTransactionsHandler(transactions),
         ]
 
     def _of_administration(self) -> list[Handler]:

@@ -26,6 +26,7 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
+from barnabas.kernel.steps import StepRunner
 from barnabas.leader.alter_partition import AlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.directories.offload_with_retry import offload_with_retry
@@ -43,9 +44,12 @@ from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.serving.transaction_markers import MarkerAppends
+from barnabas.serving.transaction_verification import BatchVerification, TransactionVerifier
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     LeaderAndIsrRequest,
     ProduceRequest,
     ProduceResponse,
@@ -155,6 +159,57 @@ class Quota:
         return self._delay_ms
 
 
+class Coordinator:
+    """The coordinator of all transactions, as the leader of a partition asks it."""
+
+    def __init__(self) -> None:
+        self.is_asked = True
+        """transaction.partition.verification.enable"""
+        self.is_alive = True
+        self.codes: dict[TopicPartition, ErrorCode] = {}
+        """What it says of partitions that are not in the transaction."""
+        self.asked: list[AddPartitionsToTxnRequest] = []
+        self.answers = asyncio.Event()
+        """Not before this is set."""
+        self.answers.set()
+        self.failure: Exception | None = None
+
+    def coordinator(self, transactional_id: str) -> int | None:
+        assert transactional_id
+        return 1 if self.is_alive else None
+
+    async def send(self, broker_id: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+        assert broker_id == 1
+        self.asked.append(request)
+        await self.answers.wait()
+        if self.failure is not None:
+            raise self.failure
+        response = AddPartitionsToTxnResponse
+        return response(
+            results_by_transaction=[
+                response.AddPartitionsToTxnResult(
+                    transactional_id=asked.transactional_id,
+                    topic_results=[
+                        response.AddPartitionsToTxnTopicResult(
+                            name=topic.name,
+                            results_by_partition=[
+                                response.AddPartitionsToTxnPartitionResult(
+                                    partition_index=number,
+                                    partition_error_code=self.codes.get(
+                                        TopicPartition(topic.name, number), ErrorCode.NONE
+                                    ),
+                                )
+                                for number in topic.partitions
+                            ],
+                        )
+                        for topic in asked.topics
+                    ],
+                )
+                for asked in request.transactions
+            ]
+        )
+
+
 class DataBroker:
     """Broker 1 of a cluster of three."""
 
@@ -206,6 +261,10 @@ class DataBroker:
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
         self.access = Access()
         self.groups = Groups()
+        self.coordinator = Coordinator()
+        self.verifier = TransactionVerifier(
+            self.coordinator, lambda: self.coordinator.is_asked, host.loop, StepRunner(host.loop), calls.logger
+        )
         self.leader_quota = ReplicationQuota(ReplicationQuotaSettings(), host.loop.time)
         self._add_handlers(host, fetch_bytes_max)
 
@@ -227,7 +286,16 @@ class DataBroker:
         acknowledgements = Acknowledgements(write_queue, produces, now)
         for handler in (
             ApiVersionsHandler(calls.registry),
-            ProduceHandler(appends, acknowledgements, replicas, metadata, write_queue, now, self.access),
+            ProduceHandler(
+                appends,
+                acknowledgements,
+                replicas,
+                metadata,
+                write_queue,
+                now,
+                BatchVerification(replicas, self.verifier),
+                self.access,
+            ),
             FetchHandler(
                 host,
                 self.fetches,

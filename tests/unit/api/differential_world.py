@@ -34,6 +34,7 @@ from barnabas.wire.messages import (
 from barnabas.wire.record_validation import AppendOrigin
 from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import BROKER, PORTS, DataBroker, batch
+from tests.unit.log.verified import verified
 
 STEADY: Final = Profile(
     loop=LoopProfile(tick_seconds=(1e-9, 1e-9), callback_seconds=0.0, wake_seconds=(0.0, 0.0)),
@@ -389,7 +390,8 @@ class World:
                 records = batch(
                     b"in doubt", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
                 )
-                partition.append(bytearray(records), required_acks=1, produce_version=9)
+                with verified(partition.leader_log().producers, producer_id):
+                    partition.append(bytearray(records), required_acks=1, produce_version=9)
                 return f"a transaction in {topic_partition}"
             kind = self.chance.choice((ControlRecordType.ABORT, ControlRecordType.ABORT, ControlRecordType.COMMIT))
             marker = EndTransactionMarker(kind, _COORDINATOR_EPOCH)

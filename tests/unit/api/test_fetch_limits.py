@@ -21,6 +21,7 @@ from barnabas.wire.topics import TopicPartition
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch
 from tests.unit.api.fetching import Run, Session, asked, fetch_request, only, scenario, values
+from tests.unit.log.verified import verified
 
 VERSIONS = (11, 12, 17)
 """12 has the general path only."""
@@ -188,7 +189,8 @@ def test_a_committed_reader_is_told_of_aborted_transactions(
                 "base_sequence": 0,
                 "is_transactional": True,
             }
-            partition.append(bytearray(batch(b"in doubt", **fields)), required_acks=1, produce_version=9)
+            with verified(partition.leader_log().producers, producer_id):
+                partition.append(bytearray(batch(b"in doubt", **fields)), required_acks=1, produce_version=9)
             marker = EndTransactionMarker(ControlRecordType.ABORT, 1)
             partition.append(
                 bytearray(end_transaction_batch(marker, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)),

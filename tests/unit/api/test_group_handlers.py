@@ -26,7 +26,9 @@ from barnabas.coordination.errors import CoordinationError
 from barnabas.coordination.operations import GetData, Operation
 from barnabas.coordination.ports import Store
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
+from barnabas.coordinators.transaction.coordinator import InitReply, TransactionCoordinator
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
+from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Producer
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
     AllocateProducerIdsResponse,
@@ -62,6 +64,24 @@ class Creation:
     async def create_topics(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         self.asked += names
         return {}
+
+
+class TransactionalIds:
+    """A transaction coordinator of which only the answers are wanted."""
+
+    def __init__(self) -> None:
+        self.answer = (ErrorCode.NONE, Producer(77, 3))
+        self.asked: list[tuple[str, int, Producer | None]] = []
+
+    def partition_for(self, transactional_id: str) -> int:
+        assert transactional_id
+        return 1
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, reply: InitReply
+    ) -> None:
+        self.asked.append((transactional_id, timeout_ms, expected))
+        reply(*self.answer)
 
 
 class Blocks:
@@ -102,9 +122,10 @@ class Broker:
         self.ids = ProducerIdManager(
             Blocks(), host=self.world.host, timers=self.world.timers, logger=logging.getLogger("ids")
         )
+        self.transactions = cast("TransactionCoordinator", TransactionalIds())
         self.calls = Calls(
             self.world.host,
-            FindCoordinatorHandler(self.metadata, coordinator, self.creation, OFFSETS_PARTITIONS),
+            FindCoordinatorHandler(self.metadata, coordinator, self.transactions, self.creation),
             JoinGroupHandler(coordinator),
             SyncGroupHandler(coordinator),
             HeartbeatHandler(coordinator),
@@ -115,7 +136,7 @@ class Broker:
             OffsetCommitHandler(coordinator, self.metadata, zookeeper_offsets, self.world.clock),
             OffsetFetchHandler(coordinator, self.metadata, zookeeper_offsets),
             OffsetDeleteHandler(coordinator, self.metadata),
-            InitProducerIdHandler(self.ids, 900_000),
+            InitProducerIdHandler(self.ids, self.transactions),
         )
         self.caller: Caller = self.calls.connect()
         self.update_metadata("t", 2)
@@ -246,8 +267,6 @@ def test_a_partition_without_leader_has_no_coordinator(broker: Broker) -> None:
 
 def test_other_kinds_of_keys(broker: Broker) -> None:
     for version, key_type, error in (
-        (3, 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (5, 1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (5, 2, ErrorCode.INVALID_REQUEST),
         (6, 2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (3, 7, ErrorCode.INVALID_REQUEST),
@@ -258,6 +277,17 @@ def test_other_kinds_of_keys(broker: Broker) -> None:
         response = broker.call(request, version)
         assert (response if version < 4 else response.coordinators[0]).error_code == error
     assert broker.creation.asked == []
+
+
+def test_transactional_ids_have_the_leader_of_their_partition(broker: Broker) -> None:
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t", "u"])
+    found = broker.call(request, 4).coordinators
+    assert [each.error_code for each in found] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert broker.creation.asked == ["__transaction_state"]
+    broker.update_metadata("__transaction_state", 2)
+    found = broker.call(request, 4).coordinators
+    assert [(each.key, each.error_code, each.node_id) for each in found] == [("t", 0, 1), ("u", 0, 1)]
+    assert broker.creation.asked == ["__transaction_state"]
 
 
 # Members.
@@ -526,15 +556,23 @@ def test_init_producer_id(broker: Broker, version: int) -> None:
     first, second = broker.call(request, version), broker.call(request, version)
     assert (first.error_code, first.producer_id, first.producer_epoch) == (ErrorCode.NONE, 1000, 0)
     assert second.producer_id == 1001
-    for transactional_id, timeout_ms, error in (
-        ("t", 60_000, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("", 60_000, ErrorCode.INVALID_REQUEST),
-        ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    transactions = cast("TransactionalIds", broker.transactions)
+    expected = Producer(77, 2) if version >= 3 else None
+    for answer, told in (
+        ((ErrorCode.NONE, Producer(77, 3)), (ErrorCode.NONE, 77, 3)),
+        (
+            (ErrorCode.PRODUCER_FENCED, NO_PRODUCER),
+            (ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1),
+        ),
+        ((ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER), (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)),
     ):
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        transactions.answer = answer
+        request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        if expected is not None:
+            request.producer_id, request.producer_epoch = expected
         response = broker.call(request, version)
-        assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == told
+        assert transactions.asked[-1] == ("t", 60_000, expected)
     if version >= 3:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1, producer_id=5)
         assert broker.call(request, version).error_code == ErrorCode.INVALID_REQUEST

@@ -229,21 +229,6 @@ def test_a_leader_that_lost_its_role_says_so_on_the_fast_path_too(run: Run, tmp_
     scenario(run, tmp_path, body)
 
 
-def test_transactions_are_refused(run: Run, tmp_path: Path) -> None:
-    async def body(broker: DataBroker) -> None:
-        broker.lead("flights")
-        records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
-        caller = broker.connect()
-        answer = produced(await caller.call(produce_request("flights", records), 9))
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        request = produce_request("flights", records)
-        request.transactional_id = "t"
-        answer = produced(await caller.call(request, 9))
-        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-
-    scenario(run, tmp_path, body)
-
-
 def test_idempotent_producers_append_once(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         partition = broker.lead("flights")

@@ -14,6 +14,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchRequest, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker
+from tests.unit.log.verified import verified
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 READ_COMMITTED = 1
@@ -35,7 +36,9 @@ def write(partition: Partition, producer_id: int, *values: bytes, epoch: int = 0
     records = batch(
         *values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
     )
-    return partition.append(bytearray(records), required_acks=1, produce_version=9).first_offset
+    assert partition.log is not None
+    with verified(partition.log.producers, producer_id, epoch):
+        return partition.append(bytearray(records), required_acks=1, produce_version=9).first_offset
 
 
 def markers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record
 from barnabas.wire.topics import TopicPartition
+from tests.unit.log.verified import verified
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -157,7 +159,8 @@ def send(log: PartitionLog, sequence: int, *values: bytes, producer_id: int = 7,
     data = records(
         *(values or (b"value",)), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, **fields
     )
-    return log.append_as_leader(data, 0)
+    with verified(log.producers, producer_id) if fields.get("is_transactional") else contextlib.nullcontext():
+        return log.append_as_leader(data, 0)
 
 
 def refusal(append: Callable[[], object]) -> AppendError:

@@ -34,14 +34,8 @@ THROUGH_CONFIG = {
     "message.timestamp.difference.max.ms": "config.topic_config",
 }
 """Keys that rooms read in a form which `barnabas.config` makes of them."""
-_NOT_MADE = "of the transaction coordinator, which no broker makes yet"
 NOT_ACTIVE = {
     "security.inter.broker.protocol": "only PLAINTEXT is there yet, whatever it says",
-    "transaction.state.log.num.partitions": "there are no transactions yet; only a partition is named by it",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": _NOT_MADE,
-    "transaction.remove.expired.transaction.cleanup.interval.ms": _NOT_MADE,
-    "transaction.state.log.load.buffer.size": _NOT_MADE,
-    "transactional.id.expiration.ms": _NOT_MADE,
 }
 """Keys that something reads and that do not act as in Kafka all the same."""
 

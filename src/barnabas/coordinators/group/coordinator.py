@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.background import BackgroundSteps
-from barnabas.coordinators.group.commits import Codes, PreparedCommit, append_commit
+from barnabas.coordinators.group.commits import (
+    Codes,
+    PreparedCommit,
+    append_commit,
+    append_transactional_commit,
+    prepared_commit,
+)
 from barnabas.coordinators.group.deletions import GroupDeletions
 from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
@@ -23,14 +28,14 @@ from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.rebalance import prepare_rebalance_if_possible
-from barnabas.coordinators.group.records import CommittedOffset, offset_key, offset_value, utf16_length
+from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GroupState
 from barnabas.coordinators.group.syncing import Sync, sync
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings, batch_in_steps
+from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
@@ -414,26 +419,17 @@ class GroupCoordinator:
             on_done=on_done,
         )
 
-    def prepare_commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Steps[PreparedCommit]:
-        """Does what does not depend on the group's state, and takes long where there are very many offsets."""
-        length_max = self._settings.offset_metadata_max
-        version = self._versions.offset
-        accepted: dict[TopicPartition, CommittedOffset] = {}
-
-        def records() -> Iterator[tuple[bytes, bytes]]:
-            for partition, committed in offsets.items():
-                if utf16_length(committed.metadata) <= length_max:
-                    accepted[partition] = committed
-                    yield offset_key(group_id, partition), offset_value(committed, version)
-
-        first = records()
-        any_record = next(first, None)
-        if any_record is None:
-            return PreparedCommit(offsets, accepted, bytearray())
-        batch = yield from batch_in_steps(
-            chain((any_record,), first), self._effects.now().time_ms, Compression(self._settings.compression)
-        )
-        return PreparedCommit(offsets, accepted, batch)
+    def prepare_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        transaction: tuple[int, int] | None = None,
+    ) -> Steps[PreparedCommit]:
+        """Does what does not depend on the group's state, and takes long where there are very many offsets. With the id
+        and epoch of a producer the offsets are part of its `transaction`.
+        """
+        now_ms, version = self._effects.now().time_ms, self._versions.offset
+        return (yield from prepared_commit(group_id, offsets, now_ms, version, self._settings, transaction))
 
     def commit_prepared(
         self,
@@ -444,18 +440,26 @@ class GroupCoordinator:
         group_instance_id: str | None,
         prepared: PreparedCommit,
         on_done: Callable[[Codes], None],
+        producer_id: int | None = None,
     ) -> None:
-        """As `commit_offsets`; whether the member may commit is decided now."""
-        handle = self._find(group_id, may_be_empty=True)
+        """As `commit_offsets`; whether the member may commit is decided now. With a `producer_id` in its transaction:
+        the offsets are seen when that is committed (`complete_transaction`), and until then as unstable.
+        """
+        handle = self._find(group_id, may_be_empty=producer_id is None)
         if handle is None:
-            if generation >= 0:
+            if generation >= 0 and producer_id is None:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             self._logger.info("Creating simple consumer group %s via manual offset commit", group_id)
             handle = self._create(group_id)
         group = handle.group
         now = self._effects.now()
         error = membership.accept_commit(
-            group, now, generation=generation, member_id=member_id, group_instance_id=group_instance_id
+            group,
+            now,
+            generation=generation,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            is_transactional=producer_id is not None,
         )
         self._effects.perform(handle)
         if error is not ErrorCode.NONE:
@@ -465,7 +469,10 @@ class GroupCoordinator:
             on_done(dict.fromkeys(prepared.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             return
         self._deletions.before_commit(handle, prepared.accepted)
-        append_commit(handle, prepared, self._background, self._metrics, on_done)
+        if producer_id is None:
+            append_commit(handle, prepared, self._background, self._metrics, on_done)
+        else:
+            append_transactional_commit(handle, prepared, producer_id, self._background, on_done)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool

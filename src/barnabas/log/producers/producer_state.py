@@ -116,6 +116,20 @@ class _Transaction:
     last_offset: int | None = None
 
 
+class Verification:
+    """A question to the transaction coordinator, whether a producer's transaction has this partition (KIP-890); of all
+    who ask it at a time. What it is told counts only while it is the one that the partition has.
+    """
+
+    __slots__ = ("epoch", "is_verified", "producer_id", "users")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.is_verified = False
+        self.users = 0
+
+
 @dataclass(slots=True)
 class ProducerState:
     """The producers of one partition.
@@ -132,6 +146,47 @@ class ProducerState:
     _producers: dict[int, ProducerEntry] = field(default_factory=dict)
     _ongoing: dict[int, _Transaction] = field(default_factory=dict)  # by first offset, in that order
     _unreplicated: dict[int, _Transaction] = field(default_factory=dict)  # ended by a marker above the high watermark
+
+    _verifications: dict[int, Verification] = field(default_factory=dict, compare=False, repr=False)
+
+    # Verifying.
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Of a producer whose batch would be the first of its transaction here; None where that is open here already.
+
+        Invariant: the first batch of a transaction comes into the log only after the coordinator has said that the
+        transaction has this partition, and so will end it here, and no marker of the producer was written since the
+        question: that would have been the end of it. Whoever begins ends it, when the batch is in the log or refused.
+        """
+        if self._is_in_transaction(self._producers.get(producer_id), epoch):
+            return None
+        verification = self._verifications.get(producer_id)
+        if verification is None or verification.epoch < epoch:
+            verification = self._verifications[producer_id] = Verification(producer_id, epoch)
+        elif verification.epoch > epoch:
+            verification = Verification(producer_id, epoch)  # of no use: another has come
+        verification.users += 1
+        return verification
+
+    def end_verification(self, verification: Verification) -> None:
+        """Once for each `begin_verification`."""
+        verification.users -= 1
+        if not verification.users and self._verifications.get(verification.producer_id) is verification:
+            del self._verifications[verification.producer_id]
+
+    def _check_verified(self, header: BatchHeader, offset: int) -> None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if self._is_in_transaction(self._producers.get(producer_id), epoch):
+            return
+        verification = self._verifications.get(producer_id)
+        if verification is None or verification.epoch != epoch or not verification.is_verified:
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} at offset {offset} has no open transaction that has this partition"
+            )
+
+    @staticmethod
+    def _is_in_transaction(entry: ProducerEntry | None, epoch: int) -> bool:
+        return entry is not None and entry.transaction_first_offset is not None and entry.epoch == epoch
 
     # Appending.
 
@@ -181,6 +236,8 @@ class ProducerState:
         `timestamp_ms` is the largest in the batch, as it will be stored. Raises InvalidProducerEpochError,
         OutOfOrderSequenceError, InvalidTransactionStateError.
         """
+        if header.is_transactional:
+            self._check_verified(header, base_offset)
         entry = self._known(header.producer_id)
         _check_epoch(entry, header.producer_epoch, base_offset)
         _check_sequence(entry, header, base_offset)
@@ -190,6 +247,8 @@ class ProducerState:
         """As `prepare_client` for a batch that a coordinator of this broker writes for a producer: offsets that are
         committed in a transaction have an epoch and no sequence.
         """
+        if header.is_transactional:
+            self._check_verified(header, base_offset)
         entry = self._known(header.producer_id)
         _check_epoch(entry, header.producer_epoch, base_offset)
         return _with_batch(entry, header, base_offset, timestamp_ms)
@@ -244,6 +303,9 @@ class ProducerState:
     def _take(self, update: Update) -> AbortedTransaction | None:
         entry, completed = update
         self._producers[entry[0]] = entry
+        if self._verifications:
+            # The transaction is open here now, or has ended.
+            self._verifications.pop(entry[0], None)
         if completed is None:
             first_offset = entry.transaction_first_offset
             if first_offset is not None and first_offset not in self._ongoing:

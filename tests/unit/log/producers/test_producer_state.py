@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -23,6 +24,7 @@ from barnabas.log.producers.producer_state import (
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
 from barnabas.wire.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader
+from tests.unit.log.verified import verified
 
 PRODUCER = 7
 
@@ -51,6 +53,12 @@ class Partition:
 
     def append(self, batch: BatchHeader) -> int | None:
         """The base offset; that of the first time for a duplicate."""
+        with contextlib.ExitStack() as stack:
+            if batch.is_transactional:
+                stack.enter_context(verified(self.state, batch.producer_id, batch.producer_epoch))
+            return self._append(batch)
+
+    def _append(self, batch: BatchHeader) -> int | None:
         base_offset = self.state.end_offset
         wanted = self.state.find_duplicate(batch) or self.prepared(batch, base_offset)
         if isinstance(wanted, ProducerStateError):
@@ -361,8 +369,9 @@ def test_deleted_records_end_the_wait(partition: Partition) -> None:
 def test_offsets_of_a_transaction_have_no_sequence(partition: Partition) -> None:
     state = partition.state
     batch = header(-1, attributes=ATTRIBUTE_TRANSACTIONAL)
-    for offset in range(2):
-        state.apply(state.prepare_coordinator(batch, offset, 1000), offset + 1)
+    with verified(state, PRODUCER):
+        for offset in range(2):
+            state.apply(state.prepare_coordinator(batch, offset, 1000), offset + 1)
     assert state.first_unstable_offset == 0
-    with pytest.raises(InvalidProducerEpochError):
+    with pytest.raises(InvalidTransactionStateError):
         state.prepare_coordinator(header(-1, epoch=-1, attributes=ATTRIBUTE_TRANSACTIONAL), 2, 1000)
