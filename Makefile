@@ -13,6 +13,8 @@ CONSTRAINTS := requirements/constraints.txt
 # Relative, so that a path with a space does no harm; the second name is how newer pips constrain what builds a package.
 export PIP_CONSTRAINT := $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT := $(CONSTRAINTS)
+# Tests start hundreds of processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 SIMULATION_SEEDS ?= 500
 SIMULATIONS ?= tests/simulation
 # For each target of the fuzzer.
@@ -22,6 +24,10 @@ TEST_PROCESSES ?= auto
 
 # What lasts longer than in `make test`, or is done there not at all.
 LONGER_FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py)
+
+# Set where test-clients and test-cluster follow, which do all that `make test` does of them, and more.
+SUITES_FOLLOW ?=
+LEFT_OUT = $(if $(SUITES_FOLLOW),$(addprefix --ignore=,$(LONGER_FAILURES)))
 
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
@@ -75,8 +81,8 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 .PHONY: test
 test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/fuzz tests/simulation
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" tests/cluster tests/clients
-	@$(BIN)/pytest -m alone tests/cluster
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(LEFT_OUT) tests/cluster $(if $(SUITES_FOLLOW),,tests/clients)
+	@$(BIN)/pytest -m alone $(LEFT_OUT) tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C against three broker processes

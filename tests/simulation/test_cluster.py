@@ -16,6 +16,7 @@ from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
+from tests.simulation.kept_runs import KeptRuns, Shown
 from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
@@ -49,26 +50,19 @@ def plan_of(seed: int) -> Plan:
     return POWER if seed % 2 else KEEPING
 
 
-@functools.cache
-def judged(seed: int) -> tuple[tuple[str, ...], Counter[str], float]:
-    """Findings, coverage and length of a run; kept, since runs are long and their histories are large."""
+def judged(seed: int) -> Shown:
     report = simulate(seed, plan_of(seed))
     assert report.acknowledged > 100, "a cluster that takes nothing has no faults either"
     # In the harshest runs hardly a group lives long enough to read; over many they must have.
     assert report.consumed > 0
-    seen = (
-        report.coverage
-        + Counter(consumed=report.consumed)
-        + Counter({kind.value: n for kind, n in report.strikes.items()})
-    )
-    return report.findings, seen, report.seconds
+    assert report.seconds >= SECONDS
+    strikes = Counter({kind.value: n for kind, n in report.strikes.items()})
+    return Shown(report.findings, report.coverage + Counter(consumed=report.consumed) + strikes)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cluster_keeps_its_promises_whatever_breaks(seed: int) -> None:
-    findings, _, seconds = judged(seed)
-    assert findings == ()
-    assert seconds >= SECONDS
+def test_a_cluster_keeps_its_promises_whatever_breaks(kept_runs: KeptRuns, seed: int) -> None:
+    assert kept_runs.shown(f"cluster-{seed}", lambda: judged(seed)).findings == ()
 
 
 @pytest.mark.parametrize("seed", SEEDS[::15])
@@ -76,10 +70,10 @@ def test_what_a_controller_has_said_does_no_harm_when_it_comes_again_late(seed: 
     assert simulate(seed, LATE).findings == ()
 
 
-def test_the_runs_have_met_everything_that_is_to_be_survived() -> None:
+def test_the_runs_have_met_everything_that_is_to_be_survived(kept_runs: KeptRuns) -> None:
     met: Counter[str] = Counter()
     for seed in COVERING_SEEDS:
-        met += judged(seed)[1]
+        met += kept_runs.shown(f"cluster-{seed}", functools.partial(judged, seed)).met
     assert met["consumed"] > 100 * len(COVERING_SEEDS) or len(SEEDS) == 1
     kinds = {kind.value for plan in (POWER, KEEPING) for kind in plan.per_minute}
     assert all(met[what] for what in (*COVERAGE, *kinds)) or len(SEEDS) == 1, met

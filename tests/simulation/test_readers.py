@@ -10,6 +10,7 @@ import pytest
 from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.reader_simulation import COVERAGE, READING, reading, simulate_readers
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
+from tests.simulation.kept_runs import KeptRuns, Shown
 from tests.simulation.reader_mutants import READER_MUTANTS, ReaderMutant
 
 SEEDS = simulation_seeds(6)
@@ -31,25 +32,22 @@ REGRESSIONS = (
 MUTANT_SEEDS_MAX = 200
 
 
-@functools.cache
-def judged(name: str, seed: int) -> tuple[tuple[str, ...], Counter[str]]:
-    """Findings and what the readers have met; kept, since runs are long."""
+def judged(name: str, seed: int) -> Shown:
     report, counts = simulate_readers(seed, reading(PLANS[name]))
     assert report.acknowledged > 100, "where nothing is written, nothing can be processed wrongly"
     assert counts["processed"] > report.acknowledged / 2, "two groups read what is acknowledged"
-    return report.findings, counts
+    return Shown(report.findings, counts)
 
 
 @pytest.mark.parametrize(("name", "seed"), [*RUNS, *(each for each in REGRESSIONS if each not in RUNS)])
-def test_readers_process_and_commit_exactly_what_they_mean_to(name: str, seed: int) -> None:
-    findings, _ = judged(name, seed)
-    assert findings == ()
+def test_readers_process_and_commit_exactly_what_they_mean_to(kept_runs: KeptRuns, name: str, seed: int) -> None:
+    assert kept_runs.shown(f"readers-{name}-{seed}", lambda: judged(name, seed)).findings == ()
 
 
-def test_the_readers_have_met_everything_that_is_to_be_survived() -> None:
+def test_the_readers_have_met_everything_that_is_to_be_survived(kept_runs: KeptRuns) -> None:
     met: Counter[str] = Counter()
     for name, seed in RUNS:
-        met += judged(name, seed)[1]
+        met += kept_runs.shown(f"readers-{name}-{seed}", functools.partial(judged, name, seed)).met
     missing = {what for what in COVERAGE if not met[what]}
     assert missing <= (set() if SEEDS_OF_OTHERS else MET_UNDER_OTHERS) or len(SEEDS) == 1, met
 

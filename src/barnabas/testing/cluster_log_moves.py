@@ -17,7 +17,7 @@ from barnabas.testing.faults import FaultKind
 from barnabas.testing.probes import after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from barnabas.client.admin import Admin
     from barnabas.testing.cluster_effects import Effects
@@ -132,22 +132,20 @@ class LogMoves:
 
     def look(self) -> None:
         """Notes what breaks an invariant."""
+        partitions = [(each, partition_directory_name(each)) for each in self._observer.all_partitions()]
         for broker_id, running in self._observer.running.items():
             if not running.machine.running:
                 continue
-            for partition in self._observer.all_partitions():
+            names = _names_by_directory(running)
+            for partition, name in partitions:
+                places = [path for path, there in names.items() if name in there]
+                if len(places) > 1:
+                    self._found(broker_id, partition, f"lies in {' and in '.join(places)}")
                 self._look_at(broker_id, running, partition)
 
     def _look_at(self, broker_id: int, running: RunningBroker, partition: TopicPartition) -> None:
-        manager, name = _manager(running), partition_directory_name(partition)
-        places = [
-            directory.path
-            for directory in manager.live_directories
-            if running.machine.disk.find(f"{directory.path}/{name}") is not None
-        ]
-        if len(places) > 1:
-            self._found(broker_id, partition, f"lies in {' and in '.join(places)}")
-        replica, log = running.broker.components.replica_manager.find_partition(partition), manager.get_log(partition)
+        replica = running.broker.components.replica_manager.find_partition(partition)
+        log = _manager(running).get_log(partition)
         if replica is not None and replica.log is not None and log is not None and replica.log is not log:
             self._found(broker_id, partition, "goes on with a log that was replaced")
 
@@ -164,17 +162,15 @@ class LogMoves:
     def judge(self) -> None:
         """Notes the copies that are left in a cluster at rest. One of a replica that is not there is left alone."""
         for broker_id, running in self._observer.running.items():
-            manager = _manager(running)
-            for directory in manager.live_directories:
-                node = running.machine.disk.find(directory.path)
-                for name in [] if node is None else sorted(node.entries or ()):
+            for path, names in _names_by_directory(running).items():
+                for name in sorted(names):
                     parsed = parse_partition_directory(name)
                     if parsed is None or parsed.kind is not DirectoryKind.FUTURE:
                         continue
                     if not _is_hosted(running, parsed.partition):
                         self._observer.coverage["copies left alone"] += 1
                     else:
-                        self._found(broker_id, parsed.partition, f"has a copy that stays: {directory.path}/{name}")
+                        self._found(broker_id, parsed.partition, f"has a copy that stays: {path}/{name}")
 
     def _found(self, broker_id: int, partition: TopicPartition, what: str) -> None:
         if (broker_id, partition, what) not in self._known:
@@ -186,6 +182,12 @@ class LogMoves:
 
 def _manager(running: RunningBroker) -> LogManager:
     return running.broker.components.storage.log_manager
+
+
+def _names_by_directory(running: RunningBroker) -> dict[str, Collection[str]]:
+    """What lies in each log directory that is not offline, by its path."""
+    found = {each.path: running.machine.disk.find(each.path) for each in _manager(running).live_directories}
+    return {path: () if node is None else node.entries or () for path, node in found.items()}
 
 
 def _is_hosted(running: RunningBroker, partition: TopicPartition) -> bool:

@@ -6,22 +6,26 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
 from tests.clients.drivers.model import Capability, Place, Record
 from tests.support.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
-POLL_MS = 100
+POLL_MS = 3_000
+"""A poll whose time is up between SyncGroup and its answer loses the assignment: the member takes itself for joined,
+has no partitions and sends no heartbeats (kafka-python 3.0). So as few polls as possible end without records."""
 
 
-class KafkaPythonMember:
+class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
     """A group member on a thread of its own."""
 
     def __init__(self, bootstrap_servers: str, topic: str, group: str) -> None:
+        self._assigned: frozenset[int] = frozenset()
+        self._received: list[tuple[Place, bytes | None]] = []
+        self._closing = threading.Event()
         self._consumer: Any = KafkaConsumer(
-            topic,
             bootstrap_servers=bootstrap_servers,
             group_id=group,
             auto_offset_reset="earliest",
@@ -31,9 +35,7 @@ class KafkaPythonMember:
             # Its leader may assign before it knows the topic, and then looks again only when metadata are old.
             metadata_max_age_ms=2_000,
         )
-        self._assigned: frozenset[int] = frozenset()
-        self._received: list[tuple[Place, bytes | None]] = []
-        self._closing = threading.Event()
+        self._consumer.subscribe([topic], listener=self)
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
@@ -43,6 +45,12 @@ class KafkaPythonMember:
     def received(self) -> list[tuple[Place, bytes | None]]:
         return list(self._received)
 
+    def on_partitions_assigned(self, assigned: set[Any]) -> None:
+        self._assigned |= {each.partition for each in assigned}
+
+    def on_partitions_revoked(self, revoked: set[Any]) -> None:
+        self._assigned -= {each.partition for each in revoked}
+
     def close(self) -> None:
         self._closing.set()
         self._thread.join(TIMEOUT_SECONDS)
@@ -50,7 +58,6 @@ class KafkaPythonMember:
     def _poll(self) -> None:
         while not self._closing.is_set():
             polled = self._consumer.poll(timeout_ms=POLL_MS)
-            self._assigned = frozenset(each.partition for each in self._consumer.assignment())
             for records in polled.values():
                 self._received += [(Place(record.partition, record.offset), record.value) for record in records]
             if polled:

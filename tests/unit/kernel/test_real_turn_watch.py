@@ -31,6 +31,10 @@ def handle(api):
 def held():
     spin(0.15)
 
+def collect():
+    for _ in range(10):
+        gc.collect()
+
 class Task:
     async def run(self, name):
         await self.step()
@@ -39,6 +43,7 @@ class Task:
         spin(0.15)
 
 async def main():
+    real_turn_watch._IDLE_AFTER_BEATS = 10  # instead of 50, for which this would wait often
     told = []
     loop = asyncio.get_running_loop()
     # This program stands for a module of the package.
@@ -64,7 +69,7 @@ async def main():
             await asyncio.sleep(0)
             turns.append(round((time.monotonic() - began) * 1000))
     async def idle():
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(0.6)
     await after("idle", idle)
     async def late_alarm(work):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])
@@ -85,16 +90,16 @@ async def main():
     await after("burst before a late alarm", burst)
     await idle()
     await after("late alarm", long_turn)
-    await asyncio.sleep(2.0)  # from now on it is an idle loop
+    await idle()  # from now on it is an idle loop
     await after("handle", lambda: loop.call_soon(handle, "metadata") and None)
     await after("held", lambda: loop.call_soon(held) and None)
     await after("task", lambda: loop.create_task(Task().run("retention")))
     await after("wait", lambda: loop.call_soon(time.sleep, 0.15) and None)
-    garbage = [[] for _ in range(3_000_000)]
+    garbage = [[] for _ in range(500_000)]
     for one in garbage:
         one.append(one)
     await asyncio.sleep(0.1)  # what made the garbage is a long turn of its own
-    await after("collector", lambda: loop.call_soon(gc.collect) and None)
+    await after("collector", lambda: loop.call_soon(collect) and None)
     watch.stop()
     await after("stopped", lambda: loop.call_soon(held) and None)
     print(json.dumps(found))
