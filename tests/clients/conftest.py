@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.clients.drivers import java_transactions
 from tests.clients.drivers.confluent import ConfluentClient
 from tests.clients.drivers.model import COMPRESSIONS, Capability, Client, Record
 from tests.clients.matrix import ALL, TRIED, make_client, reason_to_skip
@@ -34,6 +35,7 @@ OVERRIDES = {
     "offsets.topic.replication.factor": 3,
     "group.initial.rebalance.delay.ms": 0,
     "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
 }
 
 
@@ -66,6 +68,12 @@ def _apache_kafka(directory: Path) -> Iterator[str]:
         for broker in brokers:
             broker.kill()
         zookeeper.kill()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_virtual_machine() -> Iterator[None]:
+    yield
+    java_transactions.close()
 
 
 @pytest.fixture(params=TRIED)

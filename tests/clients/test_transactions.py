@@ -1,26 +1,30 @@
-"""Transactions of librdkafka: all or nothing over partitions and offsets; who had an id before is fenced."""
+"""Transactions of every client that has them, and of librdkafka over several partitions and offsets at once."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from tests.clients.conftest import make_topic
+from tests.clients.drivers.model import (
+    Capability,
+    Client,
+    Fenced,
+    Record,
+    TransactionalClient,
+    TransactionalProducer,
+)
+from tests.support.waiting import wait_until
 
 SECONDS: Final = 60.0
 PARTITIONS: Final = 4
-
-
-@pytest.fixture
-def topic(bootstrap_servers: str) -> str:
-    name = f"transactions-{uuid.uuid4()}"
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for created in admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values():
-        created.result(SECONDS)
-    return name
+LATE_MS: Final = 3_000
 
 
 def producer(servers: str, transactional_id: str, **configs: Any) -> Producer:
@@ -65,7 +69,7 @@ def committed_values(servers: str, topic: str) -> list[bytes]:
     return found
 
 
-def test_what_is_committed_is_seen_and_nothing_else(bootstrap_servers: str, topic: str) -> None:
+def test_what_is_committed_is_seen_and_nothing_else(bootstrap_servers: str, wide_topic: str) -> None:
     writer = producer(bootstrap_servers, f"id-{uuid.uuid4()}")
     group = f"group-{uuid.uuid4()}"
     member = consumer(bootstrap_servers, group)
@@ -73,52 +77,102 @@ def test_what_is_committed_is_seen_and_nothing_else(bootstrap_servers: str, topi
         for number in range(12):
             writer.begin_transaction()
             for place in range(20):
-                writer.produce(topic, f"{number}-{place}".encode(), partition=place % PARTITIONS)
+                writer.produce(wide_topic, f"{number}-{place}".encode(), partition=place % PARTITIONS)
             writer.send_offsets_to_transaction(
-                [TopicPartition(topic, 0, number)], member.consumer_group_metadata(), SECONDS
+                [TopicPartition(wide_topic, 0, number)], member.consumer_group_metadata(), SECONDS
             )
             if number % 3 == 2:
                 writer.abort_transaction(SECONDS)
             else:
                 writer.commit_transaction(SECONDS)
-        (committed,) = member.committed([TopicPartition(topic, 0)], timeout=SECONDS)
+        (committed,) = member.committed([TopicPartition(wide_topic, 0)], timeout=SECONDS)
     finally:
         member.close()
     assert committed.offset == 10, "the last one was aborted"
     expected = [f"{number}-{place}".encode() for number in range(12) if number % 3 != 2 for place in range(20)]
-    assert sorted(committed_values(bootstrap_servers, topic)) == sorted(expected)
+    assert sorted(committed_values(bootstrap_servers, wide_topic)) == sorted(expected)
 
 
-def test_the_former_producer_of_an_id_is_fenced_and_its_transaction_aborted(bootstrap_servers: str, topic: str) -> None:
+@pytest.fixture
+def transactional(client: Client) -> TransactionalClient:
+    if reason := client.missing.get(Capability.TRANSACTIONS):
+        pytest.skip(f"{client.name}: {reason}")
+    assert isinstance(client, TransactionalClient)
+    return client
+
+
+@contextlib.contextmanager
+def producing(*made: TransactionalProducer) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in made:
+            each.close()
+
+
+def values(word: str) -> list[bytes]:
+    return [f"{word}-{number}".encode() for number in range(10)]
+
+
+def test_who_had_the_id_before_is_fenced_and_only_what_is_committed_is_read(
+    transactional: TransactionalClient, wide_topic: str
+) -> None:
     transactional_id = f"id-{uuid.uuid4()}"
-    former = producer(bootstrap_servers, transactional_id)
-    former.begin_transaction()
-    former.produce(topic, b"of the former", partition=0)
-    assert former.flush(SECONDS) == 0
-    latter = producer(bootstrap_servers, transactional_id)
-    with pytest.raises(KafkaException) as raised:
-        former.commit_transaction(SECONDS)
-    error = raised.value.args[0]
-    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
-    latter.begin_transaction()
-    latter.produce(topic, b"of the latter", partition=0)
-    latter.commit_transaction(SECONDS)
-    assert committed_values(bootstrap_servers, topic) == [b"of the latter"]
+    former = transactional.transactional(transactional_id)
+    with producing(former):
+        for word in ("first", "aborted", "second"):
+            former.begin()
+            for partition in (0, 1):
+                former.send(wide_topic, values(word), partition=partition)
+            if word == "aborted":
+                former.abort()
+            else:
+                former.commit()
+        former.begin()
+        former.send(wide_topic, values("open"))
+        assert transactional.read_committed(wide_topic) == values("first") + values("second")
+        latter = transactional.transactional(transactional_id)
+        with producing(latter):
+            with pytest.raises(Fenced):
+                former.commit()
+            latter.begin()
+            latter.send(wide_topic, values("latter"))
+            latter.commit()
+    expected = values("first") + values("second")
+    assert transactional.read_committed(wide_topic, partition=1) == expected
+    assert transactional.read_committed(wide_topic) == expected + values("latter")
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted(bootstrap_servers: str, topic: str) -> None:
-    late = producer(bootstrap_servers, f"id-{uuid.uuid4()}", **{"transaction.timeout.ms": 2_000})
-    late.begin_transaction()
-    late.produce(topic, b"late", partition=0)
-    assert late.flush(SECONDS) == 0
-    # Nobody else's records are held back for longer than the time-out and the round of the coordinator.
-    other = producer(bootstrap_servers, f"id-{uuid.uuid4()}")
-    other.begin_transaction()
-    other.produce(topic, b"in time", partition=0)
-    other.commit_transaction(SECONDS)
-    deadline = time.monotonic() + SECONDS
-    while (found := committed_values(bootstrap_servers, topic)) != [b"in time"]:
-        assert found == []
-        assert time.monotonic() < deadline
-    with pytest.raises(KafkaException):
-        late.commit_transaction(SECONDS)
+def test_a_transaction_that_is_open_for_too_long_is_aborted(transactional: TransactionalClient, topic: str) -> None:
+    late = transactional.transactional(f"id-{uuid.uuid4()}", LATE_MS)
+    other = transactional.transactional(f"id-{uuid.uuid4()}")
+    with producing(late, other):
+        late.begin()
+        late.send(topic, values("late"))
+        other.begin()
+        other.send(topic, values("other"))
+        other.commit()
+        wait_until(
+            lambda: transactional.read_committed(topic) == values("other"), "the late transaction is aborted", SECONDS
+        )
+        with pytest.raises(Exception):  # noqa: B017  # each client has its own for it
+            late.commit()
+
+
+@pytest.mark.timeout(240)
+def test_what_is_copied_with_its_offsets_is_there_once(
+    transactional: TransactionalClient, topic: str, bootstrap_servers: str, python_client: Client
+) -> None:
+    source, target, group = topic, f"target-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
+    make_topic(bootstrap_servers, target, 1)
+    copied = [b"%d" % number for number in range(40)]
+    python_client.produce(source, [Record(value) for value in copied])
+    transactional.copy(source, target, group, f"id-{uuid.uuid4()}", len(copied))
+    assert transactional.read_committed(target) == copied
+    # The offsets are committed too: who comes after copies only what has come since.
+    added = [b"%d" % number for number in range(40, 50)]
+    python_client.produce(source, [Record(value) for value in added])
+    member = python_client.join(source, group)
+    with contextlib.closing(member):
+        wait_until(lambda: len(member.received()) >= len(added), "what has come since is there", SECONDS)
+    assert [value for _, value in member.received()] == added

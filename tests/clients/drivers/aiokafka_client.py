@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,8 +11,9 @@ from typing import Any, ClassVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 
-from tests.clients.drivers.model import Capability, Place, Record
+from tests.clients.drivers.model import Capability, Fenced, Place, Record
 
 TIMEOUT_SECONDS = 30.0
 POLL_MS = 100
@@ -62,6 +64,46 @@ class AiokafkaMember:
             await consumer.stop()
 
 
+class AiokafkaTransactions:
+    """A producer with a transactional id, on a loop that runs during the calls only."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> None:
+        self._bootstrap_servers, self._transactional_id, self._timeout_ms = (
+            bootstrap_servers,
+            transactional_id,
+            timeout_ms,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._start())
+
+    def begin(self) -> None:
+        self._loop.run_until_complete(self._producer.begin_transaction())
+
+    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+        self._loop.run_until_complete(_send(self._producer, topic, values, partition))
+
+    def commit(self) -> None:
+        try:
+            self._loop.run_until_complete(self._producer.commit_transaction())
+        except (ProducerFenced, InvalidProducerEpoch) as raised:
+            raise Fenced from raised
+
+    def abort(self) -> None:
+        self._loop.run_until_complete(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._producer.stop())
+        self._loop.close()
+
+    async def _start(self) -> None:
+        self._producer: Any = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap_servers,
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+        )
+        await self._producer.start()
+
+
 class AiokafkaClient:
     """aiokafka's producer, consumer and admin client, each call on a loop of its own."""
 
@@ -84,6 +126,16 @@ class AiokafkaClient:
 
     def join(self, topic: str, group: str) -> AiokafkaMember:
         return AiokafkaMember(self._bootstrap_servers, topic, group)
+
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> AiokafkaTransactions:
+        return AiokafkaTransactions(self._bootstrap_servers, transactional_id, timeout_ms)
+
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        read: list[Record] = _run(self._read(topic, sys.maxsize, partition, isolation_level="read_committed"))
+        return [record.value or b"" for record in read]
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        _run(self._copy(source, target, group, transactional_id, count))
 
     def administer(self, topic: str) -> None:
         _run(self._administer(topic))
@@ -113,8 +165,35 @@ class AiokafkaClient:
         finally:
             await producer.stop()
 
-    async def _read(self, topic: str, count: int, partition: int) -> list[Record]:
-        consumer, place = self._reader(), TopicPartition(topic, partition)
+    async def _copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        producer: Any = AIOKafkaProducer(bootstrap_servers=self._bootstrap_servers, transactional_id=transactional_id)
+        consumer = self._reader(group_id=group, max_poll_records=5)
+        place, committed, number = TopicPartition(source, 0), 0, 0
+        consumer.subscribe([source])
+        await producer.start()
+        await consumer.start()
+        try:
+            while committed < count:
+                records = (await consumer.getmany(timeout_ms=POLL_MS)).get(place)
+                if not records:
+                    continue
+                await producer.begin_transaction()
+                await _send(producer, target, [record.value for record in records], 0)
+                after = records[-1].offset + 1
+                await producer.send_offsets_to_transaction({place: after}, group)
+                number += 1
+                if number % 3:
+                    await producer.commit_transaction()
+                    committed = after
+                else:
+                    await producer.abort_transaction()
+                    consumer.seek(place, committed)
+        finally:
+            await consumer.stop()
+            await producer.stop()
+
+    async def _read(self, topic: str, count: int, partition: int, **configs: Any) -> list[Record]:
+        consumer, place = self._reader(**configs), TopicPartition(topic, partition)
         records: list[Record] = []
         await consumer.start()
         try:
@@ -167,13 +246,19 @@ class AiokafkaClient:
                     return
                 await asyncio.sleep(0.05)
 
-    def _reader(self) -> Any:
+    def _reader(self, **configs: Any) -> Any:
         return AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap_servers,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_partition_fetch_bytes=2_000_000,
+            **configs,
         )
+
+
+async def _send(producer: Any, topic: str, values: Sequence[bytes], partition: int) -> None:
+    for sent in [await producer.send(topic, value, partition=partition) for value in values]:
+        await sent
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:

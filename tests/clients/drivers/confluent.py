@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.drivers.model import Capability, Place, Record
+from tests.clients.drivers.model import Capability, Fenced, Place, Record
 from tests.support.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
@@ -69,6 +70,43 @@ class ConfluentMember:
                 self._received.append((Place(message.partition(), message.offset()), message.value()))
                 self._consumer.commit(message, asynchronous=False)
         self._consumer.close()
+
+
+class ConfluentTransactions:
+    """A producer with a transactional id."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> None:
+        self.producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+            }
+        )
+        self.producer.init_transactions(TIMEOUT_SECONDS)
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+        for value in values:
+            self.producer.produce(topic, value, partition=partition)
+        left = self.producer.flush(TIMEOUT_SECONDS)
+        assert not left, f"{left} records were not acknowledged"
+
+    def commit(self) -> None:
+        try:
+            self.producer.commit_transaction(TIMEOUT_SECONDS)
+        except KafkaException as raised:
+            if raised.args[0].code() == KafkaError._FENCED:
+                raise Fenced from raised
+            raise
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(TIMEOUT_SECONDS)
+
+    def close(self) -> None:
+        """The producer ends with the object."""
 
 
 class ConfluentClient:
@@ -139,6 +177,37 @@ class ConfluentClient:
 
     def join(self, topic: str, group: str) -> ConfluentMember:
         return ConfluentMember(self._bootstrap_servers, topic, group)
+
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> ConfluentTransactions:
+        return ConfluentTransactions(self._bootstrap_servers, transactional_id, timeout_ms)
+
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        # librdkafka's consumers read committed records, if not told otherwise; the end is the last stable offset.
+        return [record.value or b"" for record in self.read(topic, sys.maxsize, partition=partition)]
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        writer = self.transactional(transactional_id)
+        consumer = self._reader(**{"group.id": group, "auto.offset.reset": "earliest"})
+        place, number = TopicPartition(source, 0), 0
+        consumer.subscribe([source])
+        try:
+            while place.offset < count:
+                polled = consumer.consume(5, TIMEOUT_SECONDS)
+                writer.begin()
+                writer.send(target, [message.value() or b"" for message in polled])
+                next_place = TopicPartition(source, 0, polled[-1].offset() + 1)
+                writer.producer.send_offsets_to_transaction(
+                    [next_place], consumer.consumer_group_metadata(), TIMEOUT_SECONDS
+                )
+                number += 1
+                if number % 3:
+                    writer.commit()
+                    place = next_place
+                else:
+                    writer.abort()
+                    consumer.seek(TopicPartition(source, 0, max(0, place.offset)))
+        finally:
+            consumer.close()
 
     def administer(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})

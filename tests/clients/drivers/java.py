@@ -1,4 +1,4 @@
-"""Apache Kafka's own Java clients, by the command-line tools that come with it."""
+"""Apache Kafka's own Java clients, by the command-line tools that come with it, transactions also without a tool."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from tests.clients.drivers import java_transactions
 from tests.clients.drivers.model import Capability, Place, Record
 from tests.support.apache_kafka import (
     CONFIG_COMMAND,
@@ -27,6 +28,7 @@ _QUIET_MS = 10_000
 _NULL = "<null>"
 _SEPARATOR = "\t"
 _GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+_MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 _VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 
@@ -134,6 +136,24 @@ class JavaClient:
 
     def join(self, topic: str, group: str) -> JavaMember:
         return JavaMember(self._bootstrap_servers, topic, group)
+
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> java_transactions.JavaTransactions:
+        return java_transactions.JavaTransactions(self._bootstrap_servers, transactional_id, timeout_ms)
+
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        return java_transactions.read_committed(self._bootstrap_servers, topic, partition)
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        run_tool(
+            _MESSAGE_COPIER,
+            [
+                *("--broker-list", self._bootstrap_servers, "--input-topic", source, "--input-partition", "0"),
+                *("--output-topic", target, "--consumer-group", group, "--transactional-id", transactional_id),
+                *("--max-messages", str(count), "--transaction-size", "5", "--enable-random-aborts"),
+                *("--group-mode", "--use-group-metadata"),
+            ],
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
 
     def administer(self, topic: str) -> None:
         self._run(TOPIC_COMMAND, "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "3")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+from kafka.errors import InvalidProducerEpochError, ProducerFencedError
+from kafka.structs import OffsetAndMetadata
 
-from tests.clients.drivers.model import Capability, Place, Record
+from tests.clients.drivers.model import Capability, Fenced, Place, Record
 from tests.support.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
@@ -65,6 +68,35 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer.close()
 
 
+class KafkaPythonTransactions:
+    """A producer with a transactional id."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> None:
+        self.producer: Any = KafkaProducer(
+            bootstrap_servers=bootstrap_servers, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        self.producer.init_transactions()
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+        for sent in [self.producer.send(topic, value, partition=partition) for value in values]:
+            sent.get(TIMEOUT_SECONDS)
+
+    def commit(self) -> None:
+        try:
+            self.producer.commit_transaction()
+        except (ProducerFencedError, InvalidProducerEpochError) as raised:
+            raise Fenced from raised
+
+    def abort(self) -> None:
+        self.producer.abort_transaction()
+
+    def close(self) -> None:
+        self.producer.close(timeout=0)
+
+
 class KafkaPythonClient:
     """kafka-python's producer, consumer and admin client."""
 
@@ -99,8 +131,8 @@ class KafkaPythonClient:
         finally:
             producer.close(TIMEOUT_SECONDS)
 
-    def read(self, topic: str, count: int, *, partition: int = 0) -> list[Record]:
-        consumer = self._reader()
+    def read(self, topic: str, count: int, *, partition: int = 0, **configs: Any) -> list[Record]:
+        consumer = self._reader(**configs)
         place = TopicPartition(topic, partition)
         records: list[Record] = []
         try:
@@ -127,6 +159,40 @@ class KafkaPythonClient:
     def join(self, topic: str, group: str) -> KafkaPythonMember:
         return KafkaPythonMember(self._bootstrap_servers, topic, group)
 
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> KafkaPythonTransactions:
+        return KafkaPythonTransactions(self._bootstrap_servers, transactional_id, timeout_ms)
+
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        read = self.read(topic, sys.maxsize, partition=partition, isolation_level="read_committed")
+        return [record.value or b"" for record in read]
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        writer = self.transactional(transactional_id)
+        consumer = self._reader(group_id=group, max_poll_records=5)
+        place, committed, number = TopicPartition(source, 0), 0, 0
+        consumer.subscribe([source])
+        try:
+            while committed < count:
+                records = consumer.poll(timeout_ms=POLL_MS).get(place)
+                if not records:
+                    continue
+                writer.begin()
+                writer.send(target, [record.value for record in records])
+                after = records[-1].offset + 1
+                writer.producer.send_offsets_to_transaction(
+                    {place: OffsetAndMetadata(after, "", -1)}, consumer.group_metadata()
+                )
+                number += 1
+                if number % 3:
+                    writer.commit()
+                    committed = after
+                else:
+                    writer.abort()
+                    consumer.seek(place, committed)
+        finally:
+            consumer.close()
+            writer.close()
+
     def administer(self, topic: str) -> None:
         admin: Any = KafkaAdminClient(bootstrap_servers=self._bootstrap_servers)
         try:
@@ -147,12 +213,13 @@ class KafkaPythonClient:
         finally:
             admin.close()
 
-    def _reader(self) -> Any:
+    def _reader(self, **configs: Any) -> Any:
         return KafkaConsumer(
             bootstrap_servers=self._bootstrap_servers,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_partition_fetch_bytes=2_000_000,
+            **configs,
         )
 
     @staticmethod

@@ -78,6 +78,7 @@ class KafkajsClient:
         Capability.LZ4: _ONLY_GZIP,
         Capability.ZSTD: _ONLY_GZIP,
         Capability.READ_OTHERS: _ONLY_GZIP,
+        Capability.TRANSACTIONS: "not tried yet",
     }
 
     def __init__(self, bootstrap_servers: str) -> None:

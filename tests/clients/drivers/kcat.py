@@ -90,6 +90,7 @@ class KcatClient:
     missing: ClassVar[Mapping[Capability, str]] = {
         Capability.NULLS: "kcat sends every empty key or value as null, or none of them",
         Capability.ADMIN: "kcat only lists",
+        Capability.TRANSACTIONS: "kcat makes one transaction of all that it sends, and commits it",
     }
 
     def __init__(self, bootstrap_servers: str) -> None:

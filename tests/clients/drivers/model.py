@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 
 class Capability(enum.Enum):
@@ -25,6 +25,7 @@ class Capability(enum.Enum):
     COMMITTED = "resumes at commits"
     ADMIN = "admin calls"
     READ_OTHERS = "reads all others"
+    TRANSACTIONS = "transactions"
 
 
 COMPRESSIONS = {
@@ -96,4 +97,40 @@ class Client(Protocol):
 
     def administer(self, topic: str) -> None:
         """Makes the topic with 2 partitions, sets retention.ms, adds a partition, deletes it, and sees all that."""
+        ...
+
+
+class Fenced(Exception):
+    """Another producer has the transactional id now; this one will do nothing more."""
+
+
+class TransactionalProducer(Protocol):
+    """A producer with a transactional id, whose former transactions have ended."""
+
+    def begin(self) -> None: ...
+    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+        """Returns when all records are acknowledged, within the transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Raises `Fenced`, or what the client raises when the transaction was aborted by the coordinator."""
+        ...
+
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class TransactionalClient(Client, Protocol):
+    """What a client without `Capability.TRANSACTIONS` lacks."""
+
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> TransactionalProducer: ...
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        """The values of all committed records of a partition, up to its last stable offset."""
+        ...
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        """Reads `count` records of partition 0 of `source` as a member of the group, and sends their values to `target`
+        in transactions that commit the offsets too. Some transactions are aborted, and their records read again.
+        """
         ...
