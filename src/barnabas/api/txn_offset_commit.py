@@ -60,6 +60,8 @@ class TxnOffsetCommitHandler:
         offsets = yield from self._known(request)
         if not offsets:
             return (yield from _response(context, request, {}))
+        if not request.group_id:  # before the transaction is verified, as in Kafka
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         prepared = yield from self._group_coordinator.prepare_commit(
             request.group_id, offsets, (request.producer_id, request.producer_epoch)
         )
