@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 _TRANSACTIONAL: Final = 0x10
 _ATTRIBUTES_AT: Final = 22
-_PRODUCER: Final = struct.Struct("!qh")
+_PRODUCER: Final = struct.Struct("!qhi")
 _PRODUCER_AT: Final = 43
-"""Id and epoch."""
+"""Id, epoch and base sequence."""
 _SOME: Final = DECODED_PER_STEP
 """So many partitions, or four times as many topics, do not fit into a frame that is decoded in one step."""
 _SHOWN_MAX: Final = 10
@@ -224,9 +224,9 @@ class ProduceHandler:
 
     def _unverified(self, transactional_id: str, batch: _Batch, records: memoryview) -> _Unverified | None:
         """None where the transaction is open in the partition. Raises KafkaError where this broker does not lead it."""
-        producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
         producers = self._verification.producers(batch.kind.topic_partition)
-        verification = producers.begin_verification(producer_id, epoch)
+        verification = producers.begin_verification(producer_id, epoch, sequence)
         if verification is None:
             return None
         question = Question(transactional_id, producer_id, epoch, (batch.kind.topic_partition,))
@@ -454,7 +454,7 @@ def _has_transactional(topics: Sequence[ProduceRequest.TopicProduceData]) -> boo
 def _transactional_producers(topics: Sequence[ProduceRequest.TopicProduceData]) -> set[tuple[int, int]]:
     """Ids and epochs."""
     return {
-        _PRODUCER.unpack_from(data.records, _PRODUCER_AT)
+        _PRODUCER.unpack_from(data.records, _PRODUCER_AT)[:2]
         for topic in topics
         for data in topic.partition_data
         if data.records is not None and _is_transactional(memoryview(data.records))

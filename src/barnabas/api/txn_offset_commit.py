@@ -24,6 +24,7 @@ from barnabas.serving.transaction_verification import BatchVerification, Questio
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas.wire.sentinels import NO_SEQUENCE
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 _ABORTABLE_SINCE: Final = 4
@@ -76,7 +77,7 @@ class TxnOffsetCommitHandler:
             producers = self._verification.producers(partition)
         except KafkaError:  # the group has another coordinator, which the commit says
             return await context.in_steps(_response(context, request, await self._committed(request, prepared)))
-        verification = producers.begin_verification(*producer)
+        verification = producers.begin_verification(*producer, NO_SEQUENCE)
         try:
             if verification is not None:
                 question = Question(request.transactional_id, *producer, (partition,))

@@ -72,11 +72,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A record of somebody in a partition, with the sequence that comes next."""
+    """A record of somebody in a partition, with the sequence that comes next, or with one that is too late."""
 
     who: Who
     topic: str
     partition: int
+    too_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,8 @@ class Walk:
         name = self._id()
         (topic,) = self._topics(is_one=True)
         partition = topic["partitions"][0]
-        batch = Batch(self._who(name, epoch_delta_max=0), topic["name"], partition)
+        too_late = 3 if self._chance(0.15) else 0
+        batch = Batch(self._who(name, epoch_delta_max=0), topic["name"], partition, too_late)
         data = [{"name": topic["name"], "partition_data": [{"index": partition, "records": batch}]}]
         transactional_id = name if self._chance(0.95) else None
         tree = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 5_000, "topic_data": data}
@@ -352,9 +354,9 @@ class TransactionRun:
         match value:
             case Part(who, name):
                 return self._producer(who)[0 if name == "producer_id" else 1]
-            case Batch(who, _, _):
+            case Batch(who, _, _, too_late):
                 producer_id, epoch = self._producer(who)
-                sequence = self._sequences[self._place(value)]
+                sequence = self._sequences[self._place(value)] + too_late
                 builder = RecordBatchBuilder(
                     producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
                 )

@@ -12,6 +12,7 @@ import pytest
 from barnabas.kernel.real_host import real_host
 from barnabas.leader.partition import Partition
 from barnabas.link.errors import ConnectionLostError
+from barnabas.log.producers.producer_state import ProducerState
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ProduceRequest
@@ -128,6 +129,49 @@ def test_a_coordinator_that_cannot_be_asked_has_the_producer_try_again(run: Run,
         assert partition.log_end_offset == 0
 
     scenario(run, tmp_path, body)
+
+
+def test_what_could_not_be_verified_comes_first(run: Run, tmp_path: Path) -> None:
+    """A partition that knows nothing of the producer would take the batch behind it, and never that one."""
+
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller, codes = broker.connect(), broker.coordinator.codes
+        codes[TopicPartition("flights", 0)] = ErrorCode.NOT_COORDINATOR
+        for sequence in (1, 0, 2):
+            response = await caller.call(request(sequence), 11)
+            assert told(response) == {"flights": (ErrorCode.NOT_ENOUGH_REPLICAS, -1)}
+        codes.clear()
+        for sequence in (2, 1):
+            response = await caller.call(request(sequence), 11)
+            assert told(response) == {"flights": (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)}
+        assert partition.log_end_offset == 0
+        for sequence in range(3):
+            assert told(await caller.call(request(sequence), 11)) == {"flights": (ErrorCode.NONE, sequence)}
+
+    scenario(run, tmp_path, body)
+
+
+def test_what_could_not_be_verified_is_awaited_in_its_epoch_only(run: Run, tmp_path: Path) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller, codes = broker.connect(), broker.coordinator.codes
+        codes[TopicPartition("flights", 0)] = ErrorCode.NOT_COORDINATOR
+        await caller.call(request(0), 11)
+        codes.clear()
+        assert told(await caller.call(request(7, epoch=1), 11)) == {"flights": (ErrorCode.NONE, 0)}
+
+    scenario(run, tmp_path, body)
+
+
+def test_no_more_producers_than_so_many_are_waited_for() -> None:
+    state = ProducerState()
+    for producer_id in range(3_000):
+        verification = state.begin_verification(producer_id, 0, 5)
+        assert verification is not None
+        state.end_verification(verification)
+    assert len(state._awaited) == 1_000
+    assert len(state._verifications) == 0
 
 
 def test_without_verification_nobody_is_asked(run: Run, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ A plain state machine over the headers of batches, in the order of the log. An a
 checks and changes nothing; `apply` takes over, after the batch has its place in the log. Replaying the same batches
 with `replay` gives the same state, so snapshots and the log are enough to rebuild it.
 
-Not here: the verification of a transaction's first append with the coordinator (KIP-890); it comes with transactions.
+What opens a transaction has to be verified with the coordinator (KIP-890), which somebody else asks: here is kept of
+whom it is being asked, and what it has said.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ BATCHES_REMEMBERED: Final = 5
 """A producer has at most this many requests on their way, so a batch that comes twice is among so many last ones."""
 LATE_TRANSACTION_MS: Final = 5 * 60 * 1000
 """A transaction counts as hanging when it is open so much longer than the longest time-out allowed."""
+_AWAITED_MAX: Final = 1_000
+"""Producers of which a batch is awaited; of more, those of which it is awaited for longest may come out of order."""
 _new_tuple: Final = tuple.__new__
 _ALL_BUT_OLDEST: Final = slice(1 - BATCHES_REMEMBERED, None)
 
@@ -148,18 +151,25 @@ class ProducerState:
     _unreplicated: dict[int, _Transaction] = field(default_factory=dict)  # ended by a marker above the high watermark
 
     _verifications: dict[int, Verification] = field(default_factory=dict, compare=False, repr=False)
+    _awaited: dict[int, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
+    """Epoch and lowest sequence of what was to be verified, of each producer that has written nothing since."""
 
     # Verifying.
 
-    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> Verification | None:
         """Of a producer whose batch would be the first of its transaction here; None where that is open here already.
 
         Invariant: the first batch of a transaction comes into the log only after the coordinator has said that the
         transaction has this partition, and so will end it here, and no marker of the producer was written since the
         question: that would have been the end of it. Whoever begins ends it, when the batch is in the log or refused.
+
+        `sequence` is the batch's. Where the coordinator cannot be asked a producer sends the batch again, and those
+        behind it do not come first (Kafka's VerificationStateEntry): a partition that knows nothing of a producer
+        would take them, and refuse the first one for good.
         """
         if self._is_in_transaction(self._producers.get(producer_id), epoch):
             return None
+        self._await(producer_id, epoch, sequence)
         verification = self._verifications.get(producer_id)
         if verification is None or verification.epoch < epoch:
             verification = self._verifications[producer_id] = Verification(producer_id, epoch)
@@ -173,6 +183,23 @@ class ProducerState:
         verification.users -= 1
         if not verification.users and self._verifications.get(verification.producer_id) is verification:
             del self._verifications[verification.producer_id]
+
+    def _await(self, producer_id: int, epoch: int, sequence: int) -> None:
+        awaited = self._awaited.get(producer_id)
+        if awaited is None:
+            if len(self._awaited) >= _AWAITED_MAX:
+                del self._awaited[next(iter(self._awaited))]
+            self._awaited[producer_id] = epoch, sequence
+        elif awaited[0] < epoch or (awaited[0] == epoch and awaited[1] > sequence):
+            self._awaited[producer_id] = epoch, sequence
+
+    def _check_awaited(self, header: BatchHeader, offset: int) -> None:
+        epoch, sequence = self._awaited.get(header.producer_id, (NO_EPOCH, NO_SEQUENCE))
+        if epoch == header.producer_epoch and header.base_sequence > sequence:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} at offset {offset}: sequence {header.base_sequence} comes before"
+                f" {sequence}, whose transaction could not be verified yet"
+            )
 
     def _check_verified(self, header: BatchHeader, offset: int) -> None:
         producer_id, epoch = header.producer_id, header.producer_epoch
@@ -240,6 +267,8 @@ class ProducerState:
             self._check_verified(header, base_offset)
         entry = self._known(header.producer_id)
         _check_epoch(entry, header.producer_epoch, base_offset)
+        if self._awaited:
+            self._check_awaited(header, base_offset)
         _check_sequence(entry, header, base_offset)
         return _with_batch(entry, header, base_offset, timestamp_ms)
 
@@ -306,6 +335,8 @@ class ProducerState:
         if self._verifications:
             # The transaction is open here now, or has ended.
             self._verifications.pop(entry[0], None)
+        if self._awaited:
+            self._awaited.pop(entry[0], None)
         if completed is None:
             first_offset = entry.transaction_first_offset
             if first_offset is not None and first_offset not in self._ongoing:
