@@ -176,8 +176,10 @@ def test_the_answer_waits_for_the_offsets_of_groups(run: Run, tmp_path: Path) ->
         write(partition, 7, b"an offset")
         asked = markers(("__consumer_offsets", 3), ("__consumer_offsets", 4), producer_id=7, commit=True)
         ended = asyncio.ensure_future(end(caller, asked))
-        done, _ = await asyncio.wait([ended], timeout=0.05)
-        assert not done
+        while not broker.groups.told:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        assert not ended.done()
         assert broker.groups.told == [(3, 7, True)]  # nothing of the partition that is not here
         broker.groups.waiting.pop()()
         assert await ended == {
