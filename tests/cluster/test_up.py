@@ -173,6 +173,21 @@ def test_clients_produce_and_consume_in_groups_as_soon_as_it_is_ready(tmp_path: 
         assert " ERROR " not in log
 
 
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_transactions_need_no_more_brokers_than_there_are(tmp_path: Path, brokers: int) -> None:
+    up = Up(tmp_path / "data", brokers)
+    try:
+        producer = Producer({"bootstrap.servers": up.bootstrap_servers, "transactional.id": "t", "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for number in range(RECORDS):
+            producer.produce(TOPIC, str(number).encode())
+        producer.commit_transaction(30)
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
+    finally:
+        assert up.stop() == 0
+
+
 def metrics_of(port: int) -> bool:
     import urllib.request
 

@@ -2,5 +2,5 @@
 
 `shard` runs shards for any coordinator: loading, appending, fencing. `group` has the classic consumer groups and their
 offsets over `__consumer_offsets`; `transaction` gives producers their ids, and has the transactional ids over
-`__transaction_state`, which nothing starts yet.
+`__transaction_state`.
 """

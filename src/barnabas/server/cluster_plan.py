@@ -117,6 +117,8 @@ class ClusterPlan:
             "default.replication.factor": replicas,
             "min.insync.replicas": in_sync,
             "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",
             "controlled.shutdown.retry.backoff.ms": "500",
             "barnabas.logs.directory": self.logs_directory(broker_id),

@@ -20,7 +20,8 @@ def test_replication_is_what_so_many_brokers_allow(brokers: int, replicas: int, 
         assert config.values["barnabas.metrics.port"] == 9399 + broker_id
         assert config.values["default.replication.factor"] == replicas
         assert config.values["offsets.topic.replication.factor"] == replicas
-        assert config.values["min.insync.replicas"] == in_sync
+        assert config.values["transaction.state.log.replication.factor"] == replicas
+        assert config.values["min.insync.replicas"] == config.values["transaction.state.log.min.isr"] == in_sync
         assert config.values["zookeeper.session.timeout.ms"] == 6000
         assert config.log_dirs == (f"/d/broker-{broker_id}/data",)
 
