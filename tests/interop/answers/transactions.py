@@ -316,6 +316,10 @@ class TransactionRun:
             for name in names:
                 asked = Asked(ApiKey.FIND_COORDINATOR, 2, {"key": name, "key_type": kind})
                 wait_until(lambda: self._call(asked).error_code == 0, f"{name} has a coordinator", _SECONDS)  # noqa: B023
+        # Answers about nobody have 0 for an id, which is what the first producer of a cluster is given.
+        tree = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+        anybody = Asked(ApiKey.INIT_PRODUCER_ID, 4, tree)
+        wait_until(lambda: self._call(anybody).producer_id > 0, "an id above 0", _SECONDS)
 
     def transcript(self, walk: Sequence[Asked]) -> list[Any]:
         """What is answered, comparable with what another broker answers."""
