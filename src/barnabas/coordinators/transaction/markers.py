@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -30,6 +31,8 @@ _RETRY_MS_MAX: Final = 1_000
 _ABSENT_MS: Final = 5_000
 """So long a partition is unknown before it counts as deleted. Kafka does not wait, and a broker that was not told of a
 new partition yet would leave the transaction open there for ever."""
+
+_NUMBER: Final = operator.attrgetter("partition")
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 """The last two: the partition cannot have records of a transaction."""
@@ -168,7 +171,7 @@ class MarkerSender:
             ending = self._to_route.popleft()
             unrouted, ending.unrouted = ending.unrouted, []
             if self._is_to_be_sent(ending):
-                for partition in unrouted:
+                for partition in (yield from _in_order(unrouted)):
                     self._route_partition(ending, partition)
                     left -= 1
                     if not left:
@@ -311,6 +314,28 @@ class MarkerSender:
             if not self._waiting and self._retry_timer is None:
                 self._retry_ms = _RETRY_MS
             ending.on_written()
+
+
+def _in_order(partitions: list[TopicPartition]) -> Steps[list[TopicPartition]]:
+    """By topic and number: the order of a set differs from process to process, and with it a simulated run would."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    left = STEP_ELEMENTS
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+        left -= 1
+        if not left:
+            yield
+            left = STEP_ELEMENTS
+    ordered: list[TopicPartition] = []
+    for topic in sorted(by_topic):
+        of_topic = by_topic[topic]
+        of_topic.sort(key=_NUMBER)
+        ordered += of_topic
+        left -= len(of_topic)
+        if left <= 0:
+            yield
+            left = STEP_ELEMENTS
+    return ordered
 
 
 def _request(asked: dict[Ending, list[TopicPartition]]) -> Steps[WriteTxnMarkersRequest]:

@@ -142,3 +142,14 @@ def test_a_stopped_sender_calls_nobody(world: TransactionWorld) -> None:
     world.brokers.fates.clear()
     world.pass_ms(5_000)
     assert written == []
+
+
+def test_partitions_are_named_in_one_order_whatever_their_hashes_are(world: TransactionWorld) -> None:
+    partitions = {TopicPartition(topic, number) for topic in ("a", "b", "c") for number in range(0, 60, 3)}
+    send(world, *partitions)
+    world.pass_ms(20)
+    ((_, request),) = world.brokers.requests
+    (marker,) = request.markers
+    assert [
+        TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
+    ] == sorted(partitions)
