@@ -21,7 +21,7 @@ from barnabas.wire.topics import TopicPartition
 
 _NO_ACKS: Final = 0
 _LATE_MS_MAX: Final = 2**31 - 1
-"""For what has timed out once. Before that the ISR shrinks, or another leads."""
+"""For what is waited for without end. Before that the ISR shrinks, or another leads."""
 
 
 class ReplicatedInternalLog:

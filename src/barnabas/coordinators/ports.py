@@ -40,7 +40,7 @@ class InternalLog(Protocol):
     def when_committed(
         self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
     ) -> None:
-        """For an append that has timed out: calls `on_done(NONE)` once, perhaps before this returns, when every replica
+        """For what is in the log already: calls `on_done(NONE)` once, perhaps before this returns, when every replica
         in sync has the record at `offset`; with another code when this broker leads no more. Raises `KafkaError` where
         it does not lead now.
         """

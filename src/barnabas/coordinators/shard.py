@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.compression_types import NO_COMPRESSION, Compression
-from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Batch, BatchSpan, walk_batches
 from barnabas.wire.topics import TopicPartition
@@ -120,6 +121,8 @@ class ShardSettings:
     load_buffer_bytes: int
     append_timeout_ms: float
     compression: Compression = NO_COMPRESSION
+    loads_committed: bool = False
+    """Whether a shard is active only when all that it has loaded is committed: nobody is told what may yet be lost."""
 
 
 class _Append:
@@ -532,7 +535,8 @@ class ShardRuntime(Generic[Content, Loader]):
 
     async def _replay_log(self, shard: Shard[Content], loader: Loader) -> None:
         """Replays up to the end of the log, builds, and goes on where something was appended meanwhile."""
-        position, end = self._log.offsets(shard.partition, shard.leader_epoch)
+        start, end = self._log.offsets(shard.partition, shard.leader_epoch)
+        position = start
         while True:
             while position < end:
                 chunk = await self._log.read(
@@ -543,11 +547,19 @@ class ShardRuntime(Generic[Content, Loader]):
                     break  # the log ends before what it said
                 position = following
             await self._steps.run(loader.build())
+            if self._settings.loads_committed and end > start:
+                await self._until_committed(shard, end - 1)
             # Nothing comes between here and the shard's being active.
             new_end = self._log.offsets(shard.partition, shard.leader_epoch)[1]
             if new_end <= end:
                 return
             end = new_end
+
+    async def _until_committed(self, shard: Shard[Content], offset: int) -> None:
+        told: asyncio.Future[ErrorCode] = self._loop.create_future()
+        on_done = functools.partial(_tell, told)
+        self._log.when_committed(shard.partition, shard.leader_epoch, offset, on_done)
+        raise_for_code(await told, f"{shard.partition} up to {offset}")
 
     def _replay(self, shard: Shard[Content], loader: Loader, chunk: Buffer, position: int) -> Steps[int]:
         """Replays the batches of a chunk that are not before `position`; returns the offset behind them."""
@@ -566,6 +578,11 @@ class ShardRuntime(Generic[Content, Loader]):
             yield from loader.replay(batch)
             position = batch.last_offset + 1
         return position
+
+
+def _tell(told: asyncio.Future[ErrorCode], error: ErrorCode) -> None:
+    if not told.done():
+        told.set_result(error)
 
 
 def _spans(chunk: Buffer) -> Iterator[BatchSpan]:

@@ -6,7 +6,8 @@ record with an outcome, and never before it is committed, the markers are sent; 
 the transaction is appended, and again where it is refused.
 
 Invariant: what a client or a partition is told is in a committed record. A record that is not committed in time leaves
-its id pending, and nobody decides on it, until it is committed or another broker leads.
+its id pending, and nobody decides on it, until it is committed or another broker leads. What a new coordinator finds in
+its log is committed before it answers anybody.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class TransactionCoordinator:
             host=host,
             timers=timers,
             log=log,
-            settings=ShardSettings(settings.load_buffer_bytes, settings.append_timeout_ms),
+            settings=ShardSettings(settings.load_buffer_bytes, settings.append_timeout_ms, loads_committed=True),
             steps=steps,
             new_loader=lambda _shard: TransactionLoader(manager_logger),
             take_content=TransactionLoader.take,

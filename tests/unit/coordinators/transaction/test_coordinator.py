@@ -186,6 +186,44 @@ def test_the_next_coordinator_goes_on_under_its_own_epoch(world: TransactionWorl
         world.coordinator.verify_partitions("nobody", open_one, [])
 
 
+def test_what_a_coordinator_finds_is_committed_before_it_tells_anybody(world: TransactionWorld) -> None:
+    decided, other = world.begun(), world.begun("other")
+    world.add(decided, 0)
+    world.log.holds_back = True
+    told = [*world.end(decided), *world.add(other, 1, name="other")]
+    world.resign()
+    world.elect()
+    world.pass_ms(5_000)
+    assert told == []
+    assert world.brokers.markers == {}
+    # The next leader may lack what these would be told of.
+    assert world.add(other, 1, name="other") == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    world.resign()
+    world.log.lose_behind(world.log.committed_end)
+    world.log.holds_back = False
+    world.elect()
+    world.pass_ms(20)
+    assert world.brokers.markers == {}
+    assert world.end(decided, is_commit=False) == [NONE]
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(decided, False, 3)]}
+
+
+def test_what_a_coordinator_finds_is_told_as_soon_as_it_is_committed(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.add(producer, 0)
+    world.log.holds_back = True
+    world.end(producer)
+    world.resign()
+    world.elect()
+    assert world.brokers.markers == {}
+    world.log.holds_back = False
+    world.log.commit()
+    world.pass_ms(20)
+    assert world.brokers.markers == {T0: [(producer, True, 2)]}
+    assert world.end(producer) == [NONE]
+
+
 def test_what_waits_is_answered_when_the_shard_resigns(world: TransactionWorld) -> None:
     producer = world.begun()
     world.log.holds_back = True
@@ -323,6 +361,7 @@ def test_records_that_cannot_be_read_are_left_out() -> None:
     builder.append(1, transaction_key("gone"), transaction_value(known))
     builder.append(1, transaction_key("gone"), None)
     world.log.write(SHARD, builder.build())
+    world.log.commit()
     world.elect()
     assert world.init() == [(NONE, Producer(7, 4))]
     assert sum("left out" in line for line in world.lines) == 2

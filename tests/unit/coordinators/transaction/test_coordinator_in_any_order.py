@@ -173,8 +173,9 @@ class Transactions(RuleBasedStateMachine):
         self.world.log.holds_back = False
         self.world.log.commit()
 
-    @rule(kept=st.integers(0, 3), is_killed=st.booleans())
-    def another_leads(self, kept: int, is_killed: bool) -> None:
+    @rule(kept=st.integers(0, 3), is_killed=st.booleans(), is_slow=st.booleans())
+    def another_leads(self, kept: int, is_killed: bool, is_slow: bool) -> None:
+        """With some records that are not committed, which they become at once, or when `all_is_committed`."""
         log = self.world.log
         self.world.resign()
         log.lose_behind(min(log.committed_end + kept, log.end_offsets.get(SHARD, 0)))
@@ -183,7 +184,9 @@ class Transactions(RuleBasedStateMachine):
             self.world.stop_broker()
             self.world.begin()
             self.world.ids.start()
-        log.holds_back = False
+        log.holds_back = is_slow
+        if not is_slow:
+            log.commit()
         self.world.elect()
 
     def teardown(self) -> None:

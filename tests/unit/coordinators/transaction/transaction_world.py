@@ -56,6 +56,14 @@ class ReplicatedLog(MemoryLog):
             self.held.pop()(ErrorCode.NONE)
         return base_offset
 
+    def when_committed(
+        self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        super().when_committed(partition, leader_epoch, offset, on_done)
+        if offset < self.committed_end:
+            self.late.pop()
+            on_done(ErrorCode.NONE)
+
     def commit(self) -> None:
         """All that is written is committed."""
         self.committed_end = self.end_offsets.get(SHARD, 0)
@@ -63,11 +71,11 @@ class ReplicatedLog(MemoryLog):
         self.release_late()
 
     def lose_behind(self, offset: int) -> None:
-        """Another replica leads, which has nothing behind this offset."""
+        """Another replica leads, which has nothing behind this offset; what was committed is all that is."""
         assert offset >= self.committed_end
         kept = self.batches.get(SHARD, [])[:offset]  # one record in each
         self.batches[SHARD] = kept
-        self.end_offsets[SHARD] = self.committed_end = len(kept)
+        self.end_offsets[SHARD] = len(kept)
         self.held, self.late = [], []
 
     def latest(self, *, is_committed: bool = False) -> dict[str, Transaction | None]:
