@@ -21,6 +21,7 @@ from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
+from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 SEEDS = simulation_seeds(16)
 COVERING_SEEDS = SEEDS[:6]
@@ -29,7 +30,7 @@ ALL_MUTANTS_VARIABLE = "BARNABAS_ALL_MUTANTS"
 QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high watermark", "batches taken twice"})
 """Those of which each run of the tests shows that the simulation can find something."""
 SECONDS = 60.0
-ALL_MUTANTS = (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS)
+ALL_MUTANTS = (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *TRANSACTION_MUTANTS)
 
 
 def mutants_to_try() -> list[Mutant]:

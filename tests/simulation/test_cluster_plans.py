@@ -10,6 +10,7 @@ from barnabas.testing.cluster_plans import PLANS, Plan
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.simulation import simulation_seeds
+from barnabas.testing.transactional_users import COVERAGE as TRANSACTIONS_MET
 
 SEEDS = simulation_seeds(2)
 SEEDS_TOGETHER = 2
@@ -28,6 +29,7 @@ SEEN = {
     ),
     "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
     "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
+    "transactions": TRANSACTIONS_MET,
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -43,6 +43,7 @@ _PLANS = (
     "doubt",
     "near",
     "throttles",
+    "transactions",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -269,6 +269,11 @@ def check_throttled(history: History) -> Iterator[str]:
     yield from history.starved
 
 
+def check_transactions(history: History) -> Iterator[str]:
+    """Transactions are all or nothing, whoever looks whenever (`transaction_ledger`)."""
+    yield from history.torn
+
+
 def check_settled(history: History) -> Iterator[str]:
     """After faults have ended, everything comes to rest."""
     yield from history.unsettled
@@ -292,6 +297,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_renewed_topic,
     check_log_moves,
     check_throttled,
+    check_transactions,
 )
 
 

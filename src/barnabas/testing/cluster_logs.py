@@ -106,12 +106,18 @@ class StoredLog:
             if isinstance(key, OffsetKey) and record.value is not None:
                 yield key.group_id, key.partition, read_offset_value(record.value).offset
 
-    def _raw_records(self) -> Iterator[Record]:
+    def raw_batches(self) -> Iterator[RecordBatch]:
+        """Every batch, with what it says of its producer."""
         for _, node in self._segments():
             position = 0
             for _, size_bytes in _batches(node.content, 0):
-                yield from RecordBatch(bytes(node.content[position : position + size_bytes])).records()
+                yield RecordBatch(bytes(node.content[position : position + size_bytes]))
                 position += size_bytes
+
+    def _raw_records(self) -> Iterator[Record]:
+        for batch in self.raw_batches():
+            if not batch.is_control:
+                yield from batch.records()
 
     @property
     def exists(self) -> bool:

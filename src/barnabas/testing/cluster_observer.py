@@ -7,7 +7,7 @@ truncated) by probes around production methods, which change nothing and are tak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -77,8 +77,15 @@ class Observer:
     """Notes what the brokers of one simulation do."""
 
     def __init__(
-        self, history: History, now: Callable[[], float], topic: str, partitions: int, directories: tuple[str, ...]
+        self,
+        history: History,
+        now: Callable[[], float],
+        topic: str,
+        partitions: int,
+        directories: tuple[str, ...],
+        others: Sequence[TopicPartition] = (),
     ) -> None:
+        """`others` are partitions that have to be kept, too, once they are there."""
         self.history = history
         self.coordinator: EmbeddedCoordinator | None = None
         """The one that runs, or ran last."""
@@ -89,6 +96,7 @@ class Observer:
         self._directories = directories
         self.watched = [TopicPartition(topic, number) for number in range(partitions)]
         """The partitions of the users' topic."""
+        self._others = list(others)
         self._power_failures: dict[int, int] = {}
         self._forgotten: dict[int, dict[TopicPartition, int]] = {}
         self._registered_at: dict[int, float] = {}
@@ -128,15 +136,16 @@ class Observer:
             self.history.forgot.append(Forgot(self._now(), broker_id, partition, from_offset, in_isr, epoch))
 
     def all_partitions(self) -> list[TopicPartition]:
-        """The partitions of the users' topic, and those of the groups' offsets as far as they are there."""
+        """The partitions of the users' topic; those of the groups' offsets, and others, as far as they are there."""
         return [
             partition
             for partition in self._known_partitions()
-            if partition.topic != OFFSETS_TOPIC or self.committed_state(partition) is not None
+            if partition in self.watched or self.committed_state(partition) is not None
         ]
 
     def _known_partitions(self) -> list[TopicPartition]:
-        return self.watched + [TopicPartition(OFFSETS_TOPIC, number) for number in range(_OFFSETS_PARTITIONS_MAX)]
+        offsets = [TopicPartition(OFFSETS_TOPIC, number) for number in range(_OFFSETS_PARTITIONS_MAX)]
+        return [*self.watched, *offsets, *self._others]
 
     def tree(self) -> ZnodeTree | None:
         """What the coordinator has; None while there has been none."""

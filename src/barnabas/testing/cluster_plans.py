@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.faults import FaultKind
+from barnabas.testing.transactional_users import PROPERTIES
 
 if TYPE_CHECKING:
     from barnabas.testing.profile import Range
@@ -409,6 +410,29 @@ room for one replica's records; partitions are moved and leaders fall meanwhile:
 catch up (KIP-73).
 """
 
+TRANSACTIONS: Final = Plan(
+    "transactions",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.POWER: 3.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.PARTITION: 3.0,
+        FaultKind.CUT: 6.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.LEADERS_ELECTED: 6.0,
+        FaultKind.CONTROLLER_DELETED: 2.0,
+        FaultKind.EXPIRY: 1.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 6.0),
+    load=Load(transactional_ids=5, producers=1, consumers=1),
+    properties=PROPERTIES,
+)
+"""Producers write to several partitions and commit offsets all or nothing, abort, vanish, and are replaced, while the
+brokers that lead, that coordinate their transactions and that coordinate their groups fall: out to have somebody see a
+part of a transaction, or one that is not committed (0015, KIP-98).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -438,5 +462,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         DOUBT,
         NEAR,
         THROTTLES,
+        TRANSACTIONS,
     )
 }

@@ -42,8 +42,10 @@ from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
+from barnabas.testing.marker_watch import MarkerWatch
 from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
+from barnabas.testing.transactional_users import ENDING_SECONDS_MAX, TransactionalUsers
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -118,21 +120,28 @@ class ClusterSimulation:
             excuses_losses=not plan.keeps_one_in_sync,
             allows_unclean=plan.load.topic_configs.get("unclean.leader.election.enable") == "true",
         )
-        self.observer = Observer(
-            self.history, lambda: self.simulation.now, plan.load.topic, plan.load.partitions, DIRECTORIES
-        )
         self.users = Users(
             tuple(f"broker{broker_id}:{BROKER_PORT}" for broker_id in self._broker_ids),
             plan.load,
             self.history,
             lambda: self.simulation.now,
         )
+        self._coordinator = self.simulation.machine("coordinator")
+        self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in self._broker_ids}
+        self._transactions = TransactionalUsers(self.users, self._brokers, DIRECTORIES)
+        self.observer = Observer(
+            self.history,
+            lambda: self.simulation.now,
+            plan.load.topic,
+            plan.load.partitions,
+            DIRECTORIES,
+            self._transactions.watched,
+        )
+        self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
         more = "".join(f"{name}={value}\n" for name, value in plan.properties.items())
         self._properties = f"{_PROPERTIES}{more}"
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
-        self._coordinator = self.simulation.machine("coordinator")
-        self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in self._broker_ids}
         self._effects = Effects()
         self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
         self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
@@ -174,6 +183,8 @@ class ClusterSimulation:
                 stack.enter_context(self._log_moves.probes())
             if self._throttles_replication:
                 stack.enter_context(self._throttles.probes())
+            if self.plan.load.transactional_ids:
+                stack.enter_context(self._markers.probes())
             if self.plan.late_copies:
                 source = self.simulation.world.random("late copies")
                 stack.enter_context(late_copies(self.plan.late_copies, source))
@@ -208,6 +219,8 @@ class ClusterSimulation:
             mains.append(("flushed topics", self._flushed.produce))
         if self.plan.load.has_renewed_topic:
             mains += [("renewed topic", self._renewed.produce), ("renewed topic", self._renewed.consume)]
+        if self.plan.load.transactional_ids:
+            mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
 
     def _strike(self) -> None:
@@ -248,8 +261,15 @@ class ClusterSimulation:
         self._wait("every deleted topic is gone", self._is_deleted)
         self._wait("every replica is in the log directory that it was to go to", self._log_moves.are_done)
         self._wait("every broker has the dynamic configs", self._is_configured)
+        if self.plan.load.transactional_ids:
+            self._wait("every transaction has ended", self._are_transactions_ended, ENDING_SECONDS_MAX)
         if not self.history.unsettled:
             self.simulation.run_on(self.simulation.machine("watcher"), self._probe)
+        if self.plan.load.transactional_ids and not self.history.unsettled:
+            asker = self.simulation.machine("transactions' readers")
+            self.simulation.run_on(asker, self._transactions.finish, limit_seconds=200.0)
+            self._wait("every transaction has ended", self._are_transactions_ended)
+            self._transactions.judge(self._leaders())
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -294,7 +314,8 @@ class ClusterSimulation:
     def _report(self) -> Report:
         coverage = self.observer.coverage
         coverage["retries"] += self.users.retries
-        coverage += self._flushed.counts + self._renewed.counts
+        self.history.torn += self._transactions.ledger.findings
+        coverage += self._flushed.counts + self._renewed.counts + self._transactions.ledger.counts
         return Report(
             self.simulation.seed,
             self.plan.name,
@@ -391,6 +412,20 @@ class ClusterSimulation:
             and not any(assignment is None or assignment.is_being_reassigned for assignment in assignments)
         )
 
+    def _are_transactions_ended(self) -> bool:
+        return self._transactions.are_ended(self._running())
+
+    def _running(self) -> list[Broker]:
+        return [process.broker for process in self.observer.running.values()]
+
+    def _leaders(self) -> dict[TopicPartition, int]:
+        return {
+            partition: broker_id
+            for broker_id, process in self.observer.running.items()
+            for partition, replica in process.broker.components.replica_manager.partitions.items()
+            if replica.is_leader
+        }
+
     def _is_configured(self) -> bool:
         tree = self.observer.tree()
         return tree is not None and not any(
@@ -430,12 +465,12 @@ class ClusterSimulation:
         self._recovering[broker_id] = None
         return True
 
-    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+    def _wait(self, what: str, condition: Callable[[], bool], seconds: float = SETTLING_SECONDS_MAX) -> None:
         """Lets time pass until the condition holds; a cluster that does not get there is a finding."""
-        ends_at = self.simulation.now + SETTLING_SECONDS_MAX
+        ends_at = self.simulation.now + seconds
         while not condition():
             if self.simulation.now >= ends_at:
-                self.history.unsettled.append(f"{SETTLING_SECONDS_MAX:g} s after the last fault: not {what}")
+                self.history.unsettled.append(f"{seconds:g} s after the last fault: not {what}")
                 return
             self.simulation.run_for(LOOKING_SECONDS)
 

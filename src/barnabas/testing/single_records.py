@@ -33,12 +33,12 @@ class Told(NamedTuple):
     offset: int
 
 
-async def make_topic(client: Client, name: str, configs: Mapping[str, str]) -> None:
+async def make_topic(client: Client, name: str, configs: Mapping[str, str], partitions: int = PARTITION_COUNT) -> None:
     """Creates the topic; returns when it is there."""
     admin = Admin(client)
     while True:
         try:
-            await admin.create_topics([NewTopic(name, PARTITION_COUNT, 3, configs)], timeout_ms=CREATE_MS)
+            await admin.create_topics([NewTopic(name, partitions, 3, configs)], timeout_ms=CREATE_MS)
         except KafkaError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 return
