@@ -98,6 +98,10 @@ class TransactionalProducer:
         """The producer's id and epoch."""
         return self.producer_id, self.epoch
 
+    def turn_to(self, coordinator: BrokerNode) -> None:
+        """Takes a broker for the coordinator of its transactions, until that one says otherwise or does not answer."""
+        self._nodes[_OF_TRANSACTIONS, self.transactional_id] = coordinator
+
     async def close(self) -> None:
         """Ends its connections, and tells nobody."""
         await self._client.connections.close_lane(self._lane)

@@ -227,20 +227,22 @@ class Transactions:
             for partition in partitions
         }
 
-    def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, now_ms: int) -> Decision | None:
-        """None where the transaction has ended that way."""
+    def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, now_ms: int) -> Decision:
+        """Where the transaction has ended that way its last record is written again: only a coordinator that leads yet
+        can have that committed, and to one that was replaced the end of the next transaction looks like a repetition.
+        """
         transaction = self._of_producer(transactional_id, producer)
         if transactional_id in self._pending:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         prepared = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         if transaction.state is prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        previous = self._previous.get(transactional_id, NO_PRODUCER)
         if transaction.state is _COMPLETE[prepared]:
-            return None
+            return Decision(transaction, previous)
         if transaction.state is not TransactionState.ONGOING:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         state = TRANSACTION.advance(transactional_id, transaction.state, prepared)
-        previous = self._previous.get(transactional_id, NO_PRODUCER)
         return Decision(replace(transaction, state=state, updated_ms=now_ms), previous)
 
     def are_markers_due(self, transactional_id: str) -> bool:

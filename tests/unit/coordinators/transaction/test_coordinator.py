@@ -224,6 +224,23 @@ def test_what_a_coordinator_finds_is_told_as_soon_as_it_is_committed(world: Tran
     assert world.end(producer) == [NONE]
 
 
+def test_a_repeated_end_is_answered_by_who_leads_yet(world: TransactionWorld) -> None:
+    producer = world.begun()
+    world.add(producer, 0)
+    world.end(producer)
+    world.pass_ms(20)
+    complete = world.log.latest()["x"]
+    world.log.holds_back = True
+    told = world.end(producer)
+    assert told == []
+    world.log.commit()
+    assert told == [NONE]
+    assert world.log.latest()["x"] == complete
+    told = world.end(producer)
+    world.resign()
+    assert told == [ErrorCode.NOT_COORDINATOR]
+
+
 def test_what_waits_is_answered_when_the_shard_resigns(world: TransactionWorld) -> None:
     producer = world.begun()
     world.log.holds_back = True

@@ -65,8 +65,8 @@ def append(transactions: Transactions, decision: Decision) -> None:
         (ON, PA, ON, PC, PA),
         (PC, CONCURRENT, CONCURRENT, CONCURRENT, INVALID),
         (PA, CONCURRENT, CONCURRENT, INVALID, CONCURRENT),
-        (CC, E, ON, NONE, INVALID),
-        (CA, E, ON, INVALID, NONE),
+        (CC, E, ON, CC, INVALID),
+        (CA, E, ON, INVALID, CA),
     ],
 )
 def test_each_request_in_each_state(
