@@ -39,6 +39,7 @@ _PLAIN_FIELDS: Final = (
     "now_ms",
     "delete_retention_ms",
     "entries_max",
+    "slots",
 )
 _ENTRIES_PER_LINE: Final = 1000
 
@@ -58,6 +59,9 @@ class Compaction:
     now_ms: int
     delete_retention_ms: int
     entries_max: int
+    """How many keys the map of keys takes at most."""
+    slots: int
+    """Of the map of keys, at most."""
 
     def encode(self) -> Iterator[bytes]:
         """As the argument of a child process, in pieces that take a millisecond or two."""
@@ -160,9 +164,15 @@ def _compact(files: Files, work: Compaction) -> None:
         files.close(descriptor)
 
 
+def _map_for(work: Compaction) -> OffsetMap:
+    """A short stretch has no more keys than offsets, and needs no more than twice as many slots."""
+    offsets = max(work.end_offset - work.first_dirty_offset, 1)
+    return OffsetMap(min(work.entries_max, offsets), min(work.slots, 2 * offsets))
+
+
 def _map_offsets(files: Files, work: Compaction) -> tuple[OffsetMap, bool]:
     """The last offset of each key from the first dirty offset on, and whether all of that fitted."""
-    offsets = OffsetMap(work.entries_max)
+    offsets = _map_for(work)
     transactions = CleanedTransactions(entry for entry in work.aborted if entry.last_offset >= work.first_dirty_offset)
     for segment in work.segments:
         if segment.end_offset <= work.first_dirty_offset:

@@ -17,7 +17,7 @@ from barnabas.kernel.host import ChildLimitError, ChildProcess, Host, HostClosed
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.cleaner.batch_filter import LastBatch
 from barnabas.log.cleaner.compaction import DISK_FAILED, ENTRY, Compaction, read_result, remove_cleaned
-from barnabas.log.cleaner.offset_map import ENTRY_BYTES
+from barnabas.log.cleaner.offset_map import SLOT_BYTES
 from barnabas.log.cleaner.plan import CleanableRange, SegmentFacts, cleanable_range
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.log_config import LogSettings
@@ -252,7 +252,8 @@ class LogCleaner:
     async def _compaction(self, log: PartitionLog, chosen: CleanableRange) -> Compaction:
         """What the child is to do, gathered in pieces: what changes meanwhile lies behind what is compacted."""
         settings = self._manager.settings
-        entries_max = int(settings.cleaner_dedupe_buffer_size * settings.cleaner_io_buffer_load_factor) // ENTRY_BYTES
+        slots = settings.cleaner_dedupe_buffer_size // SLOT_BYTES
+        entries_max = min(int(slots * settings.cleaner_io_buffer_load_factor), slots)
         segments = tuple(facts for facts in segment_facts(log) if facts.end_offset <= chosen.end_offset)
         aborted: list[AbortedTransaction] = []
         for segment in list(log.segments):
@@ -276,6 +277,7 @@ class LogCleaner:
             now_ms=self._host.clock.time_ms(),
             delete_retention_ms=log.config.delete_retention_ms,
             entries_max=max(entries_max, 1),
+            slots=slots,
         )
 
 

@@ -162,6 +162,7 @@ def test_equals_a_dictionary(writes: list[Write], entries_max: int, pauses: list
             0,
             RETENTION_MS,
             entries_max,
+            entries_max,
         )
         visible = history.records.keys() - history.hidden
         last_of_keys = set({history.records[offset].key: offset for offset in sorted(visible)}.values())

@@ -134,6 +134,7 @@ def test_the_child_reports_an_error_of_the_disk(tmp_path: Path) -> None:
         now_ms=0,
         delete_retention_ms=0,
         entries_max=1,
+        slots=1,
     )
     assert compact(files, b"".join(work.encode())) == DISK_FAILED + errno.ENOENT
 
