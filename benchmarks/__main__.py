@@ -16,6 +16,7 @@ BENCHMARKS = {
     "brokers": "our brokers, against Apache Kafka",
     "large_requests": "who waits for a large request, of our broker and of Apache Kafka",
     "starts": "a broker with many partitions, or much that was not flushed, starts, against Apache Kafka",
+    "stalls": "a disk that stops answering: who waits, of our cluster and of Apache Kafka's",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }

@@ -58,7 +58,9 @@ class ApacheKafkaBroker:
         overrides: Mapping[str, object] | None = None,
         java_options: Sequence[str] = SMALL_HEAP_OPTIONS,
         version: str = KAFKA_VERSION,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`environment` has further variables."""
         self.directory = directory
         self.broker_id = broker_id
         self.port = free_port()
@@ -76,6 +78,7 @@ class ApacheKafkaBroker:
                 directory / "server.properties",
             ],
             directory / "server.log",
+            environment,
         )
 
     @property

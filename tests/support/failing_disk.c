@@ -1,6 +1,8 @@
-/* Lets the system calls of one process on one directory fail with EIO, from the moment when a trigger file exists.
+/* Lets the system calls of one process on one directory fail with EIO, from the moment when a trigger file exists, or
+   wait for as long as another one does.
 
-   FAILING_DIRECTORY: absolute path; FAILING_DIRECTORY_TRIGGER: path of the trigger file, outside of that directory. */
+   FAILING_DIRECTORY: absolute path; FAILING_DIRECTORY_TRIGGER and FAILING_DIRECTORY_STALL: paths of the two files,
+   outside of that directory. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -11,16 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static const char *directory, *trigger;
+static const char *directory, *trigger, *stall;
 
 __attribute__((constructor)) static void start(void) {
     directory = getenv("FAILING_DIRECTORY");
     trigger = getenv("FAILING_DIRECTORY_TRIGGER");
+    stall = getenv("FAILING_DIRECTORY_STALL");
 }
 
 static int is_below(const char *path) {
@@ -28,18 +32,26 @@ static int is_below(const char *path) {
     return strncmp(path, directory, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-static int has_failed(void) { return directory && trigger && access(trigger, F_OK) == 0; }
+static int exists(const char *control) { return directory && control && access(control, F_OK) == 0; }
 
-static int path_fails(const char *path) { return path && has_failed() && is_below(path); }
+/* Whether a call on the directory fails; when it returns, the stall is over. */
+static int fails_now(void) {
+    while (exists(stall)) usleep(5000);
+    return exists(trigger);
+}
+
+static int path_fails(const char *path) {
+    return path && (exists(trigger) || exists(stall)) && is_below(path) && fails_now();
+}
 
 static int descriptor_fails(int descriptor) {
     char name[64], path[PATH_MAX];
-    if (!has_failed()) return 0;
+    if (!exists(trigger) && !exists(stall)) return 0;
     snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
     ssize_t length = readlink(name, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = '\0';
-    return is_below(path);
+    return is_below(path) && fails_now();
 }
 
 #define FAIL(condition) do { if (condition) { errno = EIO; return -1; } } while (0)
@@ -66,6 +78,15 @@ ON_DESCRIPTOR(int, fsync, (int descriptor), (descriptor))
 ON_DESCRIPTOR(int, fdatasync, (int descriptor), (descriptor))
 ON_DESCRIPTOR(int, ftruncate, (int descriptor, off_t length), (descriptor, length))
 ON_DESCRIPTOR(int, ftruncate64, (int descriptor, off64_t length), (descriptor, length))
+
+#define SENDING(name, offset)                                                    \
+    ssize_t name(int target, int descriptor, offset *at, size_t count) {         \
+        FAIL(descriptor_fails(descriptor));                                      \
+        return NEXT(name)(target, descriptor, at, count);                        \
+    }
+
+SENDING(sendfile, off_t)
+SENDING(sendfile64, off64_t)
 
 #define ON_PATH(name, parameters, arguments) \
     int name parameters {                    \

@@ -17,6 +17,7 @@ from typing import Protocol
 _SHIM_SOURCE = Path(__file__).with_name("failing_disk.c")
 _COMMAND_SECONDS = 60.0
 _IMAGE_BYTES = 64 * 1024 * 1024
+_HUNG_BYTES = 512 * 1024 * 1024
 _ROOM_BYTES = 32 * 1024 * 1024
 _CHUNK = bytes(64 * 1024)
 
@@ -49,6 +50,8 @@ class FailingDisk(Protocol):
 class BrokenDisk:
     """Every system call on the directory and below returns EIO: a library that goes before libc in the process."""
 
+    _CONTROL = "FAILING_DIRECTORY_TRIGGER"
+
     def __init__(self, directory: Path) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None or not os.path.isdir("/proc/self/fd"):
@@ -61,7 +64,7 @@ class BrokenDisk:
         self.environment = {
             "LD_PRELOAD": str(library),
             "FAILING_DIRECTORY": str(directory),
-            "FAILING_DIRECTORY_TRIGGER": str(self._trigger),
+            self._CONTROL: str(self._trigger),
         }
 
     def fail(self) -> None:
@@ -72,6 +75,15 @@ class BrokenDisk:
 
     def close(self) -> None:
         """It holds nothing."""
+
+
+class StalledDisk(BrokenDisk):
+    """System calls on the directory and below do not return before `repair`, which is called while the process runs.
+
+    All of them at once: a real disk that hangs stops fsync first, and what goes to the page cache only seconds later.
+    """
+
+    _CONTROL = "FAILING_DIRECTORY_STALL"
 
 
 class ReadOnlyDisk:
@@ -104,6 +116,53 @@ class ReadOnlyDisk:
 
     def close(self) -> None:
         _run("umount", "--lazy", self.directory)
+
+
+class HungDisk:
+    """ext4 on a device that takes no write any more, as one that hangs: a file on another ext4, which is frozen.
+
+    fsync waits at once, what goes to the page cache from the next commit of the journal on; `repair` ends it while the
+    process runs.
+    """
+
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, directory: Path) -> None:
+        if shutil.which("mkfs.ext4") is None or shutil.which("fsfreeze") is None:
+            raise NotPermittedError("there is no mkfs.ext4, or no fsfreeze")
+        self._below = directory.with_name(directory.name + "-below")
+        self._mounts: list[Path] = []
+        self._is_frozen = False
+        try:
+            self._mount(directory.with_name(directory.name + ".ext4"), 2 * _HUNG_BYTES, self._below)
+            self._mount(self._below / "device.ext4", _HUNG_BYTES, directory)
+        except NotPermittedError:
+            self.close()
+            raise
+        self.directory = directory / "logs"
+        self.directory.mkdir()
+
+    def _mount(self, image: Path, size_bytes: int, directory: Path) -> None:
+        with image.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        _run("mkfs.ext4", "-q", "-F", image)
+        directory.mkdir(parents=True)
+        _run("mount", "-o", "loop", image, directory)
+        self._mounts.append(directory)
+
+    def fail(self) -> None:
+        _run("fsfreeze", "--freeze", self._below)
+        self._is_frozen = True
+
+    def repair(self) -> None:
+        if self._is_frozen:
+            _run("fsfreeze", "--unfreeze", self._below)
+            self._is_frozen = False
+
+    def close(self) -> None:
+        self.repair()
+        while self._mounts:
+            _run("umount", "--lazy", self._mounts.pop())
 
 
 class FullDisk:

@@ -1,0 +1,1 @@
+"""What a log directory that stops answering does to a cluster, beside Apache Kafka."""
