@@ -132,6 +132,7 @@ class OffloadKind(enum.Enum):
     SYNC = "sync"  # fsync and fdatasync
     DISK = "disk"  # reads, deletions, snapshots
     CPU = "cpu"  # compression, large encodings
+    PROBE = "probe"  # whether a disk answers at all; nothing else, so that it never waits for what hangs
 
 
 class Offload(Protocol):

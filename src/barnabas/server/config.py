@@ -9,6 +9,7 @@ from typing import Any, Final
 from barnabas.config.broker_config import BrokerConfig, read_broker_config
 from barnabas.config.keys import Between, ConfigKey, ConfigType, Importance
 from barnabas.config.settings import own_setting, setting
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
 
 METRICS_PORT: Final[ConfigKey[int]] = ConfigKey(
     name="barnabas.metrics.port",
@@ -43,7 +44,13 @@ LOGS_LEVELS: Final[ConfigKey[tuple[str, ...]]] = ConfigKey(
     importance=Importance.LOW,
 )
 
-OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (METRICS_PORT, METRICS_HOST, LOGS_DIRECTORY, LOGS_LEVELS)
+OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
+    METRICS_PORT,
+    METRICS_HOST,
+    LOGS_DIRECTORY,
+    LOGS_LEVELS,
+    DIRECTORY_PATIENCE,
+)
 """Every broker key that Kafka does not have."""
 
 

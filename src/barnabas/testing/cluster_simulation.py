@@ -89,6 +89,7 @@ group.initial.rebalance.delay.ms=200
 log.segment.bytes=16384
 controlled.shutdown.enable=true
 auto.leader.rebalance.enable=false
+barnabas.log.dir.patience.ms=0
 """
 
 

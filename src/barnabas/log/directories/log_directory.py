@@ -39,6 +39,8 @@ class LogDirectory:
         """Its id in `meta.properties`, set by who reads that."""
         self.error: Exception | None = None
         """What took it offline."""
+        self.is_held = False
+        """It does not answer, and nothing is to be written to it on the loop until it does; see `directory_watch`."""
         self.was_clean = False
         """Whether the last broker here stopped in order."""
         self.previous_broker_epoch = NO_EPOCH

@@ -45,6 +45,9 @@ class CleanedLogs(Protocol):
     @property
     def future_logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
 
+    @property
+    def directories(self) -> tuple[LogDirectory, ...]: ...
+
     def write_cleaner_offsets(self, directory: LogDirectory) -> Awaitable[None]: ...
 
     def write_recovery_points(self, directory: LogDirectory) -> Awaitable[None]: ...
@@ -190,6 +193,7 @@ class LogCleaner:
         return not (
             log.is_closed
             or log.is_truncating
+            or log.log_directory.is_held
             or log in self._uncleanable
             or log in self._put_off
             or log.partition in self._manager.future_logs

@@ -103,7 +103,7 @@ class LogManager:
             host.loop, self._put_away, _PUT_AWAY_PER_TURN
         )
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
-        self._tasks = LogTasks(self, host, scheduler, self._logger)
+        self._tasks = LogTasks(self, host, timers, scheduler, self._logger)
         self._metrics.register(self.directories, settings.recovery_threads_per_data_dir, self._tasks.cleaner)
 
     # What there is.
@@ -207,7 +207,7 @@ class LogManager:
             )
         while True:
             directory = self._preferred_directories.pop(partition, None)
-            if directory is None or directory.is_offline:
+            if directory is None or directory.is_offline or directory.is_held:
                 directory = self._next_directory()
             log = self._make_log(partition, directory, partition_directory_name(partition), topic_id, config)
             if log is None:
@@ -234,11 +234,11 @@ class LogManager:
         return PartitionLog(self._services, directory, partition, config, loaded)
 
     def _next_directory(self) -> LogDirectory:
-        """The one with the fewest logs, as Kafka chooses."""
+        """The one with the fewest logs, as Kafka chooses, of those that answer."""
         directories = self.live_directories
         if not directories:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        return min(directories, key=lambda directory: self._log_counts.get(directory, 0))
+        return min(directories, key=lambda directory: (directory.is_held, self._log_counts.get(directory, 0)))
 
     async def delete_log(self, partition: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`.

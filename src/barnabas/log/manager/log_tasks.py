@@ -8,7 +8,10 @@ from typing import Final, Protocol
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.scheduler import ScheduledTask, Scheduler
+from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.log.directories.directory_watch import DirectoryWatch
+from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_cleaner import CleanedLogs, LogCleaner
 from barnabas.log.manager.retention import delete_old_segments
 from barnabas.log.segments.segment import Segment
@@ -35,9 +38,13 @@ class TendedLogs(CleanedLogs, Protocol):
 class LogTasks:
     """The tasks of one `LogManager`."""
 
-    def __init__(self, manager: TendedLogs, host: Host, scheduler: Scheduler, logger: logging.Logger) -> None:
+    def __init__(
+        self, manager: TendedLogs, host: Host, timers: Timers, scheduler: Scheduler, logger: logging.Logger
+    ) -> None:
         self._manager = manager
         self._host = host
+        self._timers = timers
+        self._watches: list[DirectoryWatch] = []
         self._scheduler = scheduler
         self._logger = logger
         self._scheduled: list[ScheduledTask] = []
@@ -76,6 +83,13 @@ class LogTasks:
                     name, function, delay_ms=delay_ms, period_ms=max(_PERIOD_MIN_MS, min(period_ms, _PERIOD_MAX_MS))
                 )
             )
+        if settings.directory_patience_ms:
+            for directory in manager.directories:
+                watch = DirectoryWatch(
+                    self._host, self._timers, directory, settings.directory_patience_ms, self._held, self._logger
+                )
+                self._watches.append(watch)
+                watch.start()
         if settings.cleaner_enable:
             self.cleaner.start()
 
@@ -84,14 +98,22 @@ class LogTasks:
         for task in self._scheduled:
             task.cancel()
         self._scheduled.clear()
+        for watch in self._watches:
+            watch.close()
         self.cleaner.cancel()
+
+    def _held(self, directory: LogDirectory) -> None:
+        """The directory is held, or is not any more."""
+        for log in (*self._manager.logs.values(), *self._manager.future_logs.values()):
+            if log.log_directory is directory:
+                log.directory_held()
 
     async def delete_old_segments(self) -> None:
         """Retention of every log; gives way to the loop after each."""
         started = self._host.loop.time()
         deleted = 0
         for log in list(self._manager.logs.values()):
-            if log.is_closed or log.is_truncating:
+            if log.is_closed or log.is_truncating or log.log_directory.is_held:
                 continue
             try:
                 deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms)
@@ -110,6 +132,8 @@ class LogTasks:
             if not number % LOOKED_AT_PER_TURN:
                 await yield_to_loop()
             if log.is_closed or self._host.clock.time_ms() - log.last_flush_ms < log.config.flush_ms:
+                continue
+            if log.log_directory.is_held:
                 continue
             try:
                 await log.flush()

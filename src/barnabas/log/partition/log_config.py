@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.config.settings import setting, topic_setting
+from barnabas.config.settings import own_setting, setting, topic_setting
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
 from barnabas.log.segments.segment import SegmentConfig
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_validation import AppendRules
@@ -110,3 +111,4 @@ class LogSettings:
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms", int)
     producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms", int)
     transaction_timeout_max_ms: int = setting("transaction.max.timeout.ms", int)
+    directory_patience_ms: int = own_setting(DIRECTORY_PATIENCE)

@@ -95,6 +95,7 @@ class LogState:
         """Done when the cleaned segments that are being put in place are, or are not to be; None where none are."""
         self.refusal: ErrorCode | None = None
         """Why nothing can be appended."""
+        self.settle_refusal()
         self.reconfigure(config)
 
     def __repr__(self) -> str:
@@ -147,11 +148,29 @@ class LogState:
 
     # What is refused.
 
+    def settle_refusal(self) -> None:
+        """Brings `refusal` up to date; that of a log that has ended stays.
+
+        Invariant: a log whose directory is held takes nothing, so that no turn of the loop waits for its disk. Nothing
+        has come into it when an append is refused: a client may send it again, as to a partition without its min.insync
+        replicas.
+        """
+        if self.is_closed:
+            return
+        if self.is_truncating:
+            self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif self.log_directory.is_held:
+            self.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        else:
+            self.refusal = None
+
     def refused(self) -> AppendError:
         """The error for an append that `refusal` forbids."""
         code = self.refusal or ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             return AppendError(code, f"log directory {self.log_directory.path} is offline")
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            return AppendError(code, f"log directory {self.log_directory.path} does not answer")
         return AppendError(code, f"{self!r} is {'closed' if self.is_closed else 'being truncated'}")
 
     def check_online(self) -> None:

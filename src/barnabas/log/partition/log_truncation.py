@@ -124,7 +124,7 @@ class LogTruncation:
         state.high_watermark = high_watermark
         state.last_stable_offset = max(min(state.last_stable_offset, high_watermark), state.log_start_offset)
         state.is_truncating = True
-        state.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        state.settle_refusal()
         self._flusher.written.finish(state.refused())
         stale = self._local_log.forget_snapshots_behind(snapshots_until)
         return self._work.start(self._complete(end_offset, stale, is_below_recovery_point))
@@ -158,5 +158,5 @@ class LogTruncation:
         producers.end_offset = end_offset
         state.producers = producers
         state.is_truncating = False
-        state.refusal = None
+        state.settle_refusal()
         state.committed_more()

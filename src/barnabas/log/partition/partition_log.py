@@ -481,6 +481,10 @@ class PartitionLog:
         """What this log does off the loop now."""
         return self._work.tasks()
 
+    def directory_held(self) -> None:
+        """The log directory does not answer, or answers again."""
+        self._state.settle_refusal()
+
     def go_offline(self) -> None:
         """The log directory has failed: nothing is read or written any more, and who waits is told. `let_go` is to
         follow.

@@ -11,12 +11,13 @@ from barnabas.config.keys import Required
 from barnabas.config.settings import take, taken_keys
 from barnabas.config.topic_config import topic_config
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.records import TimestampType
 
 BROKER_VALUES = {
     name: None if isinstance(key.default, Required) else key.default for name, key in broker_keys().items()
-}
+} | {DIRECTORY_PATIENCE.name: DIRECTORY_PATIENCE.default}
 
 
 def test_is_taken_from_the_configs_of_a_topic() -> None:

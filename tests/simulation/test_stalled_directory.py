@@ -1,0 +1,71 @@
+"""A disk that hangs: no turn of the loop waits for it once it is known, and the other directories go on as ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from barnabas.kernel.host import Host
+from barnabas.log.partition.appending import AppendError
+from barnabas.log.partition.log_config import LogConfig
+from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.log_broker import FLIGHTS, log_broker, records
+
+HANGS, WORKS = "/data/hangs", "/data/works"
+SLOWNESS = 100_000.0
+"""A sync takes 20 s at the least, and a write on the loop as long as 1 s."""
+KNOWN_SECONDS = 2.0
+HUNG_SECONDS = 8.0
+MENDED_SECONDS = 600.0
+TURN_SECONDS_MAX = 0.05
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(10))
+def test_a_directory_that_hangs_takes_nothing_and_stops_nobody(seed: int) -> None:
+    done: list[bool] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, HANGS, WORKS, config=LogConfig(retention_ms=-1)) as broker:
+            logs = [broker.log(FLIGHTS._replace(partition=number)) for number in (0, 1)]
+            hung, works = sorted(logs, key=lambda log: log.directory)
+            assert hung.log_directory.path == HANGS
+            for log in (hung, works):
+                log.append_as_leader(records(b"before"), 0)
+                await broker.written(log)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            await pause(host, KNOWN_SECONDS)
+            until = host.loop.time() + HUNG_SECONDS
+            while (began := host.loop.time()) < until:
+                with pytest.raises(AppendError) as refused:
+                    hung.append_as_leader(records(b"refused"), 0)
+                assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+                with pytest.raises(KafkaError):
+                    hung.append_as_follower(records(b"refused"), 0)
+                works.append_as_leader(records(b"meanwhile"), 0)
+                await broker.written(works)
+                broker.log(FLIGHTS._replace(partition=2 + len(broker.manager.logs)))  # made where it can be
+                await broker.manager.delete_old_segments()
+                assert host.loop.time() - began < TURN_SECONDS_MAX, "the loop has waited for the disk"
+                await pause(host, 0.1)
+            assert len(broker.manager.logs) > 10
+            assert hung.log_end_offset == 1
+            machine.disk.slow_paths.clear()
+            while hung.log_directory.is_held:
+                await pause(host, 0.1)
+            hung.append_as_leader(records(b"after"), 0)
+            await broker.written(hung)
+            assert [record.value for record in await broker.records(hung)] == [b"before", b"after"]
+        done.append(True)
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(done), MENDED_SECONDS)
+
+
+async def pause(host: Host, seconds: float) -> None:
+    done: asyncio.Future[None] = host.loop.create_future()
+    host.loop.call_later(seconds, done.set_result, None)
+    await done
