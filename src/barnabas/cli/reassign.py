@@ -157,7 +157,7 @@ def plan(
         wish = Wish(frozenset(drain), frozenset(onto), frozenset(topics) or None, tolerance / 100)
         _say_what_is_not_known(view, brokers, wish)
         try:
-            moves = plan_moves(view.placed, brokers, wish)
+            moves = plan_moves(view.placed, brokers, wish, say)
         except PlanError as error:
             raise CommandError(printable(str(error))) from None
         async with Admin(client) as admin:

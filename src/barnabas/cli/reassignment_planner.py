@@ -10,21 +10,39 @@ Pure: the same input gives the same plan. A plan
   tolerance: of partitions alike, brokers that permit it have the same number within one;
 - moves no replica that could as well have stayed: to take any move back makes the brokers less even. Of partitions
   alike it moves as few as can be; to drain a broker it copies what the broker has, and not a byte more.
+
+What a broker can give another is looked through once, and again only when that is used up, and one in sixteen of its
+replicas has changed: so what a plan costs grows with the replicas times the brokers. At the end all is looked through
+anew, until no replica is moved after that; of more than a thousand, until not one in a thousand is.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from typing import Final
 
 from barnabas.wire.topics import TopicPartition
 
 _IMPROVEMENT_MIN: Final = 1e-9
+"""What a move must gain at least, for each part that it moves."""
+_GAIN_MIN: Final = 4e-9
+"""What a move must gain at least to be worth looking for, of the sum of squares that is about 1 ..."""
+_GAIN_OF_AVERAGE_MIN: Final = 1e-3
+"""... or, where replicas are so many that each gains little, as much as a thousandth of a broker's average does."""
 _WEIGHTS: Final = (1.0, 1.0, 0.25)
 """How much an uneven spread of bytes, of load and of the number of replicas counts."""
+_GAIN_STILL_BEST: Final = 0.9
+"""The best move known is made as long as it gains that part of what it did when it was found: of replicas alike all
+would be looked at again after each move otherwise."""
+_REPORTED_EVERY: Final = 10_000
+_CHANGES_PER_LOOK: Final = 16
+"""A broker is looked through again when one in so many of its replicas has changed, and at the end ..."""
+_REPLICAS_PER_LOOK: Final = 1_000
+"""... until no more than one in so many of all replicas is moved after that."""
 
 
 class PlanError(ValueError):
@@ -88,13 +106,45 @@ class Move:
         return self.size_bytes * len(self.adding)
 
 
-def plan(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker], wish: Wish) -> list[Move]:
-    """The moves, in order of partitions. Raises PlanError, which says what cannot be."""
-    return _Planner(partitions, brokers, wish).moves()
+def plan(
+    partitions: Mapping[TopicPartition, Placed],
+    brokers: Iterable[Broker],
+    wish: Wish,
+    report: Callable[[str], None] | None = None,
+) -> list[Move]:
+    """The moves, in order of partitions. Long work is told to `report` now and then: what is done, and how far it is.
+    Raises PlanError, which says what cannot be.
+    """
+    return _Planner(partitions, brokers, wish, report or _quiet).moves()
+
+
+def _quiet(_doing: str) -> None:
+    """Who does not want to know."""
+
+
+@dataclass(slots=True)
+class _Pair:
+    """What a broker can give another, the move that gains most first.
+
+    Gains fall when the one gives or the other gets something. So none that is worth a move is missing as long as `got`
+    and `gave` are how often the one has got and the other has given something; after that the heap is used up first,
+    and then all is looked through again.
+    """
+
+    gains: list[tuple[float, TopicPartition]]
+    got: int
+    gave: int
 
 
 class _Planner:
-    def __init__(self, partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker], wish: Wish) -> None:
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Placed],
+        brokers: Iterable[Broker],
+        wish: Wish,
+        report: Callable[[str], None],
+    ) -> None:
+        self._report = report
         self._before = {each: partitions[each] for each in sorted(partitions)}
         self._after = {each: list(placed.replicas) for each, placed in self._before.items()}
         self._wish = wish
@@ -110,10 +160,21 @@ class _Planner:
             for partition, shares in self._weights.items()
         }
         self._filled = {node_id: [0.0] * len(_WEIGHTS) for node_id in self._node_ids}
+        self._fullness = dict.fromkeys(self._node_ids, 0.0)
+        self._rack_total = len({*self._racks.values()} - {None})
         self._having: dict[int, set[TopicPartition]] = {node_id: set() for node_id in self._node_ids}
+        self._got = dict.fromkeys(self._node_ids, 0)
+        self._gave = dict.fromkeys(self._node_ids, 0)
+        self._pairs: dict[tuple[int, int], _Pair] = {}
         for partition, replicas in self._after.items():
             for node_id in replicas:
                 self._put(partition, node_id)
+        count = max(1, len(self._node_ids))
+        self._average = sum(self._fullness.values()) / count
+        self._least_gain = _GAIN_OF_AVERAGE_MIN * self._average
+        self._even = [
+            wish.tolerance * sum(filled[at] for filled in self._filled.values()) / count for at in range(len(_WEIGHTS))
+        ]
 
     def moves(self) -> list[Move]:
         wish = self._wish
@@ -122,10 +183,18 @@ class _Planner:
         if not wish.drain:
             if not wish.onto:
                 self._keep_racks_apart()
+            few = sum(map(len, self._after.values())) // _REPLICAS_PER_LOOK
+            is_sure = False
             while True:
-                self._even_out(wish.onto or frozenset(self._node_ids))
-                if not self._take_back_what_is_needless():
+                moved = self._even_out(wish.onto or frozenset(self._node_ids))
+                moved += self._take_back_what_is_needless()
+                if is_sure and moved <= few:
                     break
+                # Where another replica of a partition has gone to another rack, this one may go where it could not
+                # before: at last all is looked through anew.
+                is_sure = moved <= few
+                if is_sure:
+                    self._pairs.clear()
         self._spread_leaders()
         return [
             Move(partition, placed.replicas, tuple(self._after[partition]), placed.size_bytes)
@@ -175,19 +244,19 @@ class _Planner:
         filled = self._filled[node_id]
         for at, share in enumerate(self._weights[partition]):
             filled[at] += sign * share
+        self._fullness[node_id] += sign * self._fills[partition]
         if sign > 0:
             self._having[node_id].add(partition)
+            self._got[node_id] += 1
         else:
             self._having[node_id].discard(partition)
+            self._gave[node_id] += 1
 
     def _move(self, partition: TopicPartition, source: int, target: int) -> None:
         replicas = self._after[partition]
         replicas[replicas.index(source)] = target
         self._put(partition, source, -1)
         self._put(partition, target)
-
-    def _fullness(self, node_id: int) -> float:
-        return sum(weight * share for weight, share in zip(_WEIGHTS, self._filled[node_id], strict=True))
 
     def _gain(self, partition: TopicPartition, source: int, target: int) -> float:
         """How much more even a move makes the brokers: by what the sum of the squares of what they have goes down."""
@@ -208,8 +277,9 @@ class _Planner:
             return False
         if self._racks[target] is None or self._racks[target] == self._racks.get(source):
             return True
-        others = [target if node_id == source else node_id for node_id in replicas]
-        return self._rack_count(others) >= self._rack_count(replicas)
+        others = [self._racks.get(node_id) for node_id in replicas if node_id != source]
+        left = self._racks.get(source)
+        return self._racks[target] not in others or left is None or left in others
 
     # The steps.
 
@@ -221,31 +291,34 @@ class _Planner:
             for node_id in self._before[partition].replicas
             if node_id in self._wish.drain
         ]
-        doomed.sort(key=lambda each: -self._fill_of(each[0]))
-        for partition, source in doomed:
+        doomed.sort(key=lambda each: -self._fills[each[0]])
+        for number, (partition, source) in enumerate(doomed):
+            if number and number % _REPORTED_EVERY == 0:
+                self._report(f"drained {number:,} of {len(doomed):,} replicas")
             replicas = self._after[partition]
             others = [node_id for node_id in replicas if node_id != source]
             free = [node_id for node_id in self._node_ids if node_id not in replicas]
             wanted = [node_id for node_id in free if node_id in self._wish.onto] or free
             target = min(
                 wanted,
-                key=lambda node_id: (-self._rack_count([*others, node_id]), self._fullness(node_id), node_id),
+                key=lambda node_id: (-self._rack_count([*others, node_id]), self._fullness[node_id], node_id),
             )
             self._move(partition, source, target)
 
-    def _fill_of(self, partition: TopicPartition) -> float:
-        return self._fills[partition]
-
     def _keep_racks_apart(self) -> None:
         """Moves replicas that share a rack to racks that have none of the partition."""
-        for partition in self._movable:
+        for number, partition in enumerate(self._movable):
+            if number and number % _REPORTED_EVERY == 0:
+                self._report(f"racks of {number:,} of {len(self._movable):,} partitions")
             while True:
                 replicas = self._after[partition]
+                count = self._rack_count(replicas)
+                if count >= min(len(replicas), self._rack_total):
+                    break
                 if any(node_id not in self._filled for node_id in replicas):
                     break
-                count = self._rack_count(replicas)
                 better = [
-                    (self._fullness(target) - self._fullness(source), source, target)
+                    (self._fullness[target] - self._fullness[source], source, target)
                     for source in replicas
                     for target in self._node_ids
                     if target not in replicas
@@ -256,71 +329,128 @@ class _Planner:
                 _, source, target = min(better)
                 self._move(partition, source, target)
 
-    def _even_out(self, targets: Collection[int]) -> None:
-        """Moves replicas from fuller to emptier brokers as long as that evens them out."""
+    def _even_out(self, targets: Collection[int]) -> int:
+        """Moves replicas from fuller to emptier brokers as long as that evens them out; how many."""
+        moved = reported = 0
         while True:
-            filled = sorted(self._node_ids, key=lambda node_id: (self._fullness(node_id), node_id))
-            pairs = sorted(
-                ((source, target) for source in filled for target in filled if target in targets and source != target),
-                key=lambda pair: (self._fullness(pair[1]) - self._fullness(pair[0]), pair),
-            )
-            if not any(self._improve(source, target) for source, target in pairs):
-                return
+            count = next(filter(None, (self._improve(*pair) for pair in self._pairs_of(targets))), 0)
+            moved += count
+            if not count:
+                return moved
+            if moved - reported >= _REPORTED_EVERY:
+                reported = moved
+                self._report(f"evened out brokers by {moved:,} moves of replicas")
 
-    def _improve(self, source: int, target: int) -> bool:
+    def _pairs_of(self, targets: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Brokers that may give and get, those that differ most first."""
+        getting = sorted((self._fullness[node_id], node_id) for node_id in self._node_ids if node_id in targets)
+        waiting = [(getting[0][0] - self._fullness[source], source, getting[0][1], 0) for source in self._node_ids]
+        heapify(waiting)
+        while waiting:
+            _, source, target, at = waiting[0]
+            if source != target:
+                yield source, target
+            if at + 1 < len(getting):
+                fullness, target = getting[at + 1]
+                heapreplace(waiting, (fullness - self._fullness[source], source, target, at + 1))
+            else:
+                heappop(waiting)
+
+    def _improve(self, source: int, target: int) -> int:
         """Moves the best replicas of one broker to another, at most half of what makes either even with the average;
-        False where none would be better there.
+        how many, 0 where none would be better there.
         """
         if source in self._wish.onto or self._is_even(source, target):
-            return False
-        average = sum(map(self._fullness, self._node_ids)) / len(self._node_ids)
-        room = average - self._fullness(target)
-        found = []
-        for partition in self._having[source]:
-            if self._wish.onto and self._fill_of(partition) / 2 > room:
-                # Its share is what it is to get, even where others are much fuller.
-                continue
-            if self._wish.topics is not None and partition.topic not in self._wish.topics:
-                continue
-            gain = self._gain(partition, source, target)
-            if gain > _IMPROVEMENT_MIN * self._fill_of(partition) and self._may_move(partition, source, target):
-                found.append((-gain, partition))
-        if not found:
-            return False
-        found.sort()
-        to_even = min(self._fullness(source) - average, room) / 2
+            return 0
+        pair = self._pairs.get((source, target))
+        count = 0 if pair is None else self._give(pair.gains, source, target)
+        if not count and (pair is None or self._is_stale(pair, source, target)):
+            pair = self._looked_through(source, target)
+            count = self._give(pair.gains, source, target)
+        return count
+
+    def _is_stale(self, pair: _Pair, source: int, target: int) -> bool:
+        """Whether there may be more to give now than what was found: as many have come and gone as make it worth a
+        look.
+        """
+        changes = self._got[source] - pair.got + self._gave[target] - pair.gave
+        return changes > len(self._having[source]) // _CHANGES_PER_LOOK
+
+    def _give(self, gains: list[tuple[float, TopicPartition]], source: int, target: int) -> int:
+        """Moves the best of a heap; how many."""
         moved = 0.0
-        for _, partition in found:
-            share = self._fill_of(partition)
+        count = 0
+        to_even = min(self._fullness[source] - self._average, self._average - self._fullness[target]) / 2
+        while gains:
+            known, partition = gains[0]
+            gain = self._possible_gain(partition, source, target)
+            if gain is None:
+                heappop(gains)
+                continue
+            if gain < -known * _GAIN_STILL_BEST:
+                # It has fallen: others may be better now.
+                heapreplace(gains, (-gain, partition))
+                if gains[0][1] is not partition:
+                    continue
+            share = self._fills[partition]
             if moved and moved + share > to_even:
                 break
-            if self._gain(partition, source, target) > _IMPROVEMENT_MIN * share:
-                self._move(partition, source, target)
-                moved += share
-        return True
+            heappop(gains)
+            self._move(partition, source, target)
+            moved += share
+            count += 1
+        return count
+
+    def _looked_through(self, source: int, target: int) -> _Pair:
+        """What a broker can give another now."""
+        topics = self._wish.topics
+        pairs = zip(_WEIGHTS, self._filled[source], self._filled[target], strict=True)
+        by_size, by_load, by_one = [weight * (giving - taking) for weight, giving, taking in pairs]
+        gains = []
+        for partition in self._having[source]:
+            size, load, one = self._weights[partition]
+            # Of what _gain has, the part that can be positive.
+            if size * by_size + load * by_load + one * by_one <= 0:
+                continue
+            if topics is None or partition.topic in topics:
+                gain = self._possible_gain(partition, source, target)
+                if gain is not None:
+                    gains.append((-gain, partition))
+        heapify(gains)
+        pair = self._pairs[source, target] = _Pair(gains, self._got[source], self._gave[target])
+        return pair
+
+    def _possible_gain(self, partition: TopicPartition, source: int, target: int) -> float | None:
+        """What a move gains; None where it must not be, or is not worth it."""
+        gain = self._gain(partition, source, target)
+        share = self._fills[partition]
+        if gain <= _IMPROVEMENT_MIN * share or gain <= min(_GAIN_MIN, self._least_gain * share):
+            return None
+        if self._wish.onto and share / 2 > self._average - self._fullness[target]:
+            # Its share is what it is to get, even where others are much fuller.
+            return None
+        if partition not in self._having[source] or not self._may_move(partition, source, target):
+            return None
+        return gain
 
     def _is_even(self, source: int, target: int) -> bool:
-        count = len(self._node_ids)
-        return all(
-            self._filled[source][at] - self._filled[target][at]
-            <= self._wish.tolerance * sum(self._filled[node_id][at] for node_id in self._node_ids) / count
-            for at in range(len(_WEIGHTS))
-        )
+        giving, taking = self._filled[source], self._filled[target]
+        return all(has - other <= even for has, other, even in zip(giving, taking, self._even, strict=True))
 
-    def _take_back_what_is_needless(self) -> bool:
-        """Brings replicas back to where they were, where that leaves brokers as even as they are; whether it did."""
-        has_changed = False
+    def _take_back_what_is_needless(self) -> int:
+        """Brings replicas back to where they were, where that leaves brokers as even as they are; how many."""
+        count = 0
         for partition in self._movable:
             before = self._before[partition].replicas
             for node_id in [each for each in self._after[partition] if each not in before]:
                 for home in before:
                     if home not in self._filled or not self._may_move(partition, node_id, home):
                         continue
-                    if self._gain(partition, node_id, home) >= -_IMPROVEMENT_MIN / 2 * self._fill_of(partition):
+                    if self._gain(partition, node_id, home) >= -_IMPROVEMENT_MIN / 2 * self._fills[partition]:
                         self._move(partition, node_id, home)
-                        has_changed = True
+                        count += 1
                         break
-        return has_changed
+        return count
 
     # Leaders.
 
@@ -345,15 +475,17 @@ class _Planner:
             path = self._path_of_leaders(leads, ways)
             if path is None:
                 return
-            for source, target in pairwise(path):
-                partition = ways[source][target][-1]
-                self._remove_ways(ways, partition)
-                replicas = self._after[partition]
-                at = replicas.index(target)
-                replicas[0], replicas[at] = replicas[at], replicas[0]
-                self._add_ways(ways, partition)
-            leads[path[0]] -= 1
-            leads[path[-1]] += 1
+            while leads[path[0]] - leads[path[-1]] > 1 and all(
+                self._has_way(ways, source, target) for source, target in pairwise(path)
+            ):
+                for source, target in pairwise(path):
+                    partition = ways[source][target].pop()
+                    replicas = self._after[partition]
+                    at = replicas.index(target)
+                    replicas[0], replicas[at] = replicas[at], replicas[0]
+                    self._add_ways(ways, partition)
+                leads[path[0]] -= 1
+                leads[path[-1]] += 1
 
     def _add_ways(self, ways: dict[int, dict[int, list[TopicPartition]]], partition: TopicPartition) -> None:
         first, *others = self._after[partition]
@@ -364,14 +496,17 @@ class _Planner:
             if node_id in self._filled:
                 ways.setdefault(first, {}).setdefault(node_id, []).append(partition)
 
-    def _remove_ways(self, ways: dict[int, dict[int, list[TopicPartition]]], partition: TopicPartition) -> None:
-        first, *others = self._after[partition]
-        for node_id in others:
-            if node_id in self._filled:
-                ways[first][node_id].remove(partition)
+    def _has_way(self, ways: Mapping[int, Mapping[int, list[TopicPartition]]], source: int, target: int) -> bool:
+        """Whether a broker can give the leadership of a partition to another: then the last of the list is one. Those
+        that it leads no more are left in the lists until they come to their end.
+        """
+        found = ways[source][target]
+        while found and self._after[found[-1]][0] != source:
+            found.pop()
+        return bool(found)
 
     def _path_of_leaders(
-        self, leads: Mapping[int, int], ways: Mapping[int, Mapping[int, Sequence[TopicPartition]]]
+        self, leads: Mapping[int, int], ways: Mapping[int, Mapping[int, list[TopicPartition]]]
     ) -> list[int] | None:
         """Brokers, each of which can give the leadership of a partition to the next, from one that leads two or more
         than the last does; None where there is no such.
@@ -387,7 +522,7 @@ class _Planner:
                         path.append(came_from[path[-1]])
                     return path[::-1]
                 for target in sorted(ways.get(at, {})):
-                    if ways[at][target] and target not in came_from:
+                    if target not in came_from and self._has_way(ways, at, target):
                         came_from[target] = at
                         waiting.append(target)
         return None

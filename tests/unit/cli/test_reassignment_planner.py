@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.cli import reassignment_planner
 from barnabas.cli.reassignment_planner import Broker, Move, Placed, PlanError, Wish, plan
 from barnabas.wire.topics import TopicPartition
 
@@ -247,3 +248,34 @@ def test_thousands_of_partitions_and_a_new_broker() -> None:
     after = counts(applied(partitions, moves), [*map(Broker, range(7))])
     assert max(after.values()) - min(after.values()) <= 0.02 * 6_000 / 7
     assert sum(len(move.adding) for move in moves) <= 1.05 * 6_000 / 7
+
+
+@given(clusters(), st.data())
+def test_what_has_its_share_gets_nothing_more(cluster: tuple[Partitions, list[Broker]], data: st.DataObject) -> None:
+    partitions, brokers = cluster
+    wish = Wish(onto=frozenset({data.draw(st.sampled_from(brokers)).node_id}))
+    after = applied(partitions, plan(partitions, brokers, wish))
+    assert [move for move in plan(after, brokers, wish) if move.adding] == []
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(onto=frozenset({20}))])
+def test_a_replica_is_looked_at_a_few_times_for_each_broker(wish: Wish, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions alike are the worst case: each move makes all others of its broker gain less."""
+    partitions = {
+        TopicPartition("t", number): Placed(tuple((number + at) % 20 for at in range(3)), 1_000, 1.0)
+        for number in range(4_000)
+    }
+    looks = 0
+    gain = reassignment_planner._Planner._gain
+
+    def counted(*arguments: object) -> float:
+        nonlocal looks
+        looks += 1
+        return gain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reassignment_planner._Planner, "_gain", counted)
+    brokers = [*map(Broker, range(21))]
+    moves = plan(partitions, brokers, wish)
+    after = counts(applied(partitions, moves), brokers)
+    assert abs(after[20] - 12_000 / 21) <= 0.02 * 12_000 / 21
+    assert looks < 2 * 12_000 * len(brokers)
