@@ -54,6 +54,7 @@ _PROPERTIES: dict[str, object] = {
     "log.cleaner.enable": "false",
     "num.io.threads": 8,
     "zookeeper.session.timeout.ms": 18_000,
+    "barnabas.log.dir.patience.ms": 1_000,
 }
 _CREATE_VERSION, _PRODUCE_VERSION, _FETCH_VERSION = 5, 8, 11
 

@@ -22,6 +22,7 @@ TOPIC = "records"
 PARTITIONS = 4
 PATIENCE_SECONDS = 60.0
 SESSION_SECONDS = 6.0
+HELD_AFTER_MS = 2000
 _PRODUCE_VERSION = 8
 
 
@@ -39,6 +40,7 @@ def test_a_directory_that_stalls_stops_neither_the_session_nor_the_other_directo
         overrides={
             "log.dirs": f"{tmp_path / 'works'},{disk.directory}",
             "zookeeper.session.timeout.ms": round(SESSION_SECONDS * 1000),
+            "barnabas.log.dir.patience.ms": HELD_AFTER_MS,
         },
         environment=disk.environment,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.log.partition.appending import AppendError
-from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.log_broker import FLIGHTS, log_broker, records
@@ -27,7 +27,7 @@ def test_a_directory_that_hangs_takes_nothing_and_stops_nobody(seed: int) -> Non
     done: list[bool] = []
 
     async def main(host: Host) -> None:
-        async with log_broker(host, HANGS, WORKS, config=LogConfig(retention_ms=-1)) as broker:
+        async with log_broker(host, HANGS, WORKS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
             logs = [broker.log(FLIGHTS._replace(partition=number)) for number in (0, 1)]
             hung, works = sorted(logs, key=lambda log: log.directory)
             assert hung.log_directory.path == HANGS

@@ -25,6 +25,8 @@ _DEFAULTS: Mapping[str, object] = {
     "zookeeper.session.timeout.ms": 6_000,
     "group.initial.rebalance.delay.ms": 0,
     "controlled.shutdown.retry.backoff.ms": 200,
+    # Disks of machines that run tests may take seconds to sync.
+    "barnabas.log.dir.patience.ms": 60_000,
 }
 
 

@@ -225,7 +225,7 @@ class DataBroker:
         self.metadata = MetadataCache(BROKER, calls.logger)
         self.log_manager = LogManager(
             host,
-            LogSettings(),
+            LogSettings(directory_patience_ms=0),
             directories=directories,
             timers=calls.timers,
             scheduler=self.scheduler,

@@ -135,7 +135,9 @@ async def log_broker(
     is_clean: bool = True,
 ) -> AsyncIterator[LogBroker]:
     """A started manager; stopped in order at the end, or abandoned where `is_clean` is False."""
-    broker = LogBroker(host, directories, settings or LogSettings(), config or LogConfig(), Lines())
+    broker = LogBroker(
+        host, directories, settings or LogSettings(directory_patience_ms=0), config or LogConfig(), Lines()
+    )
     await broker.start()
     try:
         yield broker
