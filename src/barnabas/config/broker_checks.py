@@ -108,6 +108,11 @@ CHECKS: Final = (
         "it belongs to KRaft mode; leave it out",
     ),
     Check(
+        ("remote.log.storage.system.enable",),
+        lambda values: not values["remote.log.storage.system.enable"],
+        "tiered storage (KIP-405) is not there yet, and segments in remote storage would not be read; leave it out",
+    ),
+    Check(
         ("broker.id", "broker.id.generation.enable", "reserved.broker.max.id"),
         _broker_id_in_range,
         "broker.id must be from 0 to reserved.broker.max.id, or -1 to have one generated; "
