@@ -71,12 +71,19 @@ class ReassignCommandSuite:
                 are_chosen = [path != "any" for path in each["log_dirs"]]
                 assert are_chosen == [node_id not in before[each["partition"]] for node_id in each["replicas"]]
 
+            # What somebody else has set is there afterwards.
+            others = [(f"topic:{topic}", LISTS[0], "99:1"), ("broker:1", COPY_RATE, "123456789")]
+            for resource, name, value in others:
+                assert barnabas(bootstrap, "config", "set", resource, f"{name}={value}").status == 0
+            wait_until(lambda: throttles(bootstrap, topic) == {*others}, "the throttles of others are set")
             arguments = ("--throttle", "50MiB", "--save-current", str(back))
             done = barnabas(bootstrap, "reassign", "execute", str(plan), *arguments)
             assert done.status == 0, done.errors
             assert done.errors.splitlines()[-1].startswith("Done: ")
             assert not any(3 in each for each in replicas(bootstrap, topic))
-            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttles are gone")
+            wait_until(lambda: throttles(bootstrap, topic) == {*others}, "only the throttles of others are left")
+            for resource, name, _ in others:
+                assert barnabas(bootstrap, "config", "unset", resource, name).status == 0
             done = barnabas(bootstrap, "reassign", "status", str(plan), "--json")
             assert {each["state"] for each in done.document["partitions"]} == {"done"}
             assert barnabas(bootstrap, "reassign", "status", str(back)).status == 1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.output import printable, say
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import Admin, ConfigOperation
+    from barnabas.client.admin import Admin, ConfigEntry, ConfigOperation
 
 RATES: Final = (
     "leader.replication.throttled.rate",
@@ -24,6 +24,8 @@ directories, for all.
 """
 LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Which replicas of a topic, as partition:broker."""
+_ALL: Final = "*"
+"""A list that has this has all replicas."""
 _DYNAMIC_TOPIC: Final = 1
 _DYNAMIC_BROKER: Final = 2
 _TIMEOUT_MS: Final = 8_000
@@ -47,13 +49,16 @@ class Rates:
 
 @dataclass(slots=True)
 class Throttles:
-    """What was set; `before` has the rates that brokers had of their own, nothing of those
-    whose rates were never read: there none was set.
-    """
+    """What was set at these brokers and topics, where it came so far."""
 
     brokers: tuple[int, ...]
     topics: tuple[str, ...]
-    before: dict[int, dict[str, str]] = field(default_factory=dict)
+    before: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    """The rates that were set, and what the broker had of its own before: None where nothing."""
+    added: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
+    """Of each topic and list, the replicas that were not in it before."""
+    kept: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The lists that topics had before, where they had one."""
 
     def is_any(self) -> bool:
         """Whether there is anything to take away."""
@@ -70,8 +75,12 @@ class Throttles:
 
     def how_to_remove(self) -> str:
         """The commands that take away what is set, for who has to do it."""
-        commands = [f"barnabas config unset broker:{each} {' '.join(RATES)}" for each in self.brokers]
-        commands += [f"barnabas config unset topic:{printable(each)} {' '.join(LISTS)}" for each in self.topics]
+        commands = []
+        for node_id in self.brokers:
+            commands += _commands(f"broker:{node_id}", self.before.get(node_id, {}))
+        for topic in self.topics:
+            kept = self.kept.get(topic, {})
+            commands += _commands(f"topic:{printable(topic)}", {name: kept.get(name) for name in LISTS})
         return "\n  ".join(["To remove the throttles:", *commands])
 
 
@@ -83,8 +92,9 @@ async def set_throttles(
 ) -> None:
     """Has the brokers hold back the copies of partitions that move from some brokers to others, before and after.
 
-    Leaders are throttled for all who have the partition now, followers for those who are to get it (KIP-73). The lists
-    come first: without a rate they do nothing.
+    Leaders are throttled for all who have the partition now, followers for those who are to get it (KIP-73). Replicas
+    that a topic names already stay named: somebody else holds them back. The lists come first: without a rate they do
+    nothing.
     """
     from barnabas.client.admin import ResourceType
 
@@ -93,15 +103,23 @@ async def set_throttles(
         leading, following = lists.setdefault(partition.topic, ([], []))
         leading += [f"{partition.partition}:{node_id}" for node_id in before]
         following += [f"{partition.partition}:{node_id}" for node_id in after if node_id not in before]
+    had = await admin.describe_topic_configs(lists, LISTS)
     for topic, values in lists.items():
-        await admin.alter_configs(ResourceType.TOPIC, topic, _set(zip(LISTS, map(",".join, values), strict=True)))
+        kept = throttles.kept[topic] = _lists_of(had.get(topic, {}))
+        wanted = {name: _entries(kept.get(name)) for name in LISTS}
+        for name, replicas in zip(LISTS, values, strict=True):
+            if _ALL not in wanted[name]:
+                wanted[name] = list(dict.fromkeys([*wanted[name], *replicas]))
+        throttles.added[topic] = {name: frozenset(wanted[name]).difference(_entries(kept.get(name))) for name in LISTS}
+        changes = [(name, ",".join(wanted[name])) for name, added in throttles.added[topic].items() if added]
+        if changes:
+            await admin.alter_configs(ResourceType.TOPIC, topic, _set(changes))
 
     async def of_broker(node_id: int) -> None:
         entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
         throttles.before[node_id] = {
-            name: entries[name].value or ""
-            for name in RATES
-            if name in entries and entries[name].source == _DYNAMIC_BROKER
+            name: entries[name].value if name in entries and entries[name].source == _DYNAMIC_BROKER else None
+            for name in rates.by_config()
         }
         await admin.alter_configs(ResourceType.BROKER, str(node_id), _set(rates.by_config().items()), _TIMEOUT_MS)
 
@@ -115,8 +133,8 @@ async def set_throttles(
 
 
 async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
-    """Takes all of it away, also where some of it is not set, and gives brokers the rates that they had. Says how to
-    remove by hand what cannot be taken away within 30 seconds; whether all went well.
+    """Takes away what was added, and gives brokers the rates that they had: what somebody else has set stays. Says how
+    to remove by hand what cannot be taken away within 30 seconds; whether all went well.
 
     Being cancelled does not end it, however often: Ctrl-C comes twice from somebody in a hurry, and a throttle that is
     left slows replicas down for ever. CancelledError is raised when it has come to its end.
@@ -143,16 +161,21 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
 
     topics, brokers = set(throttles.topics), set(throttles.brokers)
 
-    async def of_topic(topic: str) -> None:
-        changes = [(name, ConfigOperation.DELETE, None) for name in LISTS]
-        try:
-            await admin.alter_configs(ResourceType.TOPIC, topic, changes)
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return
-        except (ClientError, ConnectionError):
-            return
-        topics.discard(topic)
+    async def of_topics() -> None:
+        # Where nothing was added, the lists were not read, or had all of it.
+        topics.intersection_update(topic for topic, added in throttles.added.items() if any(added.values()))
+        has = await admin.describe_topic_configs(sorted(topics), LISTS)
+        for topic in sorted(topics):
+            try:
+                if topic in has:
+                    changes = _without(_lists_of(has[topic]), throttles.added[topic])
+                    await admin.alter_configs(ResourceType.TOPIC, topic, changes)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+            except (ClientError, ConnectionError):
+                continue
+            topics.discard(topic)
 
     async def of_broker(node_id: int) -> None:
         before = throttles.before.get(node_id)
@@ -161,8 +184,8 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
             brokers.discard(node_id)
             return
         changes = [
-            (name, ConfigOperation.SET, before[name]) if name in before else (name, ConfigOperation.DELETE, None)
-            for name in RATES
+            (name, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
+            for name, value in before.items()
         ]
         with contextlib.suppress(KafkaError, ClientError, ConnectionError):
             await admin.alter_configs(ResourceType.BROKER, str(node_id), changes, _TIMEOUT_MS)
@@ -171,12 +194,13 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REMOVED_WITHIN_SECONDS):
-                for topic in throttles.topics:
-                    await of_topic(topic)
+                with contextlib.suppress(KafkaError, ClientError, ConnectionError):
+                    await of_topics()
                 await asyncio.gather(*map(of_broker, throttles.brokers))
     finally:
         if topics or brokers:
-            say(Throttles(tuple(sorted(brokers)), tuple(sorted(topics))).how_to_remove())
+            left = replace(throttles, brokers=tuple(sorted(brokers)), topics=tuple(sorted(topics)))
+            say(left.how_to_remove())
     return not topics and not brokers
 
 
@@ -185,21 +209,21 @@ async def find_throttles(admin: Admin, node_ids: Iterable[int]) -> Throttles:
     from barnabas.client.admin import ResourceType
     from barnabas.client.errors import ClientTimeoutError
 
-    brokers = []
+    rates: dict[int, dict[str, str | None]] = {}
     for node_id in sorted(node_ids):
         try:
             entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
         except ClientTimeoutError:
             continue
-        if any(name in entries and entries[name].source == _DYNAMIC_BROKER for name in RATES):
-            brokers.append(node_id)
+        are_set = [name for name in RATES if name in entries and entries[name].source == _DYNAMIC_BROKER]
+        if are_set:
+            rates[node_id] = dict.fromkeys(are_set)
     of_topics = await admin.describe_topic_configs(await admin.list_topics(), LISTS)
-    topics = [
-        topic
-        for topic, entries in sorted(of_topics.items())
-        if any(name in entries and entries[name].source == _DYNAMIC_TOPIC for name in LISTS)
-    ]
-    return Throttles(tuple(brokers), tuple(topics), {node_id: {} for node_id in brokers})
+    lists = {topic: found for topic, entries in sorted(of_topics.items()) if (found := _lists_of(entries))}
+    named = {
+        topic: {name: frozenset(_entries(value)) for name, value in found.items()} for topic, found in lists.items()
+    }
+    return Throttles(tuple(rates), tuple(lists), rates, named)
 
 
 # Inside.
@@ -209,3 +233,41 @@ def _set(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ConfigOperation, s
     from barnabas.client.admin import ConfigOperation
 
     return [(name, ConfigOperation.SET, value) for name, value in pairs]
+
+
+def _lists_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """The lists that a topic has of its own."""
+    return {
+        name: entries[name].value or "" for name in LISTS if name in entries and entries[name].source == _DYNAMIC_TOPIC
+    }
+
+
+def _entries(value: str | None) -> list[str]:
+    """The replicas of a list."""
+    return [each.strip() for each in (value or "").split(",") if each.strip()]
+
+
+def _without(
+    lists: Mapping[str, str], added: Mapping[str, Collection[str]]
+) -> list[tuple[str, ConfigOperation, str | None]]:
+    """What takes replicas out of lists; those that are left empty go."""
+    from barnabas.client.admin import ConfigOperation
+
+    changes: list[tuple[str, ConfigOperation, str | None]] = []
+    for name, replicas in added.items():
+        if not replicas:
+            continue
+        left = [each for each in _entries(lists.get(name)) if each not in replicas]
+        if left:
+            changes.append((name, ConfigOperation.SET, ",".join(left)))
+        else:
+            changes.append((name, ConfigOperation.DELETE, None))
+    return changes
+
+
+def _commands(resource: str, before: Mapping[str, str | None]) -> list[str]:
+    """The commands that bring configs of a topic or a broker back to what they were."""
+    gone = [name for name, value in before.items() if value is None]
+    back = [f"{name}={value}" for name, value in before.items() if value is not None]
+    commands = [f"barnabas config unset {resource} {' '.join(gone)}"] if gone else []
+    return commands + ([f"barnabas config set {resource} {' '.join(back)}"] if back else [])

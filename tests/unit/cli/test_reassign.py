@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from barnabas.cli.reassign import SizeOption, print_moves, seconds_at
 from barnabas.cli.reassignment_files import Reassignment, read_reassignment, reassignment_document, write_reassignment
 from barnabas.cli.reassignment_planner import Move
 from barnabas.cli.reassignment_progress import BarProgress, LineProgress, Progress
-from barnabas.cli.reassignment_throttles import RATES, Rates, Throttles, remove_throttles, set_throttles
+from barnabas.cli.reassignment_throttles import LISTS, RATES, Rates, Throttles, remove_throttles, set_throttles
 from barnabas.client.admin import ConfigEntry, ConfigOperation
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.wire.topics import TopicPartition
@@ -158,9 +158,14 @@ class _Configs:
         self.silent = silent
         self.configs: dict[str, dict[str, str]] = {"1": {RATES[0]: "77"}}
 
-    async def describe_configs(self, _kind: object, name: str, _timeout_ms: float) -> dict[str, ConfigEntry]:
+    async def describe_topic_configs(self, names: Iterable[str], _keys: object) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: await self.describe_configs(None, name, 0, 1) for name in names}
+
+    async def describe_configs(
+        self, _kind: object, name: str, _timeout_ms: float, source: int = 2
+    ) -> dict[str, ConfigEntry]:
         return {
-            key: ConfigEntry(key, value, 2, is_read_only=False, is_sensitive=False)
+            key: ConfigEntry(key, value, source, is_read_only=False, is_sensitive=False)
             for key, value in self.configs.get(name, {}).items()
         }
 
@@ -197,10 +202,38 @@ def test_throttles_are_those_of_kafkas_tool_and_go_again(capsys: pytest.CaptureF
     assert capsys.readouterr().err == ""
 
 
+def test_what_somebody_else_holds_back_stays_held_back() -> None:
+    admin: Any = _Configs()
+    lists = {"a": {LISTS[0]: "0:1,7:9", LISTS[1]: "*"}, "b": {LISTS[1]: "5:5"}}
+    admin.configs |= {topic: dict(values) for topic, values in lists.items()}
+    admin.configs["2"] = {RATES[2]: "99"}
+    throttles = Throttles((1, 2, 3), ("a", "b", "c"))
+    moves = {A0: ((1, 2), (3, 2)), B0: ((1,), (2,)), TopicPartition("c", 0): ((1,), (2,))}
+
+    async def main() -> None:
+        await set_throttles(admin, throttles, Rates(5_000), moves)
+        assert admin.configs["a"] == {LISTS[0]: "0:1,7:9,0:2", LISTS[1]: "*"}
+        assert admin.configs["b"] == {LISTS[0]: "0:1", LISTS[1]: "5:5,0:2"}
+        # Also what comes while it goes on.
+        admin.configs["c"][LISTS[0]] += ",4:4"
+        admin.configs["3"][RATES[2]] = "88"
+        assert await remove_throttles(admin, throttles)
+        assert admin.configs == {
+            **lists,
+            "c": {LISTS[0]: "4:4"},
+            "1": {RATES[0]: "77"},
+            "2": {RATES[2]: "99"},
+            "3": {RATES[2]: "88"},
+        }
+
+    asyncio.run(main())
+
+
 def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     admin: Any = _Configs(silent=2)
-    throttles = Throttles((1, 2, 3), ("a",), {1: {}, 2: {}, 3: {}})
-    admin.configs |= {"3": dict.fromkeys(RATES, "5"), "a": {"leader.replication.throttled.replicas": "0:1"}}
+    throttles = Throttles((1, 2, 3), ("a",), {1: {}, 2: {RATES[0]: "7", RATES[1]: None}, 3: dict.fromkeys(RATES)})
+    throttles.added["a"] = {LISTS[0]: frozenset({"0:1"})}
+    admin.configs |= {"3": dict.fromkeys(RATES, "5"), "a": {LISTS[0]: "0:1"}}
 
     async def main() -> None:
         assert not await remove_throttles(admin, throttles)
@@ -209,7 +242,8 @@ def test_throttles_that_cannot_be_taken_away_are_told_with_what_to_do(capsys: py
     asyncio.run(main())
     assert capsys.readouterr().err.splitlines() == [
         "To remove the throttles:",
-        f"  barnabas config unset broker:2 {' '.join(RATES)}",
+        f"  barnabas config unset broker:2 {RATES[1]}",
+        f"  barnabas config set broker:2 {RATES[0]}=7",
     ]
 
 
@@ -261,6 +295,9 @@ def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> 
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             return {}
+
+        async def describe_topic_configs(self, names: Iterable[str], _keys: object) -> dict[str, Any]:
+            return {name: {} for name in names}
 
         async def alter_configs(self, _kind: object, name: str, changes: Any, _timeout_ms: float = 0) -> None:
             for key, operation, value in changes if name in self.rates else ():
