@@ -20,6 +20,8 @@ SEEN_WITHIN_SECONDS: Final = 15.0
 """How long a broker may take to show what was changed: news of configs reach all brokers within that."""
 _PAUSE_MS: Final = 100.0
 _CHANGE_COLUMNS: Final = (Column("Config", "name"), Column("Before", "before"), Column("After", "after"))
+_DYNAMIC_BROKER_SOURCES: Final = frozenset({2, 3})
+"""The protocol's numbers for what was set of one broker, and of all, while they run."""
 _OPERATIONS: Final = {"+": ConfigOperation.APPEND, "-": ConfigOperation.SUBTRACT}
 
 
@@ -67,7 +69,8 @@ async def apply_changes(
     check_names(resource, [change.name for change in changes], known)
     for change in changes:
         entry = known.get(change.name)
-        if entry is not None and entry.is_read_only:
+        # What was set while the broker runs can be: Kafka calls the rates of throttles read-only then (KIP-73).
+        if entry is not None and entry.is_read_only and entry.source not in _DYNAMIC_BROKER_SOURCES:
             raise CommandError(
                 f"{change.name} of {resource} cannot be changed while a broker runs: change it in server.properties, "
                 "and start the broker anew"
