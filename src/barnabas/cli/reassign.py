@@ -218,13 +218,15 @@ def execute(
 
         targets = read_reassignment(file)
         async with Admin(client) as admin:
-            current = await reassignment_execution.check(client, admin, targets.replicas, is_additional=additional)
+            current, changes = await reassignment_execution.check(
+                client, admin, targets.replicas, is_additional=additional
+            )
             where = await check_directories(client, admin, targets.directories, current)
             if save_current is not None:
                 write_reassignment(save_current, current, where.paths())
             wish = reassignment_execution.Execution(
                 current,
-                {each: after for each, after in targets.replicas.items() if after != current[each]},
+                changes,
                 throttle,
                 where.not_in(targets.directories),
                 directory_throttle,

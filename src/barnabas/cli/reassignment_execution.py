@@ -58,8 +58,11 @@ class Execution:
 
 async def check(
     client: Client, admin: Admin, targets: Assignment, *, is_additional: bool
-) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where the partitions are now. Raises CommandError for what does not exist, and where others are being moved."""
+) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, tuple[int, ...]]]:
+    """Where the partitions are now, and where those are to be that change: these are being moved elsewhere, or are not
+    where they shall be. Raises CommandError for what does not exist, and, but with `is_additional`, where any
+    partitions are being moved.
+    """
     topics = await admin.describe_topics()
     missing = sorted({each.topic for each in targets if each.topic not in topics})
     if missing:
@@ -87,7 +90,10 @@ async def check(
     for partition, found in ongoing.items():
         if partition in current:
             current[partition] = tuple(each for each in found.replicas if each not in found.adding_replicas)
-    return current
+    changes = {
+        each: tuple(after) for each, after in targets.items() if each in ongoing or tuple(after) != current[each]
+    }
+    return current, changes
 
 
 async def execute(client: Client, admin: Admin, wish: Execution) -> None:

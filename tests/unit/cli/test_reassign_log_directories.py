@@ -182,3 +182,18 @@ def test_a_broker_that_is_silent_or_gone_cannot_be_told(two: FakeCluster, barnab
     gone = barnabas("reassign", "execute", plan)
     assert (gone.status, "broker 2 is not in the cluster, and cannot be told" in gone.errors) == (1, True)
     assert two.log_moves == []
+
+
+def test_what_is_being_moved_elsewhere_goes_where_the_file_has_it(
+    two: FakeCluster, barnabas: Barnabas, tmp_path: Path
+) -> None:
+    """Also back to where it was, which looks as if there were nothing to do."""
+    plan = file(tmp_path / "plan.json", (0, [1, 2], ["any", "any"]), (1, [2, 1], ["any", "any"]))
+    two.reassignments[F0] = PartitionReassignment((1, 3, 2), (3,), (2,))
+    refused = barnabas("reassign", "execute", plan)
+    assert (refused.status, refused.output) == (1, "")
+    assert "partitions are being moved already: flights-0; `barnabas reassign status` shows" in refused.errors
+    assert F0 in two.reassignments
+    done = barnabas("reassign", "execute", plan, "--additional", "--json").document
+    assert done["partitions"] == [{"topic": "flights", "partition": 0, "before": [1, 2], "after": [1, 2]}]
+    assert two.reassignments == {}
