@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from random import Random
 
 import pytest
 
 from barnabas.kernel.host import Host
+from barnabas.log.directories.directory_watch import IDLE_PERIOD_MS, PROBE_FILE
 from barnabas.log.partition.appending import AppendError
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.testing.simulated_disk import FaultRule
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.log_broker import FLIGHTS, log_broker, records
@@ -20,6 +24,7 @@ KNOWN_SECONDS = 2.0
 HUNG_SECONDS = 8.0
 MENDED_SECONDS = 600.0
 TURN_SECONDS_MAX = 0.05
+SECONDS_PER_IDLE_QUESTION = IDLE_PERIOD_MS / 1000
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(10))
@@ -63,6 +68,44 @@ def test_a_directory_that_hangs_takes_nothing_and_stops_nobody(seed: int) -> Non
         machine = simulation.machine("broker")
         machine.start(main)
         simulation.run_until(lambda: bool(done), MENDED_SECONDS)
+
+
+def test_a_directory_without_appends_is_asked_seldom() -> None:
+    """A question costs the disk some blocks of its journal: twenty times more of them in a day are gigabytes."""
+    found: list[tuple[int, int]] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, WORKS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
+            log = broker.log()
+            before = questions.count
+            await pause(host, 100 * SECONDS_PER_IDLE_QUESTION)
+            idle = questions.count - before
+            for _ in range(200):
+                log.append_as_leader(records(b"value"), 0)
+                await pause(host, 0.1)
+            found.append((idle, questions.count - before - idle))
+
+    questions = Questions(frozenset({"fsync"}), f"{WORKS}/{PROBE_FILE}")
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        machine.disk.fault_rules.append(questions)
+        machine.start(main)
+        simulation.run_until(lambda: bool(found), 2 * 100 * SECONDS_PER_IDLE_QUESTION)
+    idle, busy = found[0]
+    assert 80 <= idle <= 101
+    assert busy >= 30, "one each half second while there are appends"
+
+
+@dataclass(slots=True)
+class Questions(FaultRule):
+    """Counts the calls that it could make fail, and makes none of them."""
+
+    count: int = 0
+
+    def strikes(self, operation: str, path: str, random: Random) -> bool:
+        if operation in self.operations and path == self.pattern:
+            self.count += 1
+        return False
 
 
 async def pause(host: Host, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Whether a log directory answers: a small write and its sync, off the loop, again and again.
+"""Whether a log directory answers: a small write and its sync, off the loop, again and again while there are appends.
 
 A disk that hangs lets a sync wait at once, and what goes to the page cache only some time later: on ext4 from the next
 commit of its journal on, within five seconds. A write on the loop would then hold all of the broker, its session, its
@@ -20,7 +20,9 @@ from barnabas.log.directories.log_directory import LogDirectory
 
 PROBE_FILE: Final = ".barnabas-probe"
 PERIOD_MS: Final = 500
-"""From one answer to the next question."""
+"""From one answer to the next question, where there was an append since the last one."""
+IDLE_PERIOD_MS: Final = 10_000
+"""And where there was none: each question costs the disk some blocks of its journal, and keeps it from its rest."""
 _LATE_LOOP_MS: Final = 50
 """The answer may have come while the loop itself was late: it gets so much longer to be heard."""
 _PROBE: Final = bytes(512)
@@ -47,7 +49,8 @@ class DirectoryWatch:
         self._logger = logger
         self._probe = _Probe(host.files, f"{directory.path}/{PROBE_FILE}")
         self._timer: Timer | None = None
-        self._asked_at = 0.0
+        self._asked_at = -IDLE_PERIOD_MS / 1000
+        """In the loop's time."""
         self._is_asking = False
         self._is_closed = False
 
@@ -55,6 +58,9 @@ class DirectoryWatch:
         """Asks from now on, until `close` or until the directory is offline."""
         if self._is_closed or self._directory.is_offline:
             self.close()
+            return
+        if not self._is_due():
+            self._timer = self._timers.call_after(PERIOD_MS, self.start)
             return
         try:
             work = self._host.offload(OffloadKind.PROBE, self._probe.ask, order=self._directory.path)
@@ -64,6 +70,7 @@ class DirectoryWatch:
         except HostClosedError:
             return
         self._is_asking = True
+        self._directory.has_appends = False
         self._asked_at = self._host.loop.time()
         self._timer = self._timers.call_after(self._patience_ms, self._look_again)
         work.add_done_callback(self._answered)
@@ -75,6 +82,9 @@ class DirectoryWatch:
             self._timer.cancel()
         if not self._is_asking:
             self._probe.close()
+
+    def _is_due(self) -> bool:
+        return self._directory.has_appends or self._waited_ms() >= IDLE_PERIOD_MS
 
     def _look_again(self) -> None:
         self._timer = self._timers.call_after(_LATE_LOOP_MS, self._hold)

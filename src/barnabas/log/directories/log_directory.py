@@ -41,6 +41,8 @@ class LogDirectory:
         """What took it offline."""
         self.is_held = False
         """It does not answer, and nothing is to be written to it on the loop until it does; see `directory_watch`."""
+        self.has_appends = False
+        """Something was appended to a log here since it was last asked whether it answers."""
         self.was_clean = False
         """Whether the last broker here stopped in order."""
         self.previous_broker_epoch = NO_EPOCH

@@ -87,6 +87,7 @@ class LogFlusher:
 
     def queue(self) -> None:
         """Sees to it that what was appended gets written, and counts as written no sooner than it may."""
+        self._state.log_directory.has_appends = True
         if self._state.segments.active.pending_bytes or self.must_sync:
             self._services.write_queue.add(self)
 
