@@ -9,22 +9,24 @@ Pure: the same input gives the same plan. A plan
 - has, where it balances all, no replica left whose move to another broker would even them out further, but for the
   tolerance: of partitions alike, brokers that permit it have the same number within one;
 - moves no replica that could as well have stayed: to take any move back makes the brokers less even. Of partitions
-  alike it moves as few as can be; to drain a broker it copies what the broker has, and not a byte more.
+  alike it moves as few as can be; to drain a broker it copies what the broker has, and not a byte more;
+- is the last: of what it leaves, a second plan moves nothing.
 
-What a broker can give another is looked through once, and again only when that is used up, and one in sixteen of its
-replicas has changed: so what a plan costs grows with the replicas times the brokers. At the end all is looked through
-anew, until no replica is moved after that; of more than a thousand, until not one in a thousand is.
+What a broker can give another is looked through once, and again when that is used up, or one in sixteen of its replicas
+has changed. Of more than 256 replicas some are looked at each time, by turns, and of a thousand in all several brokers
+give before those that differ most are looked for anew: so what a plan costs grows with the replicas, and with the pairs
+of brokers. There "no replica" is none of those looked at at the end, "as few as can be" is a few percent more, and
+where it is not the end after nine times, up to one in a thousand replicas is left for a second plan.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import pairwise
 from typing import Final
 
+from barnabas.cli.reassignment_leaders import spread_leaders
 from barnabas.wire.topics import TopicPartition
 
 _IMPROVEMENT_MIN: Final = 1e-9
@@ -40,9 +42,15 @@ _GAIN_STILL_BEST: Final = 0.9
 would be looked at again after each move otherwise."""
 _REPORTED_EVERY: Final = 10_000
 _CHANGES_PER_LOOK: Final = 16
-"""A broker is looked through again when one in so many of its replicas has changed, and at the end ..."""
-_REPLICAS_PER_LOOK: Final = 1_000
-"""... until no more than one in so many of all replicas is moved after that."""
+"""A broker is looked through again when one in so many of its replicas has changed."""
+_LOOKED_AT_MAX: Final = 256
+"""Of more replicas some are looked at each time, large ones and small ones."""
+_EXACT_BELOW: Final = 1_000
+"""Of fewer replicas a move is made between the two brokers that differ most each time; of more, between others too."""
+_REPLICAS_PER_MOVE_LEFT: Final = 1_000
+_LOOKS_MAX: Final = 8
+"""All is looked through again at the end until nothing is moved, or after so many times no more than one in a thousand
+replicas."""
 
 
 class PlanError(ValueError):
@@ -134,6 +142,9 @@ class _Pair:
     gains: list[tuple[float, TopicPartition]]
     got: int
     gave: int
+    looks: int
+    """How often some of what the one has was looked at; 0 where it was all."""
+    has_given: bool = False
 
 
 class _Planner:
@@ -166,6 +177,10 @@ class _Planner:
         self._got = dict.fromkeys(self._node_ids, 0)
         self._gave = dict.fromkeys(self._node_ids, 0)
         self._pairs: dict[tuple[int, int], _Pair] = {}
+        by_size = sorted(self._movable, key=lambda each: (self._fills[each], each))
+        self._places = {partition: at for at, partition in enumerate(by_size)}
+        self._is_exact = sum(map(len, self._after.values())) < _EXACT_BELOW
+        self._sorted: dict[int, tuple[int, list[TopicPartition]]] = {}
         for partition, replicas in self._after.items():
             for node_id in replicas:
                 self._put(partition, node_id)
@@ -183,24 +198,21 @@ class _Planner:
         if not wish.drain:
             if not wish.onto:
                 self._keep_racks_apart()
-            few = sum(map(len, self._after.values())) // _REPLICAS_PER_LOOK
-            is_sure = False
-            while True:
-                moved = self._even_out(wish.onto or frozenset(self._node_ids))
-                moved += self._take_back_what_is_needless()
-                if is_sure and moved <= few:
-                    break
-                # Where another replica of a partition has gone to another rack, this one may go where it could not
-                # before: at last all is looked through anew.
-                is_sure = moved <= few
-                if is_sure:
-                    self._pairs.clear()
+            self._even_out_all(wish.onto or frozenset(self._node_ids))
         self._spread_leaders()
         return [
             Move(partition, placed.replicas, tuple(self._after[partition]), placed.size_bytes)
             for partition, placed in self._before.items()
             if tuple(self._after[partition]) != placed.replicas
         ]
+
+    def _spread_leaders(self) -> None:
+        """Of all partitions that may be moved; when not all is evened out, of those only that are moved anyway."""
+        is_whole = not (self._wish.drain or self._wish.onto)
+        movable = [
+            each for each in self._movable if is_whole or tuple(self._after[each]) != self._before[each].replicas
+        ]
+        spread_leaders(self._after, movable, self._node_ids)
 
     # What brokers have.
 
@@ -329,17 +341,61 @@ class _Planner:
                 _, source, target = min(better)
                 self._move(partition, source, target)
 
+    def _even_out_all(self, targets: Collection[int]) -> None:
+        """Evens out brokers until all was looked through anew, and nothing moved: so a second plan moves nothing.
+
+        Where another replica of a partition has gone to another rack, this one may go where it could not before. Of
+        very many replicas the last few are left where they are if that does not come to an end.
+        """
+        few = sum(map(len, self._after.values())) // _REPLICAS_PER_MOVE_LEFT
+        looks = 0
+        is_anew = False
+        while True:
+            moved = self._even_out(targets)
+            moved += self._take_back_what_is_needless()
+            if is_anew and (not moved or (moved <= few and looks > _LOOKS_MAX)):
+                return
+            is_anew = moved <= few
+            if is_anew:
+                looks += 1
+                self._pairs.clear()
+                self._sorted.clear()
+
     def _even_out(self, targets: Collection[int]) -> int:
         """Moves replicas from fuller to emptier brokers as long as that evens them out; how many."""
         moved = reported = 0
         while True:
-            count = next(filter(None, (self._improve(*pair) for pair in self._pairs_of(targets))), 0)
+            count = self._even_out_once(targets)
             moved += count
             if not count:
                 return moved
             if moved - reported >= _REPORTED_EVERY:
                 reported = moved
                 self._report(f"evened out brokers by {moved:,} moves of replicas")
+
+    def _even_out_once(self, targets: Collection[int]) -> int:
+        """Goes through the pairs that differ most; how many replicas were moved.
+
+        Those that differ by less than half of the first that something was moved between have to wait: others may
+        have more to give by then. So do brokers that have less than the average, or would get more: what they pass on
+        now might not have to be moved, once others have given what they have too much.
+        """
+        moved = 0
+        is_first_clear = False
+        least = 0.0
+        for source, target in self._pairs_of(targets):
+            differ = self._fullness[source] - self._fullness[target]
+            is_clear = self._fullness[source] > self._average > self._fullness[target]
+            if moved and (differ < least or self._is_exact):
+                break
+            if moved and is_first_clear and not is_clear:
+                continue
+            count = self._improve(source, target)
+            if count and not moved:
+                is_first_clear = is_clear
+                least = differ / 2 if differ > 0 else differ * 2
+            moved += count
+        return moved
 
     def _pairs_of(self, targets: Collection[int]) -> Iterator[tuple[int, int]]:
         """Brokers that may give and get, those that differ most first."""
@@ -365,14 +421,18 @@ class _Planner:
         pair = self._pairs.get((source, target))
         count = 0 if pair is None else self._give(pair.gains, source, target)
         if not count and (pair is None or self._is_stale(pair, source, target)):
-            pair = self._looked_through(source, target)
+            pair = self._looked_through(source, target, 0 if pair is None else pair.looks)
             count = self._give(pair.gains, source, target)
+        if pair is not None:
+            pair.has_given |= count > 0
         return count
 
     def _is_stale(self, pair: _Pair, source: int, target: int) -> bool:
         """Whether there may be more to give now than what was found: as many have come and gone as make it worth a
         look.
         """
+        if pair.looks and pair.has_given:
+            return True
         changes = self._got[source] - pair.got + self._gave[target] - pair.gave
         return changes > len(self._having[source]) // _CHANGES_PER_LOOK
 
@@ -401,24 +461,36 @@ class _Planner:
             count += 1
         return count
 
-    def _looked_through(self, source: int, target: int) -> _Pair:
+    def _looked_through(self, source: int, target: int, looks: int) -> _Pair:
         """What a broker can give another now."""
-        topics = self._wish.topics
         pairs = zip(_WEIGHTS, self._filled[source], self._filled[target], strict=True)
         by_size, by_load, by_one = [weight * (giving - taking) for weight, giving, taking in pairs]
         gains = []
-        for partition in self._having[source]:
+        looked_at, looks = self._some_of(source, looks)
+        for partition in looked_at:
             size, load, one = self._weights[partition]
             # Of what _gain has, the part that can be positive.
             if size * by_size + load * by_load + one * by_one <= 0:
                 continue
-            if topics is None or partition.topic in topics:
-                gain = self._possible_gain(partition, source, target)
-                if gain is not None:
-                    gains.append((-gain, partition))
+            gain = self._possible_gain(partition, source, target)
+            if gain is not None:
+                gains.append((-gain, partition))
         heapify(gains)
-        pair = self._pairs[source, target] = _Pair(gains, self._got[source], self._gave[target])
+        pair = self._pairs[source, target] = _Pair(gains, self._got[source], self._gave[target], looks)
         return pair
+
+    def _some_of(self, source: int, looks: int) -> tuple[Sequence[TopicPartition], int]:
+        """What a broker has that may be moved or, of very much, some of it, large and small, others at each look; and
+        how often some was looked at by then, 0 for all.
+        """
+        changes = self._got[source] + self._gave[source]
+        at, found = self._sorted.get(source, (changes, None))
+        if found is None or changes - at > len(found) // _CHANGES_PER_LOOK:
+            # By size. What has come since then may wait, what has gone is not possible any more.
+            found = sorted(filter(self._places.__contains__, self._having[source]), key=self._places.__getitem__)
+            self._sorted[source] = changes, found
+        step = -(-len(found) // _LOOKED_AT_MAX)
+        return (found, 0) if step <= 1 else (found[looks % step :: step], looks + 1)
 
     def _possible_gain(self, partition: TopicPartition, source: int, target: int) -> float | None:
         """What a move gains; None where it must not be, or is not worth it."""
@@ -451,81 +523,6 @@ class _Planner:
                         count += 1
                         break
         return count
-
-    # Leaders.
-
-    def _spread_leaders(self) -> None:
-        """Changes who is preferred, among the replicas that there are, until brokers lead about as many partitions;
-        when not all is evened out, of those only that are moved anyway.
-        """
-        wish = self._wish
-        leads = Counter(dict.fromkeys(self._node_ids, 0))
-        ways: dict[int, dict[int, list[TopicPartition]]] = {}
-        is_whole = not (wish.drain or wish.onto)
-        for replicas in self._after.values():
-            if not replicas or replicas[0] not in self._filled:
-                continue
-            leads[replicas[0]] += 1
-        movable = [
-            each for each in self._movable if is_whole or tuple(self._after[each]) != self._before[each].replicas
-        ]
-        for partition in movable:
-            self._add_ways(ways, partition)
-        while True:
-            path = self._path_of_leaders(leads, ways)
-            if path is None:
-                return
-            while leads[path[0]] - leads[path[-1]] > 1 and all(
-                self._has_way(ways, source, target) for source, target in pairwise(path)
-            ):
-                for source, target in pairwise(path):
-                    partition = ways[source][target].pop()
-                    replicas = self._after[partition]
-                    at = replicas.index(target)
-                    replicas[0], replicas[at] = replicas[at], replicas[0]
-                    self._add_ways(ways, partition)
-                leads[path[0]] -= 1
-                leads[path[-1]] += 1
-
-    def _add_ways(self, ways: dict[int, dict[int, list[TopicPartition]]], partition: TopicPartition) -> None:
-        first, *others = self._after[partition]
-        if first not in self._filled:
-            # Who is gone leads nothing that could be given away.
-            return
-        for node_id in others:
-            if node_id in self._filled:
-                ways.setdefault(first, {}).setdefault(node_id, []).append(partition)
-
-    def _has_way(self, ways: Mapping[int, Mapping[int, list[TopicPartition]]], source: int, target: int) -> bool:
-        """Whether a broker can give the leadership of a partition to another: then the last of the list is one. Those
-        that it leads no more are left in the lists until they come to their end.
-        """
-        found = ways[source][target]
-        while found and self._after[found[-1]][0] != source:
-            found.pop()
-        return bool(found)
-
-    def _path_of_leaders(
-        self, leads: Mapping[int, int], ways: Mapping[int, Mapping[int, list[TopicPartition]]]
-    ) -> list[int] | None:
-        """Brokers, each of which can give the leadership of a partition to the next, from one that leads two or more
-        than the last does; None where there is no such.
-        """
-        for source in sorted(leads, key=lambda node_id: (-leads[node_id], node_id)):
-            came_from: dict[int, int] = {source: source}
-            waiting = deque([source])
-            while waiting:
-                at = waiting.popleft()
-                if leads[source] - leads[at] > 1:
-                    path = [at]
-                    while path[-1] != source:
-                        path.append(came_from[path[-1]])
-                    return path[::-1]
-                for target in sorted(ways.get(at, {})):
-                    if target not in came_from and self._has_way(ways, at, target):
-                        came_from[target] = at
-                        waiting.append(target)
-        return None
 
 
 def _listed(node_ids: Iterable[int]) -> str:
