@@ -282,13 +282,17 @@ def status(file: str | None, bootstrap: str, as_json: bool) -> None:
 @click.argument("topics", metavar="[TOPIC[:0,2-4]]...", nargs=-1, shell_complete=complete_topics)
 @click.option("--from-file", "file", metavar="FILE", help="The partitions of a file, as execute takes it.")
 @click.option("--all", "is_all", is_flag=True, help="All that are being moved.")
+@click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 @bootstrap_option
 @json_option
-def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: str, as_json: bool) -> None:
+def cancel(
+    topics: tuple[str, ...], file: str | None, is_all: bool, preserve_throttles: bool, bootstrap: str, as_json: bool
+) -> None:
     """End the moving of partitions: they stay where they were, and what was copied is deleted.
 
     So it is with replicas between the log directories of a broker; of a FILE, with those for which it names one.
-    Throttles are removed where nothing is being moved any more, also with --all when nothing was.
+    Throttles are removed where nothing is being moved any more: between brokers, between log directories, or with --all
+    both, also when nothing was.
     """
     from barnabas.cli.partition_selection import parse_selection
 
@@ -325,13 +329,15 @@ def cancel(topics: tuple[str, ...], file: str | None, is_all: bool, bootstrap: s
                 for replica, path in futures.items()
                 if is_wanted(replica[0]) and (wanted is None or replica in wanted.directories)
             }
-            is_last = len(doomed) == len(ongoing) and len(staying) == len(futures)
+            is_last = len(doomed) == len(ongoing) and len(staying) == len(futures) and not preserve_throttles
             await cancel_moves(admin, list(doomed))
+            are_copied = bool(staying)
             # What is removed with its partition's reassignment goes by itself.
             staying = {each: path for each, path in staying.items() if each[1] in back.get(each[0], (each[1],))}
             await tell(admin, staying)
             if is_last:
-                await remove_found_throttles(client, admin)
+                are_between = {"between_brokers": is_all or bool(doomed), "between_directories": is_all or are_copied}
+                await remove_found_throttles(client, admin, **are_between)
         if not doomed and not staying and not is_all:
             raise CommandError(
                 "none of that is being moved; `barnabas reassign status` shows what is", ExitStatus.MISSING

@@ -15,7 +15,16 @@ from barnabas.cli.output import counted, printable, say
 from barnabas.cli.reassignment_directories import Map, Replica, locate, tell
 from barnabas.cli.reassignment_files import Directories, named
 from barnabas.cli.reassignment_progress import Progress, open_progress
-from barnabas.cli.reassignment_throttles import Rates, Throttles, find_throttles, remove_throttles, set_throttles
+from barnabas.cli.reassignment_throttles import (
+    DIRECTORY_RATE,
+    LISTS,
+    RATES,
+    Rates,
+    Throttles,
+    find_throttles,
+    remove_throttles,
+    set_throttles,
+)
 from barnabas.cli.reassignment_view import State, size_of
 from barnabas.wire.topics import TopicPartition
 
@@ -133,9 +142,16 @@ async def cancel_moves(admin: Admin, partitions: Sequence[TopicPartition]) -> No
             raise
 
 
-async def remove_found_throttles(client: Client, admin: Admin) -> None:
-    """Removes the throttles that are set, where nothing is being moved any more."""
-    throttles = await find_throttles(admin, client.cluster.brokers)
+async def remove_found_throttles(
+    client: Client, admin: Admin, *, between_brokers: bool, between_directories: bool
+) -> None:
+    """Removes the throttles that are set for what is not done any more, and leaves the others."""
+    configs = [
+        name for name in (*RATES, *LISTS) if (between_directories if name == DIRECTORY_RATE else between_brokers)
+    ]
+    if not configs:
+        return
+    throttles = await find_throttles(admin, client.cluster.brokers, configs)
     if throttles.is_any() and await remove_throttles(admin, throttles):
         say(f"Throttles are removed: {throttles.named()}.")
 

@@ -14,11 +14,8 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigEntry, ConfigOperation
 
-RATES: Final = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
+DIRECTORY_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate", DIRECTORY_RATE)
 """Bytes per second of a broker, as leader and as follower, for the replicas that are named; and between its log
 directories, for all.
 """
@@ -204,8 +201,10 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
     return not topics and not brokers
 
 
-async def find_throttles(admin: Admin, node_ids: Iterable[int]) -> Throttles:
-    """Which brokers have rates of their own now, and which topics name throttled replicas."""
+async def find_throttles(
+    admin: Admin, node_ids: Iterable[int], configs: Collection[str] = (*RATES, *LISTS)
+) -> Throttles:
+    """Which brokers have rates of their own now, and which topics name throttled replicas; by these configs only."""
     from barnabas.client.admin import ResourceType
     from barnabas.client.errors import ClientTimeoutError
 
@@ -215,10 +214,12 @@ async def find_throttles(admin: Admin, node_ids: Iterable[int]) -> Throttles:
             entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
         except ClientTimeoutError:
             continue
-        are_set = [name for name in RATES if name in entries and entries[name].source == _DYNAMIC_BROKER]
+        wanted = [name for name in RATES if name in configs and name in entries]
+        are_set = [name for name in wanted if entries[name].source == _DYNAMIC_BROKER]
         if are_set:
             rates[node_id] = dict.fromkeys(are_set)
-    of_topics = await admin.describe_topic_configs(await admin.list_topics(), LISTS)
+    names = [name for name in LISTS if name in configs]
+    of_topics = await admin.describe_topic_configs(await admin.list_topics(), names) if names else {}
     lists = {topic: found for topic, entries in sorted(of_topics.items()) if (found := _lists_of(entries))}
     named = {
         topic: {name: frozenset(_entries(value)) for name, value in found.items()} for topic, found in lists.items()

@@ -185,6 +185,7 @@ class FakeAdmin(_Context):
         resource_type: ResourceType,
         name: str,
         changes: Iterable[tuple[str, ConfigOperation, str | None]],
+        _timeout_ms: float | None = None,
         *,
         validate_only: bool = False,
     ) -> None:

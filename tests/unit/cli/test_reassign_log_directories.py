@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from barnabas.cli.reassignment_directories import Located
+from barnabas.cli.reassignment_throttles import DIRECTORY_RATE, LISTS, RATES
 from barnabas.cli.reassignment_view import State
+from barnabas.client.admin import ConfigEntry
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.client.reassignments import PartitionReassignment
 from barnabas.wire.errors import ErrorCode
@@ -197,3 +199,28 @@ def test_what_is_being_moved_elsewhere_goes_where_the_file_has_it(
     done = barnabas("reassign", "execute", plan, "--additional", "--json").document
     assert done["partitions"] == [{"topic": "flights", "partition": 0, "before": [1, 2], "after": [1, 2]}]
     assert two.reassignments == {}
+
+
+@pytest.mark.parametrize(
+    ("moving", "arguments", "removed"),
+    [
+        ("brokers", ["flights"], {*RATES, *LISTS} - {DIRECTORY_RATE}),
+        ("directories", ["flights"], {DIRECTORY_RATE}),
+        ("brokers", ["--all"], {*RATES, *LISTS}),
+        ("", ["--all"], {*RATES, *LISTS}),
+        ("", ["flights"], set()),
+        ("brokers", ["flights", "--preserve-throttles"], set()),
+        ("", ["--all", "--preserve-throttles"], set()),
+    ],
+)
+def test_the_throttles_of_what_is_cancelled_are_removed(
+    two: FakeCluster, barnabas: Barnabas, moving: str, arguments: list[str], removed: set[str]
+) -> None:
+    if moving == "brokers":
+        two.reassignments[F0] = PartitionReassignment((1, 2, 3), (3,), (2,))
+    elif moving == "directories":
+        two.log_directories[2][1] = directory("/b", ("flights", 0, 2, 9, True))
+    two.configs["2"] = [ConfigEntry(name, "5", 2, is_read_only=True, is_sensitive=False) for name in RATES]
+    two.configs["flights"] = [ConfigEntry(name, "0:1", 1, is_read_only=False, is_sensitive=False) for name in LISTS]
+    assert barnabas("reassign", "cancel", *arguments).status == (4 if arguments == ["flights"] and not moving else 0)
+    assert {name for _, _, changes, _ in two.altered for name, _, _ in changes} == removed
