@@ -162,6 +162,39 @@ class ReassignCommandSuite:
             wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttle is gone")
             assert barnabas(bootstrap, "reassign", "status", str(plan)).status == 1
 
+    def test_what_is_being_moved_is_left_alone_but_for_additional(self, bootstrap: str, tmp_path: Path) -> None:
+        with new_topic(bootstrap, "--partitions", "1", "--replication-factor", "1") as topic:
+            fill_in_batches(bootstrap, topic, 40, 100_000)
+            before = replicas(bootstrap, topic)
+            ((node_id,),) = before
+            # Somebody holds all copies back, so that the first move goes on.
+            for resource, pairs in (
+                *((f"broker:{each}", [f"{name}=1000" for name in RATES[:2]]) for each in (1, 2, 3)),
+                (f"topic:{topic}", [f"{name}=*" for name in LISTS]),
+            ):
+                assert barnabas(bootstrap, "config", "set", resource, *pairs).status == 0
+            wait_until(lambda: len(throttles(bootstrap, topic)) == 8, "the throttles are set")
+            others = throttles(bootstrap, topic)
+
+            for name, target in (("away", [node_id % 3 + 1]), ("back", [node_id])):
+                entry = {"topic": topic, "partition": 0, "replicas": target}
+                (tmp_path / name).write_text(json.dumps({"version": 1, "partitions": [entry]}))
+            away, back = str(tmp_path / "away"), str(tmp_path / "back")
+            done = barnabas(bootstrap, "reassign", "execute", away, "--no-wait")
+            assert done.status == 0, done.errors
+            refused = barnabas(bootstrap, "reassign", "execute", back)
+            assert (refused.status, "partitions are being moved already: " in refused.errors) == (1, True)
+            # Where it was, which looks as if there were nothing to do.
+            done = barnabas(bootstrap, "reassign", "execute", back, "--additional")
+            assert done.status == 0, done.errors
+            wait_until(lambda: replicas(bootstrap, topic) == before, "it is where it was")
+            assert barnabas(bootstrap, "reassign", "status", "--json").document["partitions"] == []
+            assert throttles(bootstrap, topic) == others
+            assert barnabas(bootstrap, "reassign", "cancel", topic).status == 4
+            assert throttles(bootstrap, topic) == others
+            assert barnabas(bootstrap, "reassign", "cancel", "--all").status == 0
+            wait_until(lambda: throttles(bootstrap, topic) == set(), "the throttles are gone")
+
     def test_what_makes_no_sense_moves_nothing(self, bootstrap: str, tmp_path: Path) -> None:
         with new_topic(bootstrap, *TOPIC) as topic:
             before = replicas(bootstrap, topic)
