@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordinators.shard import ShardState
 from barnabas.kernel.host import Host
 from barnabas.server.broker import Broker
 from barnabas.server.cluster_probe import ClusterProbe
@@ -43,6 +44,26 @@ def test_waits_until_all_brokers_know_each_other_and_has_the_offsets_topic_made(
         assert simulation.run_on(simulation.machine("client"), probe)
         image = brokers[1].components.metadata_cache.image
         assert len(image.topics[OFFSETS_TOPIC].partitions) == PARTITIONS
+
+
+def test_waits_while_a_broker_reads_groups_that_it_coordinates() -> None:
+    """A client of any group is refused nothing afterwards."""
+    brokers: dict[int, Broker] = {}
+
+    async def probe(host: Host) -> list[bool]:
+        asked = ClusterProbe(host, ADDRESSES)
+        await asked.until_formed()
+        found = [await asked.until_groups_can_form(10)]
+        for state in (ShardState.LOADING, ShardState.ACTIVE):
+            for broker in brokers.values():
+                for shard in broker.components.coordinators.groups._runtime._shards.values():
+                    shard.state = state
+            found.append(await asked.until_groups_can_form(2))
+        return found
+
+    with Simulation(1) as simulation:
+        start(simulation, brokers)
+        assert simulation.run_on(simulation.machine("client"), probe) == [True, False, True]
 
 
 def test_gives_up_in_time_where_the_groups_partition_has_no_leader() -> None:

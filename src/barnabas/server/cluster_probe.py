@@ -14,13 +14,14 @@ from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import Outgoing
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages import FindCoordinatorRequest, MetadataRequest
+from barnabas.wire.messages import FindCoordinatorRequest, ListGroupsRequest, MetadataRequest
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import OFFSETS_TOPIC
 
 _PROBE_EVERY_MS: Final = 10.0
 _METADATA_VERSION: Final = 9
 _FIND_COORDINATOR_VERSION: Final = 3
+_LIST_GROUPS_VERSION: Final = 4
 _REQUEST_MS: Final = 5_000
 _NO_GROUP: Final = "barnabas-up"
 """An empty group: asked for its coordinator, a broker creates `__consumer_offsets` if it is missing."""
@@ -40,15 +41,16 @@ class ClusterProbe:
                 asking.create_task(self._until_it_knows_all(timers, address))
 
     async def until_groups_can_form(self, limit_seconds: float) -> bool:
-        """Waits until every broker finds a coordinator of groups, so long at most; `__consumer_offsets` is made for it.
+        """Waits until every broker finds a coordinator of groups and has read its own groups, so long at most;
+        `__consumer_offsets` is made for it.
 
-        False where there is none then: its partition may be of brokers that do not run.
+        False where that is not so then: a partition may be of brokers that do not run, or very long.
         """
         async with self._timers() as timers:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_seconds), asyncio.TaskGroup() as asking:
                     for address in self._addresses:
-                        asking.create_task(self._until_it_finds_a_coordinator(timers, address))
+                        asking.create_task(self._until_it_coordinates(timers, address))
                 return True
         return False
 
@@ -69,16 +71,24 @@ class ClusterProbe:
                         return
                 await timers.sleep(_PROBE_EVERY_MS)
 
-    async def _until_it_finds_a_coordinator(self, timers: Timers, address: str) -> None:
-        request = FindCoordinatorRequest(key=_NO_GROUP, key_type=0)
+    async def _until_it_coordinates(self, timers: Timers, address: str) -> None:
+        find = FindCoordinatorRequest(key=_NO_GROUP, key_type=0)
+        # A broker hears of what it leads before it hears of leaders, and answers this with an error while it loads any.
+        listed = ListGroupsRequest(states_filter=["Dead"])
         async with self._connection(timers, address) as connection:
-            while True:
-                # It may be busy with starting; whether it ended is seen elsewhere.
-                with contextlib.suppress(OSError, ProtocolError):
-                    response = await connection.send(request, _FIND_COORDINATOR_VERSION, _REQUEST_MS)
-                    if response.error_code == ErrorCode.NONE:
-                        return
-                await timers.sleep(_PROBE_EVERY_MS)
+            for request, version in ((find, _FIND_COORDINATOR_VERSION), (listed, _LIST_GROUPS_VERSION)):
+                while not await self._is_answered(connection, request, version):
+                    await timers.sleep(_PROBE_EVERY_MS)
+
+    @staticmethod
+    async def _is_answered(
+        connection: Outgoing, request: FindCoordinatorRequest | ListGroupsRequest, version: int
+    ) -> bool:
+        """Without an error. The broker may be busy with starting; whether it ended is seen elsewhere."""
+        with contextlib.suppress(OSError, ProtocolError):
+            response = await connection.send(request, version, _REQUEST_MS)
+            return bool(response.error_code == ErrorCode.NONE)
+        return False
 
     @contextlib.asynccontextmanager
     async def _timers(self) -> AsyncIterator[Timers]:

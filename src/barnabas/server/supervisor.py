@@ -443,7 +443,10 @@ class Supervisor:
         await probe.until_formed()
         if await probe.until_groups_can_form(GROUPS_SECONDS_MAX):
             return
-        text = "__consumer_offsets has partitions without a leader: groups cannot form before its brokers are back"
+        text = (
+            "__consumer_offsets has partitions without a leader, or that are being read: groups cannot form before"
+            " its brokers are back, or have read them"
+        )
         with contextlib.suppress(OSError, ProtocolError):
             if not await probe.has_offsets_topic():
                 text = (
