@@ -79,7 +79,7 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: lint ## Linters, types, and every test that needs no other system (under 10 minutes)
+test: lint ## Linters, types, and every test that needs no other system (some 15 minutes on 2 cores)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/fuzz tests/simulation
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(LEFT_OUT) tests/cluster $(if $(SUITES_FOLLOW),,tests/clients)
 	@$(BIN)/pytest -m alone $(LEFT_OUT) tests/cluster
