@@ -21,6 +21,7 @@ from tests.clients.drivers.model import COMPRESSIONS, Capability, Client, Record
 from tests.clients.matrix import ALL, TRIED, make_client, reason_to_skip
 from tests.support.apache_kafka import ApacheKafkaBroker
 from tests.support.broker_process import broker_cluster
+from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import leaders
 from tests.support.zookeeper import ZooKeeperServer
@@ -36,6 +37,7 @@ OVERRIDES = {
     "group.initial.rebalance.delay.ms": 0,
     "auto.create.topics.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
+    **RETENTION_DOES_NOT_RUN,
 }
 
 

@@ -13,11 +13,13 @@ import pytest
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.command_suite import fresh, new_topic
 from tests.support.data_command_suite import DataCommandSuite, produce, run
+from tests.support.retention import RETENTION_DOES_NOT_RUN
 
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 18_000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
+    **RETENTION_DOES_NOT_RUN,
 }
 
 

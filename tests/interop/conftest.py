@@ -14,6 +14,7 @@ from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker
 from tests.support.apache_kafka_jars import JarsMissing, apache_kafka_jars
 from tests.support.java import JavaMissing
 from tests.support.processes import running_servers
+from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper, zookeeper_ensemble
 
 _INTEROP_DIRECTORY = Path(__file__).resolve().parent
@@ -70,10 +71,8 @@ def kafka_broker(
 ) -> Iterator[ApacheKafkaBroker]:
     """One Apache Kafka broker, id 0, in a chroot of `zookeeper_server`, for the whole run.
 
-    The tests' records have fixed times of the past, and the run takes longer than the five minutes after which
-    retention would look at them.
+    The tests' records have fixed times of the past.
     """
     directory, chroot = tmp_path_factory.mktemp("kafka"), f"{zookeeper_server.address}/kafka"
-    overrides = {"log.retention.check.interval.ms": 24 * 60 * 60 * 1000}
-    with apache_kafka_broker(directory, chroot, overrides=overrides) as broker:
+    with apache_kafka_broker(directory, chroot, overrides=RETENTION_DOES_NOT_RUN) as broker:
         yield broker

@@ -36,6 +36,7 @@ from tests.support.apache_kafka import (
     apache_kafka_broker,
     run_tool,
 )
+from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -409,7 +410,8 @@ def test_what_apache_kafka_refuses_is_refused_with_its_error(
 def old_broker(
     zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApacheKafkaBroker]:
-    overrides = {"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"}
+    versions = {"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"}
+    overrides = versions | RETENTION_DOES_NOT_RUN
     where = f"{zookeeper_server.address}/old-formats"
     with apache_kafka_broker(tmp_path_factory.mktemp("old-kafka"), where, overrides=overrides) as broker:
         yield broker
