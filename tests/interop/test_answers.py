@@ -17,6 +17,7 @@ from tests.interop.answers.comparison import ASKED, Brokers
 from tests.interop.answers.steps import BROKER_ID, Steps
 from tests.support.apache_kafka import apache_kafka_broker
 from tests.support.broker_process import BrokerProcess
+from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.zookeeper import ZooKeeperServer
 
 STEPS_PER_SEED: Final = 70
@@ -36,7 +37,7 @@ OVERRIDES: Final[Mapping[str, object]] = {
     # The records are of the past.
     "log.retention.ms": -1,
     "log.message.timestamp.before.max.ms": 2**63 - 1,
-    "log.retention.check.interval.ms": 24 * 60 * 60 * 1000,
+    **RETENTION_DOES_NOT_RUN,
     "producer.id.expiration.check.interval.ms": 24 * 60 * 60 * 1000,
     "zookeeper.session.timeout.ms": 18_000,
 }

@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support import long_turns
+from tests.support.waiting import wait_until
 
 LOG_TAIL_LINES = 40
+SUSPENSION_SECONDS = 10.0
 
 # Ends the process groups that are still alive when the tests are gone, even when they were killed with SIGKILL: its
 # standard input then reaches its end.
@@ -128,12 +130,22 @@ class ServerProcess:
         return self._end(signal.SIGTERM, timeout_seconds)
 
     def suspend(self) -> None:
-        """SIGSTOP: the process keeps its connections and its files and does nothing until `resume`."""
+        """SIGSTOP: the process keeps its connections and its files and does nothing until `resume`.
+
+        Returns when all its threads stand: on a loaded machine some run on for milliseconds after the signal was sent,
+        enough to win an election.
+        """
         os.killpg(self.process_id, signal.SIGSTOP)
+        wait_until(self._stands_or_is_gone, f"{self.name} stands", SUSPENSION_SECONDS)
 
     def resume(self) -> None:
         """SIGCONT after `suspend`."""
         os.killpg(self.process_id, signal.SIGCONT)
+
+    def _stands_or_is_gone(self) -> bool:
+        """Looks only: neither the stop nor an exit is taken from who waits for it."""
+        looked = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process_id, looked) is not None
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the log, under a headline with the name and the path."""
