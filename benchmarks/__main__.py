@@ -17,6 +17,7 @@ BENCHMARKS = {
     "large_requests": "who waits for a large request, of our broker and of Apache Kafka",
     "starts": "a broker with many partitions, or much that was not flushed, starts, against Apache Kafka",
     "stalls": "a disk that stops answering: who waits, of our cluster and of Apache Kafka's",
+    "reassignment": "partitions move onto a new broker: what producers notice, against Apache Kafka",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Any
+from typing import Any, Self
 
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import request_encoder, response_decoder
@@ -17,14 +17,31 @@ _CREATE_TOPICS_VERSION = 5
 _DELETE_TOPICS_VERSION = 4
 
 
+class Connection:
+    """One connection to 127.0.0.1 with one request in flight; a context manager. OSError when no answer comes."""
+
+    def __init__(self, port: int, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def call(self, key: ApiKey, version: int, message: Any) -> Any:
+        """Sends a request and returns the response."""
+        self._socket.sendall(b"".join(request_encoder(key, version, CLIENT_ID)(1, message)))
+        size = struct.unpack(">i", _receive(self._socket, 4))[0]
+        answer = _receive(self._socket, size)
+        return response_decoder(key, version)(answer, 0, len(answer))[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
 def call(port: int, key: ApiKey, version: int, message: Any, timeout_seconds: float = _TIMEOUT_SECONDS) -> Any:
     """Sends one request to 127.0.0.1 on a connection of its own and returns the response. OSError when none comes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
-        connection.settimeout(timeout_seconds)
-        connection.sendall(b"".join(request_encoder(key, version, CLIENT_ID)(1, message)))
-        size = struct.unpack(">i", _receive(connection, 4))[0]
-        answer = _receive(connection, size)
-    return response_decoder(key, version)(answer, 0, len(answer))[0]
+    with Connection(port, timeout_seconds) as connection:
+        return connection.call(key, version, message)
 
 
 def metadata(port: int, topics: list[str] | None = None) -> Any:
