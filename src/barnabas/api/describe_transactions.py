@@ -27,7 +27,7 @@ class DescribeTransactionsHandler:
     def handle(
         self, _context: RequestContext, request: DescribeTransactionsRequest
     ) -> Steps[DescribeTransactionsResponse]:
-        states = yield from each(self._transactions.describe, request.transactional_ids)
+        states = yield from self._transactions.describe(request.transactional_ids)
         return DescribeTransactionsResponse(transaction_states=states)
 
     def error_response(

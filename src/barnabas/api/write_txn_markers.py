@@ -61,6 +61,10 @@ class WriteTxnMarkersHandler:
                     if not left:
                         yield
                         left = STEP_ELEMENTS
+            left -= 1
+            if not left:
+                yield
+                left = STEP_ELEMENTS
         answer.one_done()
         if not answer.pending:
             return (yield from _response(answer.outcomes))
@@ -94,11 +98,20 @@ class WriteTxnMarkersHandler:
     ) -> Steps[WriteTxnMarkersResponse]:
         code = ErrorCode.for_code(error.code)
         outcomes: Outcomes = {}
+        left = STEP_ELEMENTS
         for marker in request.markers:
             codes = outcomes.setdefault(marker.producer_id, {})
             for topic in marker.topics:
-                codes.update((TopicPartition(topic.name, number), code) for number in topic.partition_indexes)
-            yield
+                for number in topic.partition_indexes:
+                    codes[TopicPartition(topic.name, number)] = code
+                    left -= 1
+                    if not left:
+                        yield
+                        left = STEP_ELEMENTS
+            left -= 1
+            if not left:
+                yield
+                left = STEP_ELEMENTS
         return (yield from _response(outcomes))
 
 
@@ -138,4 +151,8 @@ def _response(outcomes: Outcomes) -> Steps[WriteTxnMarkersResponse]:
         results.append(
             WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=producer_id, topics=list(topics.values()))
         )
+        left -= 1
+        if not left:
+            yield
+            left = STEP_ELEMENTS
     return WriteTxnMarkersResponse(markers=results)

@@ -244,6 +244,7 @@ def test_nobody_is_asked_about_partitions_that_do_not_exist(broker: Broker) -> N
 
 def test_without_a_group_nobody_is_asked(broker: Broker) -> None:
     unknown = ("u", 0)
+    broker.world.elect("")
     assert broker.call(T0, unknown, group_id="") == {
         T0: ErrorCode.INVALID_GROUP_ID,
         unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from barnabas.api.context import RequestContext
+from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.log_config import LogConfig
-from barnabas.wire.errors import ErrorCode
+from barnabas.serving.transaction_markers import MarkerAppends
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FetchRequest, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from tests.unit.api.calling import Caller
-from tests.unit.api.data_broker import DataBroker, batch, data_broker
+from tests.unit.api.data_broker import DataBroker, Groups, batch, data_broker
 from tests.unit.log.verified import verified
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -201,3 +207,28 @@ def test_many_markers_are_written_in_steps(run: Run, tmp_path: Path) -> None:
         assert partition.last_stable_offset == partition.log_end_offset == 1200
 
     scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize(("asked", "partitions"), [(1, 5_000), (500, 10), (5_000, 0)])
+def test_an_error_of_very_many_partitions_is_told_in_pieces(asked: int, partitions: int) -> None:
+    handler = WriteTxnMarkersHandler(cast("MarkerAppends", None), Groups())
+    request = WriteTxnMarkersRequest(
+        markers=[
+            markers(*(("t", number) for number in range(partitions)), producer_id=producer_id, commit=True)
+            for producer_id in range(asked)
+        ]
+    )
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    steps = handler.error_response(cast("RequestContext", None), request, KafkaError(code))
+    answers = []
+
+    def answered() -> Steps[None]:
+        answers.append((yield from steps))
+
+    pieces = sum(1 for _ in answered())
+    (told,) = answers
+    assert pieces == 2 * ((asked * partitions + asked) // STEP_ELEMENTS)
+    assert codes(told) == {
+        (producer_id, "t", number): code for producer_id in range(asked) for number in range(partitions)
+    }
+    assert len(told.markers) == asked

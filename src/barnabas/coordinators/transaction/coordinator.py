@@ -13,7 +13,7 @@ its log is committed before it answers anybody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from barnabas.coordinators.placement import partition_for
@@ -25,7 +25,7 @@ from barnabas.coordinators.transaction.expiry import expire
 from barnabas.coordinators.transaction.loading import TransactionLoader
 from barnabas.coordinators.transaction.markers import Ending, MarkerSender
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
-from barnabas.coordinators.transaction.records import transaction_key, transaction_value
+from barnabas.coordinators.transaction.records import Transaction, transaction_key, transaction_value
 from barnabas.coordinators.transaction.settings import TransactionSettings
 from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Decision, Producer, Transactions
@@ -327,17 +327,9 @@ class TransactionCoordinator:
 
     # What there is.
 
-    def describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
-        """The id with its transaction; errors are in the answer, TRANSACTIONAL_ID_NOT_FOUND among them."""
-        try:
-            transaction = self._shard(transactional_id).content.get(transactional_id)
-            if transaction is None:
-                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        except KafkaError as error:
-            return DescribeTransactionsResponse.TransactionState(
-                transactional_id=transactional_id, error_code=error.code
-            )
-        return described(transactional_id, transaction)
+    def describe(self, transactional_ids: Iterable[str]) -> Steps[list[DescribeTransactionsResponse.TransactionState]]:
+        """Each id with its transaction; errors are in the answers, TRANSACTIONAL_ID_NOT_FOUND among them."""
+        return described(transactional_ids, self._transaction)
 
     def list_transactions(
         self, producer_ids: Collection[int], state_names: Collection[str], duration_ms: int
@@ -351,6 +343,12 @@ class TransactionCoordinator:
         return (yield from listed(shards, producer_ids, state_names, duration_ms, self._clock.time_ms()))
 
     # Inside.
+
+    def _transaction(self, transactional_id: str) -> Transaction:
+        transaction = self._shard(transactional_id).content.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return transaction
 
     def _shard(self, transactional_id: str) -> Shard[Transactions]:
         if not transactional_id:

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from barnabas.coordinators.transaction.records import Transaction
 from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import Transactions
 from barnabas.kernel.steps import Steps
+from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import DescribeTransactionsResponse, ListTransactionsResponse
 
 _LISTED_PER_STEP: Final = 2_048
+_DESCRIBED_PER_STEP: Final = 2_048
+"""Ids, and topics and partitions of their transactions."""
 
 
-def described(transactional_id: str, transaction: Transaction) -> DescribeTransactionsResponse.TransactionState:
-    """The id as its last record says, committed or not yet."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in transaction.partitions:
-        by_topic.setdefault(topic, []).append(number)
-    return DescribeTransactionsResponse.TransactionState(
-        transactional_id=transactional_id,
-        transaction_state=transaction.state.value,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_start_time_ms=transaction.started_ms,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        topics=[
-            DescribeTransactionsResponse.TopicData(topic=topic, partitions=numbers)
-            for topic, numbers in by_topic.items()
-        ],
-    )
+def described(
+    transactional_ids: Iterable[str], find: Callable[[str], Transaction]
+) -> Steps[list[DescribeTransactionsResponse.TransactionState]]:
+    """Each id as its last record says, committed or not yet. Errors of `find` are KafkaErrors, and in the answer."""
+    states: list[DescribeTransactionsResponse.TransactionState] = []
+    left = _DESCRIBED_PER_STEP
+    for transactional_id in transactional_ids:
+        state = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
+        states.append(state)
+        left -= 1
+        if not left:
+            yield
+            left = _DESCRIBED_PER_STEP
+        try:
+            transaction = find(transactional_id)
+        except KafkaError as error:
+            state.error_code = error.code
+            continue
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in transaction.partitions:
+            by_topic.setdefault(topic, []).append(number)
+            left -= 1
+            if not left:
+                yield
+                left = _DESCRIBED_PER_STEP
+        state.transaction_state = transaction.state.value
+        state.transaction_timeout_ms = transaction.timeout_ms
+        state.transaction_start_time_ms = transaction.started_ms
+        state.producer_id = transaction.producer_id
+        state.producer_epoch = transaction.producer_epoch
+        for topic, numbers in by_topic.items():
+            state.topics.append(DescribeTransactionsResponse.TopicData(topic=topic, partitions=numbers))
+            left -= 1
+            if not left:
+                yield
+                left = _DESCRIBED_PER_STEP
+    return states
 
 
 def listed(

@@ -11,6 +11,7 @@ from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Producer
 from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeTransactionsResponse
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.transaction.transaction_world import SHARD, TIMEOUT_MS, TransactionWorld
@@ -24,6 +25,11 @@ def state(world: TransactionWorld, name: str = "x") -> TransactionState | None:
     """What the log says."""
     found = world.log.latest().get(name)
     return None if found is None else found.state
+
+
+def describe(world: TransactionWorld, name: str) -> DescribeTransactionsResponse.TransactionState:
+    (shown,) = at_once(world.coordinator.describe([name]))
+    return shown
 
 
 def test_a_transaction_is_told_in_all_its_partitions_and_is_complete_then(world: TransactionWorld) -> None:
@@ -307,7 +313,7 @@ def test_ids_without_a_transaction_expire(forgetful: TransactionWorld) -> None:
     assert {name for name, record in found.items() if record is not None} == {"id-0", "open"}
     # The tombstones may yet be lost: nobody takes such an id before they are committed.
     assert world.init("id-1") == [(CONCURRENT, NO_PRODUCER)]
-    assert world.coordinator.describe("id-1").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert describe(world, "id-1").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     world.log.release(ErrorCode.REQUEST_TIMED_OUT)
     assert world.init("id-1") == [(CONCURRENT, NO_PRODUCER)]
     world.log.holds_back = False
@@ -315,7 +321,7 @@ def test_ids_without_a_transaction_expire(forgetful: TransactionWorld) -> None:
     assert world.begun("id-1").epoch == 0
     world.resign()
     world.elect()
-    assert world.coordinator.describe("id-2").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert describe(world, "id-2").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 def test_tombstones_that_are_refused_come_the_next_time(forgetful: TransactionWorld) -> None:
@@ -324,7 +330,7 @@ def test_tombstones_that_are_refused_come_the_next_time(forgetful: TransactionWo
     world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
     world.pass_ms(85 * MINUTE_MS)
     assert state(world) is TransactionState.EMPTY
-    assert world.coordinator.describe("x").transaction_state == "Empty"
+    assert describe(world, "x").transaction_state == "Empty"
     world.log.refusal = None
     world.pass_ms(10 * MINUTE_MS)
     assert state(world) is None
@@ -334,13 +340,13 @@ def test_what_there_is_is_described_and_listed(world: TransactionWorld) -> None:
     producer, other = world.begun(), world.begun("y")
     world.pass_ms(50)
     world.add(producer, 0, 1)
-    shown = world.coordinator.describe("x")
+    shown = describe(world, "x")
     assert (shown.error_code, shown.transaction_state, shown.producer_id) == (0, "Ongoing", producer.producer_id)
     assert (shown.producer_epoch, shown.transaction_timeout_ms) == (0, TIMEOUT_MS)
     assert shown.transaction_start_time_ms == world.clock.time_ms()
     assert [(topic.topic, sorted(topic.partitions)) for topic in shown.topics] == [("t", [0, 1])]
-    assert world.coordinator.describe("").error_code == ErrorCode.INVALID_REQUEST
-    assert world.coordinator.describe("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert describe(world, "").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(world, "nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def names(ids: list[int], states: list[str], duration_ms: int) -> list[str]:
         answer = at_once(world.coordinator.list_transactions(ids, states, duration_ms))
@@ -356,7 +362,7 @@ def test_what_there_is_is_described_and_listed(world: TransactionWorld) -> None:
     assert names([], [], 9) == ["x", "y"]
     world.resign()
     assert names([], [], -1) == []
-    assert world.coordinator.describe("x").error_code == ErrorCode.NOT_COORDINATOR
+    assert describe(world, "x").error_code == ErrorCode.NOT_COORDINATOR
     world.log.reading.clear()
     world.elect()
     loading = at_once(world.coordinator.list_transactions([], [], -1))
