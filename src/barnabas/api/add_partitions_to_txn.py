@@ -77,12 +77,12 @@ class AddPartitionsToTxnHandler:
             )
             return
         try:
-            verified = self._transactions.verify_partitions(asked.transactional_id, producer, partitions)
+            verified = self._transactions.verification(asked.transactional_id, producer)
         except KafkaError as error:
             code = ErrorCode.for_code(error.code)
             answer.give(number, lambda _: code)
         else:
-            answer.give(number, verified.__getitem__)
+            answer.give(number, verified)
 
     def error_response(
         self, context: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError

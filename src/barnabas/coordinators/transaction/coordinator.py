@@ -41,8 +41,8 @@ from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
 
 _ABORT_TASK: Final = "transaction-abort"
 _EXPIRY_TASK: Final = "transactionalId-expiration"
-_APPENDS_PER_STEP: Final = 32
-"""An append costs some 100 us."""
+_APPEND: Final = 8
+"""Elements of a step that an append counts as, without the partitions of its record: it costs some 100 us."""
 _PASSED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """Outcomes after which the high watermark has passed the record."""
 _ERRORS: Final = {
@@ -266,13 +266,11 @@ class TransactionCoordinator:
             reply,
         )
 
-    def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the open transaction (KIP-890): NONE or TRANSACTION_ABORTABLE. Raises KafkaError
-        with what concerns all of them.
+    def verification(self, transactional_id: str, producer: Producer) -> Callable[[TopicPartition], ErrorCode]:
+        """Whether a partition is in the open transaction (KIP-890), as it is now: NONE or TRANSACTION_ABORTABLE. Raises
+        KafkaError with what concerns all of them.
         """
-        return self._shard(transactional_id).content.verify_partitions(transactional_id, producer, partitions)
+        return self._shard(transactional_id).content.verification(transactional_id, producer)
 
     def end(self, transactional_id: str, producer: Producer, reply: Reply, *, is_commit: bool) -> None:
         """`reply` takes NONE when the outcome is committed, or INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
@@ -298,7 +296,7 @@ class TransactionCoordinator:
                     break
                 left -= 1
                 if shard.content.is_timed_out(transactional_id, self._clock.time_ms()):
-                    left -= STEP_ELEMENTS // _APPENDS_PER_STEP
+                    left -= _APPEND + shard.content.partition_count(transactional_id)
                     self._abort(shard, transactional_id)
                 if left <= 0:
                     yield

@@ -72,13 +72,15 @@ def listed(
     found: list[ListTransactionsResponse.TransactionState] = []
     left = _LISTED_PER_STEP
     for transactions in shards:
-        for transactional_id, transaction in list(transactions):
+        for transactional_id in transactions.ids:
             left -= 1
             if not left:
                 yield
                 left = _LISTED_PER_STEP
+            transaction = transactions.get(transactional_id)
             if (
-                (not wanted_ids or transaction.producer_id in wanted_ids)
+                transaction is not None
+                and (not wanted_ids or transaction.producer_id in wanted_ids)
                 and (not wanted_states or transaction.state.value in wanted_states)
                 and (duration_ms < 0 or now_ms - transaction.started_ms > duration_ms)
             ):

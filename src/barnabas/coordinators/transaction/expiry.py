@@ -22,7 +22,7 @@ def expire(shard: Shard[Transactions], expiration_ms: int, now_ms: int, logger: 
     Ids are looked at and written in the same step, so that what is written is true; ends where the log refuses a batch,
     until the next time.
     """
-    ids = [transactional_id for transactional_id, _ in shard.content] if shard.is_active else []
+    ids = shard.content.ids if shard.is_active else []
     for start in range(0, len(ids), STEP_ELEMENTS):
         if start:
             yield

@@ -34,9 +34,11 @@ class TransactionLoader:
                 self._logger.warning("The record at offset %d has no key and is left out", record.offset)
                 continue
             try:
-                self._transactions.replay(record.key, record.value)
+                partitions = self._transactions.replay(record.key, record.value)
             except ProtocolError as error:
                 self._logger.warning("The record at offset %d cannot be read and is left out: %s", record.offset, error)
+                continue
+            yield from self._count(partitions)
 
     def build(self) -> Steps[None]:
         """All is built while it is replayed."""
@@ -51,8 +53,8 @@ class TransactionLoader:
         """Gives back what was replayed and not taken."""
         yield from self._transactions.emptied()
 
-    def _count(self) -> Steps[None]:
-        self._left -= 1
-        if not self._left:
+    def _count(self, elements: int = 1) -> Steps[None]:
+        self._left -= elements
+        if self._left <= 0:
             self._left = STEP_ELEMENTS
             yield

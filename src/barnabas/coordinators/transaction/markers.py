@@ -13,7 +13,7 @@ import asyncio
 import logging
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from barnabas.coordinators.ports import MarkerChannel, PartitionLeaders
@@ -54,6 +54,8 @@ class Ending:
     """One transaction whose outcome is committed, and the partitions that do not have the marker yet."""
 
     __slots__ = (
+        "_again",
+        "_first",
         "absent_since",
         "coordinator_epoch",
         "is_commit",
@@ -63,7 +65,6 @@ class Ending:
         "on_written",
         "producer",
         "transactional_id",
-        "unrouted",
     )
 
     def __init__(
@@ -71,25 +72,38 @@ class Ending:
         transactional_id: str,
         producer: Producer,
         coordinator_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Collection[TopicPartition],
         *,
         is_commit: bool,
         is_wanted: Callable[[], bool],
         on_written: Callable[[], object],
     ) -> None:
-        """`is_wanted` says whether the shard that has the id is active yet."""
+        """`is_wanted` says whether the shard that has the id is active yet. The `partitions` must not change."""
         self.transactional_id = transactional_id
         self.producer = producer
         self.coordinator_epoch = coordinator_epoch
         self.is_commit = is_commit
         self.is_wanted = is_wanted
         self.on_written = on_written
-        self.left = set(partitions)
-        self.unrouted = list(self.left)
-        """Those of them that are in no broker's queue."""
+        self.left = len(partitions)
+        """Partitions without the marker: each is unrouted, in a broker's queue, or in a request that is under way."""
+        self._first: Collection[TopicPartition] = partitions
+        self._again: list[TopicPartition] = []
         self.absent_since: dict[TopicPartition, float] = {}
         self.is_over = False
         """Written everywhere, or given up."""
+
+    def send_again(self, partition: TopicPartition) -> None:
+        """The partition is in no broker's queue any more."""
+        self._again.append(partition)
+
+    def take_unrouted(self) -> Collection[TopicPartition]:
+        """The partitions that are in no broker's queue, which the caller puts there: at first all of them."""
+        first, self._first = self._first, ()
+        if first:
+            return first
+        again, self._again = self._again, []
+        return again
 
 
 class _Destination:
@@ -169,7 +183,7 @@ class MarkerSender:
         left = STEP_ELEMENTS
         while self._to_route:
             ending = self._to_route.popleft()
-            unrouted, ending.unrouted = ending.unrouted, []
+            unrouted = ending.take_unrouted()
             if self._is_to_be_sent(ending):
                 for partition in (yield from _in_order(unrouted)):
                     self._route_partition(ending, partition)
@@ -189,7 +203,7 @@ class MarkerSender:
             since = ending.absent_since.setdefault(partition, self._loop.time())
             if (self._loop.time() - since) * 1000 >= _ABSENT_MS:
                 self._logger.info("%s of %s is deleted, and needs no marker", partition, ending.transactional_id)
-                ending.left.discard(partition)
+                ending.left -= 1
             else:
                 self._send_later(ending, partition)
             return
@@ -206,7 +220,7 @@ class MarkerSender:
         destination.queue.setdefault(ending, []).append(partition)
 
     def _send_later(self, ending: Ending, partition: TopicPartition) -> None:
-        ending.unrouted.append(partition)
+        ending.send_again(partition)
         self._waiting[ending] = None
         if self._retry_timer is None and not self._is_stopped:
             self._retry_timer = self._timers.call_after(self._retry_ms, self._retry)
@@ -288,7 +302,7 @@ class MarkerSender:
         if not self._is_to_be_sent(ending):
             return
         if code in _WRITTEN:
-            ending.left.discard(partition)
+            ending.left -= 1
         elif code in _FENCED:
             self._logger.warning(
                 "%s was refused the marker of %s in epoch %d of its coordinator: %s; it is given up",
@@ -316,7 +330,7 @@ class MarkerSender:
             ending.on_written()
 
 
-def _in_order(partitions: list[TopicPartition]) -> Steps[list[TopicPartition]]:
+def _in_order(partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
     """By topic and number: the order of a set differs from process to process, and with it a simulated run would."""
     by_topic: dict[str, list[TopicPartition]] = {}
     left = STEP_ELEMENTS

@@ -185,11 +185,9 @@ def test_the_next_coordinator_goes_on_under_its_own_epoch(world: TransactionWorl
     world.pass_ms(20)
     assert world.brokers.markers == {TopicPartition("t", n): [(producer, True, 2)] for n in range(2)}
     assert world.add(open_one, 3, name="open") == [NONE]
-    assert world.coordinator.verify_partitions("open", open_one, [TopicPartition("t", 2)]) == {
-        TopicPartition("t", 2): NONE
-    }
+    assert world.coordinator.verification("open", open_one)(TopicPartition("t", 2)) is NONE
     with pytest.raises(KafkaError):
-        world.coordinator.verify_partitions("nobody", open_one, [])
+        world.coordinator.verification("nobody", open_one)
 
 
 def test_what_a_coordinator_finds_is_committed_before_it_tells_anybody(world: TransactionWorld) -> None:
