@@ -17,7 +17,7 @@ from barnabas.controller.elections import Election, ElectionStrategy, elect_offl
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.term import ControllerTerm
 from barnabas.coordinators.group.offsets import GroupOffsets
-from barnabas.coordinators.shard import ShardRuntime
+from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.follower.repeated_fetch_request import RepeatedFetchRequest
 from barnabas.kernel.ids import Uuid
 from barnabas.log.manager import log_tasks, retention

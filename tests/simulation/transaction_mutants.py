@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.coordinators.group.offsets import GroupOffsets
-from barnabas.coordinators.shard import ShardRuntime
+from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.transactions import Decision, Transactions
 from barnabas.log.partition.log_state import LogState

@@ -35,7 +35,8 @@ from barnabas.coordinators.group.states import GroupState
 from barnabas.coordinators.group.syncing import Sync, sync
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import Shard, ShardRuntime, ShardSettings
+from barnabas.coordinators.shard import Shard, ShardSettings
+from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs

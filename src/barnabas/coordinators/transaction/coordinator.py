@@ -18,7 +18,8 @@ from typing import Final
 
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import APPEND_ERRORS, Shard, ShardRuntime, ShardSettings
+from barnabas.coordinators.shard import APPEND_ERRORS, Shard, ShardSettings
+from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.coordinators.transaction.completions import Completions
 from barnabas.coordinators.transaction.descriptions import described, listed
 from barnabas.coordinators.transaction.expiry import expire
