@@ -102,7 +102,8 @@ class ControllerContext:
         self._partitions_in_state: dict[PartitionState, dict[TopicPartition, None]] = {
             state: {} for state in PartitionState
         }
-        self._replica_states: dict[PartitionReplica, ReplicaState] = {}
+        # By broker, since a key for each replica is half of what a controller of very many partitions would hold.
+        self._replica_states: dict[int, dict[TopicPartition, ReplicaState]] = {}
         self._partitions_on_broker: dict[int, dict[TopicPartition, None]] = {}
         self._offline_log_dir_partitions: dict[int, frozenset[TopicPartition]] = {}
         self._queued_for_deletion: dict[str, None] = {}
@@ -264,7 +265,7 @@ class ControllerContext:
         for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.put_back_partitions):
             dropped.pop(partition, None)
         for replica in replicas:
-            self._replica_states.pop(PartitionReplica(partition, replica), None)
+            self._forget_replica_state(partition, replica)
         state = self._partition_states.pop(partition, PartitionState.NON_EXISTENT)
         self._partitions_in_state[state].pop(partition, None)
         if state is PartitionState.OFFLINE and partition.topic not in self._deletion_started:
@@ -309,15 +310,17 @@ class ControllerContext:
         known = self._topics.get(partition.topic)
         if known is None:
             raise ContextError(f"{partition.topic}-{partition.partition} cannot get replicas: there is no such topic")
-        imbalance = self._imbalance(partition)
-        self._count_replicas(partition, self.assignment(partition).replicas, -1)
+        before = known.partitions.get(partition)
+        if before is not None:
+            self._preferred_replica_imbalance_count -= self._imbalance(partition)
+            self._count_replicas(partition, before.replicas, -1)
+            self._reassigned.pop(partition, None)
         known.partitions[partition] = assignment
         if assignment.is_being_reassigned:
             self._reassigned[partition] = None
-        else:
-            self._reassigned.pop(partition, None)
         self._count_replicas(partition, assignment.replicas, 1)
-        self._preferred_replica_imbalance_count += self._imbalance(partition) - imbalance
+        if before is not None:
+            self._preferred_replica_imbalance_count += self._imbalance(partition)
 
     def _check_assigned(self, partition: TopicPartition) -> None:
         known = self._topics.get(partition.topic)
@@ -328,10 +331,12 @@ class ControllerContext:
         topic = self._topics[partition.topic]
         for replica in dict.fromkeys(replicas):
             topic.replica_count += step
-            state = self._replica_states.get(PartitionReplica(partition, replica))
-            if state is not None:
-                topic.replica_states[state] += step
-            on_broker = self._partitions_on_broker.setdefault(replica, {})
+            states = self._replica_states.get(replica)
+            if states is not None and partition in states:
+                topic.replica_states[states[partition]] += step
+            on_broker = self._partitions_on_broker.get(replica)
+            if on_broker is None:
+                on_broker = self._partitions_on_broker[replica] = {}
             if step > 0:
                 on_broker[partition] = None
             else:
@@ -381,9 +386,10 @@ class ControllerContext:
     def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
         """Raises `ContextError` for a partition without an assignment."""
         self._check_assigned(partition)
-        imbalance = self._imbalance(partition)
+        if partition in self._leadership:
+            self._preferred_replica_imbalance_count -= self._imbalance(partition)
         self._leadership[partition] = leader_and_isr
-        self._preferred_replica_imbalance_count += self._imbalance(partition) - imbalance
+        self._preferred_replica_imbalance_count += self._imbalance(partition)
 
     def remove_leadership(self, partition: TopicPartition) -> None:
         imbalance = self._imbalance(partition)
@@ -460,21 +466,34 @@ class ControllerContext:
         return tuple(partition for state in states for partition in self._partitions_in_state[state])
 
     def replica_state(self, replica: PartitionReplica) -> ReplicaState:
-        return self._replica_states.get(replica, ReplicaState.NON_EXISTENT)
+        partition, broker_id = replica
+        states = self._replica_states.get(broker_id)
+        return ReplicaState.NON_EXISTENT if states is None else states.get(partition, ReplicaState.NON_EXISTENT)
 
     def set_replica_state(self, replica: PartitionReplica, state: ReplicaState) -> None:
         """Sets a replica's state; NON_EXISTENT is the state of all unknown ones."""
+        partition, broker_id = replica
         if state is ReplicaState.NON_EXISTENT:
-            before = self._replica_states.pop(replica, None)
+            before = self._forget_replica_state(partition, broker_id)
         else:
-            before = self._replica_states.get(replica)
-            self._replica_states[replica] = state
-        if replica.broker_id in self.assignment(replica.partition).replicas:
-            counts = self._topics[replica.partition.topic].replica_states
+            states = self._replica_states.setdefault(broker_id, {})
+            before = states.get(partition)
+            states[partition] = state
+        if broker_id in self.assignment(partition).replicas:
+            counts = self._topics[partition.topic].replica_states
             if before is not None:
                 counts[before] -= 1
             if state is not ReplicaState.NON_EXISTENT:
                 counts[state] += 1
+
+    def _forget_replica_state(self, partition: TopicPartition, broker_id: int) -> ReplicaState | None:
+        states = self._replica_states.get(broker_id)
+        if states is None:
+            return None
+        before = states.pop(partition, None)
+        if not states:
+            del self._replica_states[broker_id]
+        return before
 
     def replicas_in(self, topic: str, state: ReplicaState) -> tuple[PartitionReplica, ...]:
         """The topic's assigned replicas in a state."""

@@ -49,9 +49,14 @@ class ZnodeOperations:
 
 @dataclass(frozen=True, slots=True)
 class ReadZnodes:
-    """Reads the data of many znodes in bulk, without watches. Its result is a list of `ZnodeData` or errors."""
+    """Reads the data of many znodes in bulk, without watches. Its result is a list of `ZnodeData` or errors.
+
+    `ahead` is what the next effect of this kind will ask for: the shell may begin to read it meanwhile. So it is given
+    only where nothing is written to these znodes before.
+    """
 
     paths: tuple[str, ...]
+    ahead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +179,11 @@ def operate(operations: Sequence[Operation[Any]]) -> Steps[list[Any]]:
     return _as_many(outcomes, len(operations))
 
 
-def read_znodes(paths: Sequence[str]) -> Steps[list[ZnodeData | CoordinationError]]:
-    """Reads many znodes in bulk and returns data and errors; none yields nothing."""
+def read_znodes(paths: Sequence[str], ahead: Sequence[str] = ()) -> Steps[list[ZnodeData | CoordinationError]]:
+    """Reads many znodes in bulk and returns data and errors; none yields nothing. `ahead` is what is read next."""
     if not paths:
         return []
-    (outcomes,) = yield (ReadZnodes(tuple(paths)),)
+    (outcomes,) = yield (ReadZnodes(tuple(paths), tuple(ahead)),)
     return _as_many(outcomes, len(paths))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
@@ -13,6 +14,9 @@ from barnabas.wire.topics import LeaderRecoveryState
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
+_SHARED_BYTES_MAX: Final = 256
+_SHARED_MAX: Final = 8_192
+"""States of so many bytes, and so many of them, are kept at most, to be used for all partitions that have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,15 @@ class LeaderAndIsr:
         if not live_replicas:
             raise ValueError("a new partition needs a live replica")
         return cls(live_replicas[0], INITIAL_LEADER_EPOCH, live_replicas, controller_epoch)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str, version: int) -> LeaderAndIsr:
+        """The leadership that a state znode of this version holds. Raises `LayoutError`."""
+        if data is not None and len(data) <= _SHARED_BYTES_MAX:
+            shared = _decode_plain(data, version)
+            if shared is not None:
+                return shared
+        return cls.from_znode(topics.PartitionState.decode(data, path), version)
 
     @classmethod
     def from_znode(cls, state: topics.PartitionState, version: int) -> LeaderAndIsr:
@@ -108,3 +121,12 @@ class LeaderAndIsr:
             partition_epoch,
             self.extra,
         )
+
+
+@lru_cache(maxsize=_SHARED_MAX)
+def _decode_plain(data: bytes, version: int) -> LeaderAndIsr | None:
+    """A controller that takes over reads the states of all partitions, of which many are equal: those share one object,
+    which is quicker to find than to make.
+    """
+    state = topics.PartitionState.decode_plain(data)
+    return None if state is None else LeaderAndIsr.from_znode(state, version)

@@ -15,7 +15,6 @@ from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import StateChange, Steps, read_znodes, write_as_controller
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
-from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path
 from barnabas.coordination.operations import Create, SetData
@@ -55,6 +54,7 @@ def read_leadership(
     partitions: Iterable[TopicPartition],
     written_at: dict[TopicPartition, int] | None = None,
     own: Mapping[TopicPartition, LeaderAndIsr] = NOTHING,
+    ahead: Sequence[TopicPartition] = (),
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
     """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
     given the transactions that wrote them. The context learns which of them cannot be read.
@@ -63,15 +63,16 @@ def read_leadership(
     the controller writes states, so one of no later leader epoch than the known one that holds something else is a copy
     with which somebody has mended the znode. It is not believed: who was in sync then may have lagged since, and
     brokers refuse its epochs. What is known is put back, in a new leader epoch. `own` is what was about to be written,
-    the answer to which may have been lost. Members that were lost while the znode could not be read leave the ISR.
-    What is given has been found in the znode, or has been written into it.
+    the answer to which may have been lost; `ahead` are the partitions that are read next. Members that were lost while
+    the znode could not be read leave the ISR. What is given has been found in the znode, or has been written into it.
 
     Raises `ControllerMovedError`.
     """
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
     remaining: Sequence[TopicPartition] = list(partitions)
+    paths_ahead = _state_paths(ahead)
     for _ in range(ATTEMPTS_MAX):
-        remaining = yield from _read_once(context, remaining, found, written_at, own)
+        remaining = yield from _read_once(context, remaining, found, written_at, own, paths_ahead)
         if not remaining:
             return found
     for partition in remaining:
@@ -81,32 +82,40 @@ def read_leadership(
     return found
 
 
+def _state_paths(partitions: Sequence[TopicPartition]) -> list[str]:
+    return [partition_state_path(topic, number) for topic, number in partitions]
+
+
 def _read_once(
     context: ControllerContext,
     wanted: Sequence[TopicPartition],
     found: dict[TopicPartition, LeaderAndIsr | Exception | None],
     written_at: dict[TopicPartition, int] | None,
     own: Mapping[TopicPartition, LeaderAndIsr],
+    paths_ahead: Sequence[str] = (),
 ) -> Steps[Sequence[TopicPartition]]:
     """Adds to `found`; returns the partitions whose znode has changed before what is right could be put back."""
-    outcomes = yield from read_znodes([partition_state_path(*partition) for partition in wanted])
+    paths = _state_paths(wanted)
+    outcomes = yield from read_znodes(paths, paths_ahead)
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
     lines: list[StateChange] = []
-    for partition, outcome in zip(wanted, outcomes, strict=True):
-        context.unreadable_partitions.pop(partition, None)
+    unreadable = context.unreadable_partitions
+    for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
+        if unreadable:
+            unreadable.pop(partition, None)
         if isinstance(outcome, NoNodeError):
             found[partition] = None
         elif isinstance(outcome, Exception):
             found[partition] = outcome
         else:
-            stored = found[partition] = _decode(context, partition, outcome.data, outcome.stat.version)
+            stored = found[partition] = _decode(context, partition, path, outcome.data, outcome.stat.version)
             if isinstance(stored, LeaderAndIsr):
                 right = _right(context, partition, stored, outcome.stat.mzxid, own.get(partition))
                 if right is not stored:
                     put_back[partition] = found[partition] = right.by_controller(context.epoch)
                     lines.append(_line(partition, stored, right))
             else:
-                context.unreadable_partitions[partition] = None
+                unreadable[partition] = None
             if written_at is not None:
                 # Not of what was put back: who started anew before that is still to be found.
                 written_at.setdefault(partition, outcome.stat.mzxid)
@@ -127,18 +136,18 @@ def _read_once(
 
 
 def _decode(
-    context: ControllerContext, partition: TopicPartition, data: bytes | None, version: int
+    context: ControllerContext, partition: TopicPartition, path: str, data: bytes | None, version: int
 ) -> LeaderAndIsr | Exception:
     try:
-        state = topics.PartitionState.decode(data, partition_state_path(*partition))
+        found = LeaderAndIsr.decode(data, path, version)
     except LayoutError as error:
         return error
-    if state.controller_epoch > context.epoch:
+    if found.controller_epoch > context.epoch:
         return StateChangeFailedError(
-            f"the controller of epoch {state.controller_epoch} has written the state of "
+            f"the controller of epoch {found.controller_epoch} has written the state of "
             f"{partition.topic}-{partition.partition}; this one has epoch {context.epoch} only"
         )
-    return LeaderAndIsr.from_znode(state, version)
+    return found
 
 
 def _right(
@@ -161,8 +170,8 @@ def _right(
             # Of this state the broker has heard nothing, so that only its transaction tells.
             is_mended = (
                 is_believed
-                and not context.writes_isrs_itself(stored.leader)
                 and context.is_from_elsewhere(stored, written_at)
+                and not context.writes_isrs_itself(stored.leader)
             )
         if is_mended:
             lost = {*lost, *_may_have_bounced(context, stored.isr)}
@@ -178,9 +187,9 @@ def _right(
     right = stored
     if known is not None and not is_believed:
         right = known.elect(known.leader, known.isr).at_version(stored.partition_epoch)
-    if any(member in lost for member in right.isr):
+    if lost and any(member in lost for member in right.isr):
         right = right.without(lost)
-    else:
+    elif context.lost_members:
         context.lost_members.pop(partition, None)
     return right
 

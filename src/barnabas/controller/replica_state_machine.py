@@ -69,19 +69,17 @@ class ReplicaStateMachine:
         self._settings = settings
         self._is_debug_logged = is_debug_logged
 
-    def start_up(self) -> Steps[ReplicaMoves]:
+    def start_up(self) -> Steps[None]:
         """For a controller that has just loaded its context: tells live replicas who leads them, and takes those of
         dead brokers offline.
 
         These begin as ineligible for deletion, since their broker must come back for it.
         """
-        moves = ReplicaMoves()
         partitions = iter(self._context.partitions)
         while batch := list(islice(partitions, PARTITIONS_PER_BATCH)):
-            yield from self._start_up(batch, moves)
-        return moves
+            yield from self._start_up(batch)
 
-    def _start_up(self, partitions: list[TopicPartition], all_moves: ReplicaMoves) -> Steps[None]:
+    def _start_up(self, partitions: list[TopicPartition]) -> Steps[None]:
         context = self._context
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
@@ -94,9 +92,9 @@ class ReplicaStateMachine:
                 else:
                     context.set_replica_state(replica, ReplicaState.DELETION_INELIGIBLE)
                     offline.append(replica)
-        for replicas, target in ((online, ReplicaState.ONLINE), (offline, ReplicaState.OFFLINE)):
-            moves = yield from self.move(replicas, target)
-            all_moves.add(moves)
+        # What became of each is not gathered: it would be more than all that is kept of the replicas.
+        yield from self.move(online, ReplicaState.ONLINE)
+        yield from self.move(offline, ReplicaState.OFFLINE)
 
     def move(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> Steps[ReplicaMoves]:
         """Moves replicas to `target`, those of so many partitions at a time.

@@ -5,6 +5,7 @@ Operations whose outcome was lost with a connection are repeated here, so that t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -69,6 +70,8 @@ class ControllerShell:
         self.channels: BrokerChannels | None = None
         """The channels of the present term; without a term requests are dropped."""
         self._session = 0
+        self._ahead: tuple[tuple[str, ...], asyncio.Task[list[Any]]] | None = None
+        """The read that was begun before the steps ask for it."""
 
     def session_over(self) -> None:
         """The session is over: ends the steps that run in it."""
@@ -79,6 +82,12 @@ class ControllerShell:
 
         The end of the session is thrown into them as `SessionOverError`.
         """
+        try:
+            return await self._run(steps)
+        finally:
+            self._forget_ahead()
+
+    async def _run(self, steps: Steps[Result]) -> Result:
         session = self._session
         results: tuple[Any, ...] | None = None
         failure: Exception | None = None
@@ -100,7 +109,7 @@ class ControllerShell:
             case ZnodeOperations():
                 return await self._repeat(effect.operations, self._store.submit, session)
             case ReadZnodes():
-                return await self._repeat(effect.paths, self._store.get_many, session)
+                return await self._repeat(effect.paths, self._store.get_many, session, self._begin(effect))
             case ReadChildren():
                 return await self._repeat(effect.paths, self._store.get_children_names_of_many, session)
             case SendRequests():
@@ -127,15 +136,39 @@ class ControllerShell:
                     raise SessionOverError("the session with the coordinator is over") from error
         return None
 
+    def _begin(self, read: ReadZnodes) -> asyncio.Task[list[Any]] | None:
+        """Begins to read what comes after this read; returns this one itself where that has been done with it."""
+        begun = None
+        if self._ahead is not None and self._ahead[0] == read.paths:
+            begun, self._ahead = self._ahead[1], None
+        self._forget_ahead()
+        if read.ahead:
+            if begun is None:
+                # It comes first: the store answers in order.
+                begun = asyncio.ensure_future(self._store.get_many(read.paths))
+            self._ahead = (read.ahead, asyncio.ensure_future(self._store.get_many(read.ahead)))
+        return begun
+
+    def _forget_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead[1].cancel()
+            self._ahead = None
+
     def _check(self, session: int) -> None:
         if session != self._session:
             raise SessionOverError("the session with the coordinator is over")
 
     async def _repeat(
-        self, items: Sequence[Item], submit: Callable[[Sequence[Item]], Awaitable[list[Any]]], session: int
+        self,
+        items: Sequence[Item],
+        submit: Callable[[Sequence[Item]], Awaitable[list[Any]]],
+        session: int,
+        begun: Awaitable[list[Any]] | None = None,
     ) -> list[Any]:
-        """Submits the items, and again those whose outcome was lost, until the session is over."""
-        outcomes = list(await submit(items))
+        """Submits the items, unless that has `begun`, and again those whose outcome was lost, until the session is
+        over.
+        """
+        outcomes = list(await (submit(items) if begun is None else begun))
         while True:
             # The answers may be those of a new session, to which this event does not belong.
             self._check(session)

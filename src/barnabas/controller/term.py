@@ -202,8 +202,11 @@ class ControllerTerm:
         """
         refreshed = []
         wanted = iter(partitions)
-        while batch := list(islice(wanted, PARTITIONS_PER_BATCH)):
-            found = yield from read_leadership(self.context, batch, written_at)
+        batch = list(islice(wanted, PARTITIONS_PER_BATCH))
+        while batch:
+            ahead = list(islice(wanted, PARTITIONS_PER_BATCH))
+            found = yield from read_leadership(self.context, batch, written_at, ahead=ahead)
+            batch = ahead
             for partition, known in found.items():
                 if isinstance(known, LeaderAndIsr):
                     self.context.set_leadership(partition, known)

@@ -169,8 +169,10 @@ class Shell:
         self.channels: list[ChangeChannels] = []
         self.features: list[int] = []
         self.unclean_elections = 0
+        self._ahead: tuple[tuple[str, ...], list[Any]] | None = None
 
     def run(self, steps: Steps[Result]) -> Result:
+        self._ahead = None
         results: tuple[Any, ...] | None = None
         while True:
             try:
@@ -188,7 +190,13 @@ class Shell:
             case ZnodeOperations():
                 return self.store.submit(effect.operations)
             case ReadZnodes():
-                return self.store.submit(tuple(GetData(path) for path in effect.paths))
+                begun, self._ahead = self._ahead, None
+                if begun is None or begun[0] != effect.paths:
+                    begun = (effect.paths, self.store.submit(tuple(map(GetData, effect.paths))))
+                if effect.ahead:
+                    # As early as a shell can.
+                    self._ahead = (effect.ahead, self.store.submit(tuple(map(GetData, effect.ahead))))
+                return begun[1]
             case ReadChildren():
                 return self.store.read_children(effect.paths)
             case SendRequests():

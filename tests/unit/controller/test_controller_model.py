@@ -305,9 +305,12 @@ class Model:
 
 def run(seed: int) -> Model:
     model = Model(seed)
-    for _ in range(STEPS):
-        model.step()
-    model.come_to_rest()
+    with pytest.MonkeyPatch.context() as patch:
+        # So that a takeover reads states ahead.
+        patch.setattr("barnabas.controller.term.PARTITIONS_PER_BATCH", 2)
+        for _ in range(STEPS):
+            model.step()
+        model.come_to_rest()
     model.check_rest()
     return model
 

@@ -98,6 +98,23 @@ def test_a_takeover_gives_way_and_tells_all_at_once_what_there_is(many: Terms) -
     assert gave_way == [0] * (TOPICS * PARTITIONS // ITEMS_PER_PIECE)
 
 
+def test_a_takeover_reads_the_next_states_while_it_uses_these(many: Terms) -> None:
+    many.watches.end()
+    reads: list[ReadZnodes] = []
+
+    class Watching(CountingShell):
+        def carry_out(self, effect: Effect) -> Any:
+            if isinstance(effect, ReadZnodes):
+                reads.append(effect)
+            return super().carry_out(effect)
+
+    many.shell = Watching(many.store)
+    many.run(many.term._refresh(many.term.context.partitions))
+    assert len(reads) == -(-TOPICS * PARTITIONS // PARTITIONS_PER_BATCH)
+    assert [read.ahead for read in reads] == [*(read.paths for read in reads[1:]), ()]
+    assert max(len(read.paths) for read in reads) == PARTITIONS_PER_BATCH
+
+
 def test_a_broker_of_many_partitions_that_shuts_down_is_told_in_pieces_and_before_it_leaves_the_isrs(
     many: Terms,
 ) -> None:

@@ -211,8 +211,8 @@ def test_a_deposed_controller_stops_and_sends_nothing(cluster: Cluster) -> None:
 
 def test_start_up_tells_the_live_and_takes_the_dead_out(cluster: Cluster) -> None:
     cluster.context.remove_live_broker(3)
-    moves = cluster.shell.run(machine_of(cluster).start_up())
-    states = {replica.broker_id: cluster.context.replica_state(replica) for replica in moves.moved}
+    cluster.shell.run(machine_of(cluster).start_up())
+    states = {replica.broker_id: cluster.context.replica_state(replica) for replica in cluster.context.replicas_of("a")}
     assert states == {1: ReplicaState.ONLINE, 2: ReplicaState.ONLINE, 3: ReplicaState.OFFLINE}
     assert cluster.store.leadership(A0) == LeaderAndIsr(1, 7, (1, 2), EPOCH, partition_epoch=4)
     assert [(request.api_key.name, request.broker_id) for request in cluster.shell.requests] == 2 * [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
@@ -96,6 +97,94 @@ def test_reads_in_bulk_are_repeated_too(run: Run, read: Callable[[list[str]], St
         store = Store(["a", ConnectionLossError()], ["b"])
         assert await shell_on(store).run(read(["/a", "/b"])) == ["a", "b"]
         assert store.asked == [["/a", "/b"], ["/b"]]
+
+    run(scenario())
+
+
+def read_in_turn(*batches: list[str]) -> Steps[list[Any]]:
+    found = []
+    for number, batch in enumerate(batches):
+        found += yield from read_znodes(batch, batches[number + 1] if number + 1 < len(batches) else ())
+    return found
+
+
+def test_what_is_read_next_is_asked_for_before_this_is_used(run: Run) -> None:
+    async def scenario() -> None:
+        store = Store([1, 2], [3, ConnectionLossError()], [5], [4])
+        asked: list[int] = []
+
+        def steps() -> Steps[list[Any]]:
+            reading = read_in_turn(["/1", "/2"], ["/3", "/4"], ["/5"])
+            results = None
+            while True:
+                try:
+                    effects = reading.send(results)  # type: ignore[arg-type]
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                results = yield effects
+                asked.append(len(store.asked))
+
+        assert await shell_on(store).run(steps()) == [1, 2, 3, 4, 5]
+        assert store.asked == [["/1", "/2"], ["/3", "/4"], ["/5"], ["/4"]]
+        assert asked == [2, 4, 4]
+
+    run(scenario())
+
+
+def test_what_was_read_ahead_and_is_not_asked_for_is_not_used(run: Run) -> None:
+    def steps() -> Steps[list[Any]]:
+        first = yield from read_znodes(["/1"], ["/2"])
+        return first + (yield from read_znodes(["/3"]))
+
+    async def scenario() -> None:
+        store = Store([1], [2], [3], [2])
+        shell = shell_on(store)
+        assert await shell.run(steps()) == [1, 3]
+        assert await shell.run(read_znodes(["/2"])) == [2]
+        assert store.asked == [["/1"], ["/2"], ["/3"], ["/2"]]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_read_ahead_ends_with_the_steps(run: Run, fails: bool) -> None:
+    def steps() -> Steps[None]:
+        yield from read_znodes(["/1"], ["/2"])
+        if fails:
+            raise ValueError
+
+    async def scenario() -> None:
+        ended: list[str] = []
+
+        class Slow(Store):
+            async def get_many(self, paths: Sequence[str]) -> list[Any]:
+                if paths[0] == "/2":
+                    try:
+                        await asyncio.get_running_loop().create_future()
+                    finally:
+                        ended.append("/2")
+                return await super().get_many(paths)
+
+        shell = shell_on(Slow([1]))
+        with contextlib.suppress(ValueError):
+            await shell.run(steps())
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        assert ended == ["/2"]
+
+    run(scenario())
+
+
+def test_what_was_read_ahead_in_a_session_that_is_over_is_not_used(run: Run) -> None:
+    async def scenario() -> None:
+        shell = shell_on(Store([1], [2]))
+
+        def steps() -> Steps[None]:
+            yield from read_znodes(["/1"], ["/2"])
+            shell.session_over()
+            yield from read_znodes(["/2"])
+
+        with pytest.raises(SessionOverError):
+            await shell.run(steps())
 
     run(scenario())
 

@@ -209,11 +209,9 @@ class PartitionState:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> PartitionState:
-        # A failover reads those of all partitions, nearly all of which are just as Kafka and we write them.
-        plain = None if data is None else _PLAIN_STATE(data)
+        plain = None if data is None else cls.decode_plain(data)
         if plain is not None:
-            controller_epoch, leader, leader_epoch, isr = plain.groups()
-            return cls(int(leader), int(leader_epoch), _members(isr), int(controller_epoch))
+            return plain
         fields = Fields.decode(data, path)
         number = fields.integer("leader_recovery_state", 0)
         if number not in _RECOVERY_STATES:
@@ -227,6 +225,15 @@ class PartitionState:
             version=fields.integer("version", STATE_VERSION),
             extra=fields.rest(),
         )
+
+    @classmethod
+    def decode_plain(cls, data: bytes) -> PartitionState | None:
+        """What `decode` makes of a state that is written just as Kafka and we write nearly all; None for any other."""
+        plain = _PLAIN_STATE(data)
+        if plain is None:
+            return None
+        controller_epoch, leader, leader_epoch, isr = plain.groups()
+        return cls(int(leader), int(leader_epoch), _members(isr), int(controller_epoch))
 
 
 # At most nine digits, so that every number is an int32, and none with a zero ahead, which JSON does not have.
