@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from barnabas.config.broker_config import BrokerConfig
+    from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
     from barnabas.server.broker import Broker
 
@@ -81,6 +82,7 @@ async def _serve(
     import asyncio
 
     from barnabas.cli.broker_logs import broker_logs
+    from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
     from barnabas.kernel.real_turn_watch import TurnWatch
@@ -98,17 +100,21 @@ async def _serve(
     broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
     watch.start()
+    collector = CollectorPolicy(host.loop)
+    collector.start()
     telling = asyncio.create_task(_say_progress(broker)) if says_progress else None
     try:
-        return await _serve_until_told(broker, host, stop, as_json)
+        return await _serve_until_told(broker, host, stop, collector, as_json)
     finally:
+        collector.stop()
         watch.stop()
         if telling is not None:
             telling.cancel()
 
 
-async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event, as_json: bool) -> int:
-    from barnabas.kernel.real_collector import CollectorPolicy
+async def _serve_until_told(
+    broker: Broker, host: RealHost, stop: asyncio.Event, collector: CollectorPolicy, as_json: bool
+) -> int:
     from barnabas.kernel.real_host import keep_freed_memory
     from barnabas.server.errors import BrokerStartError
 
@@ -118,14 +124,12 @@ async def _serve_until_told(broker: Broker, host: RealHost, stop: asyncio.Event,
     except (BrokerStartError, OSError) as error:
         _say_error(error, as_json)
         return 1
-    collector = CollectorPolicy(host.loop)
-    collector.start()
+    collector.set_aside()
     _say_ready(broker, as_json)
     keep_freed_memory(_KEPT_MEMORY_BYTES)
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     await broker.stop()
-    collector.stop()
     if broker.failure.done():
         _say_error(broker.failure.result(), as_json)
         return 1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
+    from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
 
 
@@ -72,6 +73,7 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
     """Serves until a signal or a failure; the exit status."""
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.coordination.embedded.turn_names import coordinator_turn_names
+    from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
     from barnabas.kernel.real_turn_watch import TurnWatch
@@ -82,15 +84,19 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
         stop_at_end_of_input(host.loop, stop)
     watch = TurnWatch(host.loop, coordinator.long_turns.count, coordinator_turn_names())
     watch.start()
+    collector = CollectorPolicy(host.loop)
+    collector.start()
     try:
-        return await _serve_until_told(coordinator, stop, as_json)
+        return await _serve_until_told(coordinator, stop, collector, as_json)
     finally:
+        collector.stop()
         watch.stop()
 
 
-async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Event, as_json: bool) -> int:
+async def _serve_until_told(
+    coordinator: EmbeddedCoordinator, stop: asyncio.Event, collector: CollectorPolicy, as_json: bool
+) -> int:
     from barnabas.coordination.errors import CoordinationError
-    from barnabas.kernel.real_collector import CollectorPolicy
 
     config = coordinator.config
     try:
@@ -98,8 +104,7 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
     except (CoordinationError, OSError) as error:
         _say_error(config, error, as_json)
         return 1
-    collector = CollectorPolicy(coordinator.loop)
-    collector.start()
+    collector.set_aside()
     if as_json:
         said = {"address": f"{config.host}:{coordinator.port}", "process_id": os.getpid()}
         announce(json.dumps(said, separators=(",", ":")))
@@ -107,7 +112,6 @@ async def _serve_until_told(coordinator: EmbeddedCoordinator, stop: asyncio.Even
         announce(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
-    collector.stop()
     if coordinator.failure.done():
         _say_error(config, coordinator.failure.result(), as_json)
         return 1

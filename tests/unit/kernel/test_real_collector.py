@@ -138,6 +138,30 @@ def test_cycles_among_what_was_set_aside_go_when_that_has_doubled(run: Run, monk
     run(scenario())
 
 
+def test_what_was_loaded_is_set_aside_without_a_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_collector, "GROWTH_BLOCKS_MIN", 0)
+
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        gc.disable()
+        policy.start()
+        looks = Looks()
+        gc.callbacks.append(looks)
+        try:
+            loaded = make(3 * sys.getallocatedblocks())
+            policy.set_aside()
+            assert gc.get_freeze_count() > len(loaded)
+            for _ in range(GROWN_CHECKS):
+                policy.check()
+            assert policy.full_times == 0
+            assert looks.generations == []
+        finally:
+            gc.callbacks.remove(looks)
+            policy.stop()
+
+    run(scenario())
+
+
 def test_what_large_requests_hold_for_a_time_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real_collector, "GROWTH_BLOCKS_MIN", 0)
 
