@@ -7,6 +7,7 @@ ones wait.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -41,8 +42,8 @@ class ReplicationQuota:
         if entries == [_EVERY_REPLICA]:
             chosen: range | frozenset[int] = _PARTITIONS
         else:
-            pairs = (entry.split(":") for entry in entries)
-            chosen = frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)
+            of_broker = re.compile(rf"(?<![^,])([0-9]+):0*{broker_id}(?![^,])")
+            chosen = frozenset(map(int, of_broker.findall(",".join(entries))))
         if chosen:
             self.topics[topic] = chosen
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -107,6 +108,22 @@ def test_validators_allow_and_explain(validator: Validator[Any], good: object, b
     assert checked.check(good) == good
     with pytest.raises(ConfigError, match=says):
         checked.check(bad)
+
+
+PARTS = st.sampled_from(["0", "1:2", "10:0", ":", ",", " ", "\t", "\n", "\u00a0", "*", "-", "\u0663", "a", "007"])
+
+
+@given(st.lists(PARTS, max_size=9).map("".join))
+def test_long_lists_are_read_as_entry_by_entry(text: str) -> None:
+    entries = tuple(entry.strip() for entry in text.split(",")) if text.strip() else ()
+    assert key(ConfigType.LIST).parse(text) == entries
+
+
+@given(st.lists(st.lists(PARTS, max_size=3).map("".join), max_size=4).map(tuple))
+def test_an_entry_of_throttled_replicas_is_one_pair(entries: tuple[str, ...]) -> None:
+    pair = re.compile("[0-9]+:[0-9]+")
+    allowed = "".join(entries) == "*" or all(not entry or pair.fullmatch(entry) for entry in entries)
+    assert ThrottledReplicas().allows(entries) is bool(allowed)
 
 
 def test_a_secret_is_never_shown() -> None:

@@ -46,6 +46,19 @@ def test_throttles_the_replicas_of_this_broker(replicas: tuple[str, ...], thrott
     assert not quota.is_throttled(TopicPartition("trains", 0))
 
 
+@given(
+    st.lists(
+        st.tuples(st.from_regex("[0-9]{1,4}", fullmatch=True), st.sampled_from(["0", "1", "01", "001", "11", "10"]))
+    ),
+    st.sampled_from([0, 1, 10, 11]),
+)
+def test_a_long_list_is_read_as_pair_by_pair(pairs: list[tuple[str, str]], broker_id: int) -> None:
+    quota = quota_of(Clock())
+    quota.throttle("flights", [f"{partition}:{broker}" for partition, broker in pairs], broker_id)
+    wanted = {int(partition) for partition, broker in pairs if int(broker) == broker_id}
+    assert set(quota.topics.get("flights", ())) == wanted
+
+
 def test_a_topics_later_list_takes_the_place_of_its_former() -> None:
     quota = quota_of(Clock())
     quota.throttle("flights", ("0:101",), BROKER)

@@ -277,7 +277,7 @@ class LogCleaner:
             end_offset=chosen.end_offset,
             aborted=tuple(aborted),
             producers=producers,
-            config=log.config.segment_config(),
+            config=log.config.segment_config,
             now_ms=self._host.clock.time_ms(),
             delete_retention_ms=log.config.delete_retention_ms,
             entries_max=max(entries_max, 1),

@@ -156,7 +156,7 @@ class _Loading:
             ):
                 self.logger.warning("Removing index %s/%s, whose log file is missing", self.directory, name)
                 self.files.unlink(f"{self.directory}/{name}")
-        config = self.request.config.segment_config()
+        config = self.request.config.segment_config
         for base in sorted(bases):
             self.segments.append(Segment(self.files, self.directory, base, config, created_ms=self.request.now_ms))
         self.snapshot_offsets.sort()
@@ -274,7 +274,7 @@ class _Loading:
     def _begin_anew(self, epochs: LeaderEpochCache, offset: int) -> ProducerState:
         epochs.clear()
         segment = Segment(
-            self.files, self.directory, offset, self.request.config.segment_config(), created_ms=self.request.now_ms
+            self.files, self.directory, offset, self.request.config.segment_config, created_ms=self.request.now_ms
         )
         segment.create()
         self.segments.append(segment)

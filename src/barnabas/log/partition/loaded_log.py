@@ -43,7 +43,7 @@ def create_log(
 ) -> LoadedLog:
     """Makes the directory of a new log and its first segment. Raises OSError."""
     files.make_directories(directory)
-    segment = Segment(files, directory, 0, config.segment_config(), created_ms=now_ms)
+    segment = Segment(files, directory, 0, config.segment_config, created_ms=now_ms)
     segment.create()
     return LoadedLog(
         directory=directory,

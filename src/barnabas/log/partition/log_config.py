@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from barnabas.config.settings import own_setting, setting, topic_setting
@@ -16,7 +17,7 @@ UNLIMITED: Final = -1
 """`retention.bytes` and `retention.ms` of a topic that keeps everything."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogConfig:
     """The configs of a topic that concern its logs, by Kafka's names; made by `take` of `config.topic_config`."""
 
@@ -56,6 +57,9 @@ class LogConfig:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
+    # Made once for all logs of a topic, of which there may be very many.
+
+    @cached_property
     def segment_config(self) -> SegmentConfig:
         return SegmentConfig(
             segment_bytes=self.segment_bytes,
@@ -64,6 +68,7 @@ class LogConfig:
             index_bytes_max=self.segment_index_bytes,
         )
 
+    @cached_property
     def append_rules(self) -> AppendRules:
         is_append_time = self.message_timestamp_type == "LogAppendTime"
         return AppendRules(

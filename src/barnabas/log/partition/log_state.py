@@ -104,8 +104,8 @@ class LogState:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes over a topic's new configs, at once."""
         self.config = config
-        self.rules = config.append_rules()
-        self.segment_config = config.segment_config()
+        self.rules = config.append_rules
+        self.segment_config = config.segment_config
         self.segments.active.config = self.segment_config
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:

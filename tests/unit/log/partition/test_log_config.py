@@ -41,7 +41,7 @@ def test_is_taken_from_the_configs_of_a_topic() -> None:
     ],
 )
 def test_every_codec_has_its_level(name: str, compression: Compression | None) -> None:
-    assert LogConfig(compression_type=name).append_rules().compression == compression
+    assert LogConfig(compression_type=name).append_rules.compression == compression
 
 
 def test_the_rules_of_appends_and_segments_follow() -> None:
@@ -52,8 +52,15 @@ def test_the_rules_of_appends_and_segments_follow() -> None:
         cleanup_policy=("compact",),
         segment_index_bytes=80,
     )
-    rules = config.append_rules()
+    rules = config.append_rules
     assert (rules.batch_bytes_max, rules.timestamp_type, rules.is_compacted) == (5, TimestampType.LOG_APPEND_TIME, True)
-    assert config.segment_config().index_bytes_max == 80
+    assert config.segment_config.index_bytes_max == 80
     with pytest.raises(ValueError, match="not known"):
-        LogConfig(compression_type="brotli").append_rules()
+        LogConfig(compression_type="brotli").append_rules  # noqa: B018 - a property that raises
+
+
+def test_the_rules_are_made_once_for_all_logs_of_a_topic() -> None:
+    config = LogConfig()
+    assert config.append_rules is config.append_rules
+    assert config.segment_config is config.segment_config
+    assert replace(config, message_bytes_max=7).append_rules.batch_bytes_max == 7
