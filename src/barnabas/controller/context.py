@@ -248,15 +248,19 @@ class ControllerContext:
         if known is None:
             return
         # While these are counted still; what is queued for deletion is not.
-        for partition in self.partitions_of(topic):
-            self.remove_leadership(partition)
-            self._drop_partition(partition)
+        self.remove_partitions(self.partitions_of(topic))
         for dropped in (self._queued_for_deletion, self._deletion_started, self._ineligible_for_deletion):
             dropped.pop(topic, None)
         self.known_assignments.pop(topic, None)
         if known.topic_id is not None:
             del self._topic_names[known.topic_id]
         del self._topics[topic]
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets partitions, all of which their topic has."""
+        for partition in partitions:
+            self.remove_leadership(partition)
+            self._drop_partition(partition)
 
     def _drop_partition(self, partition: TopicPartition) -> None:
         replicas = self.assignment(partition).replicas

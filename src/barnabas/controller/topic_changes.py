@@ -16,6 +16,7 @@ from barnabas.controller.partition_znodes import read_leadership
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import TOPICS_PER_BATCH
+from barnabas.controller.topic_deletion import forget_topic
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
 from barnabas.wire.topics import TopicPartition
 
@@ -51,7 +52,7 @@ class TopicChanges:
         mended = frozenset(context.unreadable_topics)
         for topic in [*gone, *(topic for topic in mended if topic not in names)]:
             reader.watches.forget_topic(topic)
-            context.remove_topic(topic)
+            yield from forget_topic(context, topic)
             context.unreadable_topics.pop(topic, None)
         found: list[str] = []
         added: list[TopicPartition] = []

@@ -146,7 +146,7 @@ class TopicDeletionManager:
         for topic, gives_way in self._in_pieces(retried):
             if gives_way:
                 yield from give_way()
-            ineligible += context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
+            ineligible += yield from self._replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
         if ineligible:
             yield from self._replicas.move(ineligible, ReplicaState.OFFLINE)
         if begun:
@@ -187,6 +187,18 @@ class TopicDeletionManager:
             yield topic, left <= 0
             left = (ITEMS_PER_PIECE if left <= 0 else left) - 1 - self._context.partition_count(topic)
 
+    def _each_replica(self, topic: str) -> Iterator[PartitionReplica]:
+        """One after the other: of a topic of very many partitions, listing them takes long."""
+        for partition in self._context.partitions_of(topic):
+            for broker_id in self._context.assignment(partition).replicas:
+                yield PartitionReplica(partition, broker_id)
+
+    def _replicas_in(self, topic: str, state: ReplicaState) -> Steps[list[PartitionReplica]]:
+        """The topic's assigned replicas in a state."""
+        if not self._context.is_any_replica_in(topic, state):
+            return []
+        return (yield from self._those_in(self._each_replica(topic), state))
+
     def _delete_replicas(self, topics: list[str]) -> Steps[None]:
         context = self._context
         alive: list[PartitionReplica] = []
@@ -194,8 +206,7 @@ class TopicDeletionManager:
         for topic, gives_way in self._in_pieces(topics):
             if gives_way:
                 yield from give_way()
-            replicas = context.replicas_of(topic)
-            for piece in pieces(replicas):
+            for piece in pieces(self._each_replica(topic)):
                 for replica in piece:
                     if context.replica_state(replica) is ReplicaState.DELETION_SUCCESSFUL:
                         continue
@@ -218,7 +229,7 @@ class TopicDeletionManager:
         if stopped:
             yield from self._replicas.move(stopped, ReplicaState.DELETION_INELIGIBLE)
 
-    def _those_in(self, replicas: list[PartitionReplica], *states: ReplicaState) -> Steps[list[PartitionReplica]]:
+    def _those_in(self, replicas: Iterable[PartitionReplica], *states: ReplicaState) -> Steps[list[PartitionReplica]]:
         found: list[PartitionReplica] = []
         for piece in pieces(replicas):
             found += [replica for replica in piece if self._context.replica_state(replica) in states]
@@ -231,10 +242,10 @@ class TopicDeletionManager:
         context = self._context
         # A topic of the same name that is made soon must be seen as new, not as a change of this one.
         self._watches.forget_topic(topic)
-        replicas = context.replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
+        replicas = yield from self._replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
         yield from self._replicas.move(replicas, ReplicaState.NON_EXISTENT)
         yield from delete_topic_znodes(topic, context.epoch_version)
-        context.remove_topic(topic)
+        yield from forget_topic(context, topic)
         self._logger.info("Deletion of topic %s is complete", topic)
 
     def _hold(self, topics: list[str], reason: str) -> None:
@@ -255,3 +266,13 @@ class TopicDeletionManager:
 
 def _topics_of(replicas: Iterable[PartitionReplica]) -> list[str]:
     return list(dict.fromkeys(replica.partition.topic for replica in replicas))
+
+
+def forget_topic(context: ControllerContext, topic: str) -> Steps[None]:
+    """Takes a topic that is gone out of the context, in pieces."""
+    partitions = context.partitions_of(topic)
+    for piece in pieces(partitions):
+        context.remove_partitions(piece)
+        if len(piece) < len(partitions):
+            yield from give_way()
+    context.remove_topic(topic)

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadChildren, ReadZnodes, ZnodeOperations
+from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse, UpdateMetadataRequest
 from barnabas.wire.topics import TopicPartition
@@ -167,6 +168,10 @@ class _Calls:
         monkeypatch.setattr(terms.term.context, name, counting)
         monkeypatch.setattr(terms.shell, "carry_out", carrying_out)
 
+    def begin(self) -> None:
+        """Counts from here."""
+        self.most = self.all = self._now = 0
+
 
 def test_a_deletion_waits_in_pieces_for_very_many_replicas_that_are_gone(
     many: Terms, monkeypatch: pytest.MonkeyPatch
@@ -186,6 +191,44 @@ def test_a_deletion_waits_in_pieces_for_very_many_replicas_that_are_gone(
     many._answered = 0
     many.settle()
     assert all(many.state(f"t{topic}") is None for topic in range(TOPICS))
+
+
+def test_one_topic_of_very_many_partitions_is_deleted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2_500
+    terms = Terms(1, 2, 3)
+    terms.elect()
+    terms.create("t", *(REPLICAS[number % 3] for number in range(count)))
+    terms.settle()
+    context = terms.term.context
+    # Of the first turns, that end the deletion of the replicas, and of those that forget the partitions.
+    asked = [_Calls(terms, name, monkeypatch) for name in ("replica_state", "set_replica_state", "_drop_partition")]
+    terms.delete("t")
+    terms.events.clear()
+    terms.run(terms.term.deletions_changed())
+    for partition in context.partitions_of("t"):
+        for broker_id in context.assignment(partition).replicas:
+            context.set_replica_state(PartitionReplica(partition, broker_id), ReplicaState.DELETION_SUCCESSFUL)
+    for calls in asked:
+        calls.begin()
+    terms.run(terms.term._deletion.resume())
+    assert not context.has_topic("t")
+    assert [calls.all >= count for calls in asked] == [True, True, True]
+    assert max(calls.most for calls in asked) <= 3 * ITEMS_PER_PIECE
+
+
+def test_a_topic_that_somebody_has_removed_is_forgotten_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2_500
+    terms = Terms(1, 2, 3)
+    terms.elect()
+    terms.create("t", *(REPLICAS[number % 3] for number in range(count)))
+    terms.settle()
+    calls = _Calls(terms, "_drop_partition", monkeypatch)
+    for path in [path for path in terms.store.znodes if path.startswith("/brokers/topics/t")]:
+        del terms.store.znodes[path]
+    terms.run(terms.term.topics_changed())
+    assert not terms.term.context.has_topic("t")
+    assert calls.all == count
+    assert calls.most <= ITEMS_PER_PIECE
 
 
 def test_an_answer_to_a_deletion_is_about_its_topics_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,8 +129,10 @@ class TopicAssignment:
         partitions: dict[int, ReplicaAssignment] = {}
         # Most partitions of a large topic have the same replicas as some others.
         shared: dict[tuple[int, ...], ReplicaAssignment] = {}
-        left = PARTITIONS_PER_STEP
-        for text, replicas in fields.mapping("partitions").items():
+        assigned = fields.mapping("partitions")
+        # Reading the JSON of many is a step of its own.
+        left = 0 if len(assigned) > PARTITIONS_PER_STEP else PARTITIONS_PER_STEP
+        for text, replicas in assigned.items():
             if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
                 raise LayoutError(path, f"{text!r} is not a partition number")
             if not left:
