@@ -19,6 +19,7 @@ RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throt
 """Bytes per second of a broker, as leader and as follower, for the replicas that are named; and between its log
 directories, for all.
 """
+_OF_REPLICAS: Final = RATES[:2]
 LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Which replicas of a topic, as partition:broker."""
 _ALL: Final = "*"
@@ -29,6 +30,10 @@ _TIMEOUT_MS: Final = 8_000
 """How long one broker is asked for its configs."""
 _REMOVED_WITHIN_SECONDS: Final = 30
 """How long throttles are tried to be taken away, which nobody can interrupt."""
+
+
+Held = Mapping[str, frozenset[str]]
+"""By topic, the replicas that its lists name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,10 @@ class Throttles:
     """Of each topic and list, the replicas that were not in it before."""
     kept: dict[str, dict[str, str]] = field(default_factory=dict)
     """The lists that topics had before, where they had one."""
+    rates: dict[str, str] = field(default_factory=dict)
+    """What was set; empty for throttles that were found."""
+    held_before: Held = field(default_factory=dict)
+    """Whom others held back before."""
 
     def is_any(self) -> bool:
         """Whether there is anything to take away."""
@@ -95,6 +104,9 @@ async def set_throttles(
     """
     from barnabas.client.admin import ResourceType
 
+    throttles.rates = rates.by_config()
+    if moves:
+        throttles.held_before = await _held(admin)
     lists: dict[str, tuple[list[str], list[str]]] = {}
     for partition, (before, after) in sorted(moves.items()):
         leading, following = lists.setdefault(partition.topic, ([], []))
@@ -133,6 +145,11 @@ async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
     """Takes away what was added, and gives brokers the rates that they had: what somebody else has set stays. Says how
     to remove by hand what cannot be taken away within 30 seconds; whether all went well.
 
+    Others may move partitions at the same brokers, with a rate of theirs (`--additional`). Invariant: whoever is the
+    last of them leaves the rate that was there before the first of them, or none. One who goes while others hold
+    replicas back leaves a rate that is not its own any more; and a rate that it has found is not given back where
+    those who were held back by it then are not any more: it was that of somebody who is done.
+
     Being cancelled does not end it, however often: Ctrl-C comes twice from somebody in a hurry, and a throttle that is
     left slows replicas down for ever. CancelledError is raised when it has come to its end.
     """
@@ -152,11 +169,13 @@ async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
 
 async def _remove(admin: Admin, throttles: Throttles) -> bool:
     """The lists of topics go first: any broker removes them, and a rate without them holds nothing back."""
-    from barnabas.client.admin import ConfigOperation, ResourceType
+    from barnabas.client.admin import ResourceType
     from barnabas.client.errors import ClientError
     from barnabas.wire.errors import ErrorCode, KafkaError
 
     topics, brokers = set(throttles.topics), set(throttles.brokers)
+    held: Held = {}
+    moving: Collection[TopicPartition] = ()
 
     async def of_topics() -> None:
         # Where nothing was added, the lists were not read, or had all of it.
@@ -180,12 +199,15 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
             # Its rates were not read, so none was set: those that it has are its own.
             brokers.discard(node_id)
             return
-        changes = [
-            (name, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
-            for name, value in before.items()
-        ]
         with contextlib.suppress(KafkaError, ClientError, ConnectionError):
-            await admin.alter_configs(ResourceType.BROKER, str(node_id), changes, _TIMEOUT_MS)
+            if throttles.held_before or held:
+                before = await _to_give_back(admin, throttles, node_id, held, moving)
+            if before:
+                await admin.alter_configs(ResourceType.BROKER, str(node_id), _back_to(before), _TIMEOUT_MS)
+            given = dict.fromkeys(name for name, value in before.items() if value is not None and name in _OF_REPLICAS)
+            if given and _held_at(held, node_id) and not _held_at(await _held(admin), node_id):
+                # Whose rate it was has ended meanwhile, and may have removed it before it was given back.
+                await admin.alter_configs(ResourceType.BROKER, str(node_id), _back_to(given), _TIMEOUT_MS)
             brokers.discard(node_id)
 
     try:
@@ -193,6 +215,9 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
             async with asyncio.timeout(_REMOVED_WITHIN_SECONDS):
                 with contextlib.suppress(KafkaError, ClientError, ConnectionError):
                     await of_topics()
+                    if throttles.rates and throttles.topics:
+                        held = await _held(admin)
+                        moving = await admin.list_partition_reassignments() if held else {}
                 await asyncio.gather(*map(of_broker, throttles.brokers))
     finally:
         if topics or brokers:
@@ -228,6 +253,55 @@ async def find_throttles(
 
 
 # Inside.
+
+
+async def _held(admin: Admin) -> Held:
+    """Whom topics name as held back, as partition:broker or `*`."""
+    of_topics = await admin.describe_topic_configs(await admin.list_topics(), LISTS)
+    named = {topic: _lists_of(entries).values() for topic, entries in of_topics.items()}
+    found = {topic: frozenset(each for value in values for each in _entries(value)) for topic, values in named.items()}
+    return {topic: entries for topic, entries in found.items() if entries}
+
+
+def _held_at(held: Held, node_id: int) -> set[tuple[str, str]]:
+    """Those of one broker, with their topics."""
+    return {
+        (topic, each)
+        for topic, entries in held.items()
+        for each in entries
+        if each == _ALL or each.rpartition(":")[2] == str(node_id)
+    }
+
+
+async def _to_give_back(
+    admin: Admin, throttles: Throttles, node_id: int, held: Held, moving: Collection[TopicPartition]
+) -> dict[str, str | None]:
+    """Which rates a broker is to get, and which it is to have no more, while others `held` back are, or were."""
+    from barnabas.client.admin import ResourceType
+
+    before = dict(throttles.before[node_id])
+    others, earlier = _held_at(held, node_id), _held_at(throttles.held_before, node_id)
+    entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
+    names = {f"{each.topic} {each.partition}" for each in moving}
+    has_followed = any(f"{topic} {each.partition(':')[0]}" in names for topic, each in others - earlier)
+    for name in tuple(before):
+        if name not in _OF_REPLICAS:
+            continue
+        is_own = name in entries and entries[name].value == throttles.rates.get(name)
+        if others and (not is_own or has_followed):
+            del before[name]
+        elif earlier and not others:
+            before[name] = None
+    return before
+
+
+def _back_to(before: Mapping[str, str | None]) -> list[tuple[str, ConfigOperation, str | None]]:
+    from barnabas.client.admin import ConfigOperation
+
+    return [
+        (name, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
+        for name, value in before.items()
+    ]
 
 
 def _set(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ConfigOperation, str | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -157,13 +158,22 @@ class _Configs:
     def __init__(self, silent: int | None = None) -> None:
         self.silent = silent
         self.configs: dict[str, dict[str, str]] = {"1": {RATES[0]: "77"}}
+        self.moving: list[TopicPartition] = []
 
     async def describe_topic_configs(self, names: Iterable[str], _keys: object) -> dict[str, dict[str, ConfigEntry]]:
         return {name: await self.describe_configs(None, name, 0, 1) for name in names}
 
+    async def list_topics(self) -> list[str]:
+        await asyncio.sleep(0)
+        return [name for name in self.configs if not name.isdigit()]
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, None]:
+        return dict.fromkeys(self.moving)
+
     async def describe_configs(
         self, _kind: object, name: str, _timeout_ms: float, source: int = 2
     ) -> dict[str, ConfigEntry]:
+        await asyncio.sleep(0)
         return {
             key: ConfigEntry(key, value, source, is_read_only=False, is_sensitive=False)
             for key, value in self.configs.get(name, {}).items()
@@ -225,6 +235,97 @@ def test_what_somebody_else_holds_back_stays_held_back() -> None:
             "2": {RATES[2]: "99"},
             "3": {RATES[2]: "88"},
         }
+
+    asyncio.run(main())
+
+
+MOVES = {A0: ((1,), (2,)), B0: ((1,), (2,)), TopicPartition("c", 0): ((2,), (1,))}
+
+
+@pytest.mark.parametrize("rates", [(5, 7, 6), (5, 5, 5), (5, 7, 7)])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("begin_together", [False, True])
+def test_of_several_reassignments_at_once_the_last_one_leaves_no_rate(
+    rates: tuple[int, ...], order: tuple[int, ...], begin_together: bool
+) -> None:
+    """Whichever ends first: the rate of another that goes on stays, and none is left at the end."""
+    admin: Any = _Configs()
+    admin.configs = {"1": {}, "2": {}, "3": {RATES[0]: "77"}}
+    executions = [Throttles((1, 2), (partition.topic,)) for partition in MOVES]
+
+    async def main() -> None:
+        setting = [
+            set_throttles(admin, throttles, Rates(rate), {partition: move})
+            for throttles, rate, (partition, move) in zip(executions, rates, MOVES.items(), strict=True)
+        ]
+        if begin_together:
+            await asyncio.gather(*setting)
+        else:
+            for each in setting:
+                await each
+        admin.moving = list(MOVES)
+        for place, number in enumerate(order):
+            partition = list(MOVES)[number]
+            admin.moving.remove(partition)
+            assert await remove_throttles(admin, executions[number])
+            if place < 2:
+                assert [admin.configs[each].keys() for each in "12"] == 2 * [set(RATES[:2])]
+        assert admin.configs == {"1": {}, "2": {}, "3": {RATES[0]: "77"}, "a": {}, "b": {}, "c": {}}
+
+    asyncio.run(main())
+
+
+def test_a_rate_that_was_there_before_all_is_there_after_all() -> None:
+    admin: Any = _Configs()
+    first, second = Throttles((1, 2), ("a",)), Throttles((1, 2), ("b",))
+
+    async def main() -> None:
+        await set_throttles(admin, first, Rates(5), {A0: MOVES[A0]})
+        await set_throttles(admin, second, Rates(7), {B0: MOVES[B0]})
+        admin.moving = [A0, B0]
+        admin.moving.remove(B0)
+        assert await remove_throttles(admin, second)
+        assert admin.configs["1"] == dict.fromkeys(RATES[:2], "5")
+        admin.moving.remove(A0)
+        assert await remove_throttles(admin, first)
+        assert (admin.configs["1"], admin.configs["2"]) == ({RATES[0]: "77"}, {})
+
+    asyncio.run(main())
+
+
+def test_a_rate_is_not_given_back_to_somebody_who_ends_meanwhile() -> None:
+    first, second = Throttles((1, 2), ("a",)), Throttles((1, 2), ("b",))
+
+    class Meeting(_Configs):
+        async def alter_configs(self, kind: object, name: str, changes: Any, _ms: float = 0) -> None:
+            if (name, changes[0][2]) == ("2", "5") and first.rates and second.rates and A0 in self.moving:
+                self.moving.remove(A0)
+                assert await remove_throttles(admin, first)
+            await super().alter_configs(kind, name, changes)
+
+    admin: Any = Meeting()
+
+    async def main() -> None:
+        await set_throttles(admin, first, Rates(5), {A0: MOVES[A0]})
+        await set_throttles(admin, second, Rates(7), {B0: MOVES[B0]})
+        admin.moving = [A0]
+        assert await remove_throttles(admin, second)
+        assert admin.moving == []
+        assert admin.configs["2"] == {}
+
+    asyncio.run(main())
+
+
+def test_a_rate_that_somebody_sets_for_replicas_of_their_own_stays() -> None:
+    admin: Any = _Configs()
+    throttles = Throttles((1, 2), ("a",))
+
+    async def main() -> None:
+        await set_throttles(admin, throttles, Rates(5), {A0: MOVES[A0]})
+        admin.configs["b"] = {LISTS[0]: "3:1"}
+        admin.configs["1"][RATES[0]] = "9"
+        assert await remove_throttles(admin, throttles)
+        assert (admin.configs["1"], admin.configs["2"]) == ({RATES[0]: "9"}, {})
 
     asyncio.run(main())
 
@@ -298,6 +399,9 @@ def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> 
 
         async def describe_topic_configs(self, names: Iterable[str], _keys: object) -> dict[str, Any]:
             return {name: {} for name in names}
+
+        async def list_topics(self) -> list[str]:
+            return []
 
         async def alter_configs(self, _kind: object, name: str, changes: Any, _timeout_ms: float = 0) -> None:
             for key, operation, value in changes if name in self.rates else ():
