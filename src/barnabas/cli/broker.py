@@ -99,9 +99,9 @@ async def _serve(
         return 1
     broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
-    watch.start()
     collector = CollectorPolicy(host.loop)
     collector.start()
+    watch.start()
     telling = asyncio.create_task(_say_progress(broker)) if says_progress else None
     try:
         return await _serve_until_told(broker, host, stop, collector, as_json)

@@ -83,9 +83,9 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
     if stop_with_parent:
         stop_at_end_of_input(host.loop, stop)
     watch = TurnWatch(host.loop, coordinator.long_turns.count, coordinator_turn_names())
-    watch.start()
     collector = CollectorPolicy(host.loop)
     collector.start()
+    watch.start()
     try:
         return await _serve_until_told(coordinator, stop, collector, as_json)
     finally:
