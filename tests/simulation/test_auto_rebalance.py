@@ -1,5 +1,6 @@
 """When the controller looks whether leadership is balanced (auto.leader.rebalance.enable): first five seconds after it
-took over, and from then on an interval after each end, also after one that failed, and in each term anew.
+took over, and from then on an interval after each end, also after one that failed, and in each term anew. What a look
+moves: `test_leader_balance`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SECONDS_MAX = 60.0
 BROKERS = (1, 2)
 
 
-def properties(broker_id: int, *, is_enabled: bool = True) -> str:
+def properties(broker_id: int) -> str:
     return "\n".join(
         [
             f"broker.id={broker_id}",
@@ -27,7 +28,6 @@ def properties(broker_id: int, *, is_enabled: bool = True) -> str:
             "zookeeper.connect=coordinator:2181",
             "log.dirs=/data",
             f"leader.imbalance.check.interval.seconds={INTERVAL_SECONDS}",
-            f"auto.leader.rebalance.enable={str(is_enabled).lower()}",
         ]
     )
 
@@ -60,15 +60,3 @@ def test_it_looks_after_five_seconds_and_then_at_the_interval_in_each_term(monke
             looked += [0.0, 0.0]
             simulation.run_for(FIRST_SECONDS + 1.5 * INTERVAL_SECONDS)
             assert [round(each - began[1]) for each in looked[2:]] == [5, 25]
-
-
-def test_where_it_is_not_enabled_it_never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Simulation(2) as simulation:
-        looked: list[ReplicaElections] = []
-        monkeypatch.setattr(ReplicaElections, "rebalance", looked.append)
-        began: list[object] = []
-        with after(ControllerTerm, "take_over", lambda *_: began.append(None)):
-            BrokerMachines(simulation, BROKERS, lambda broker_id: properties(broker_id, is_enabled=False))
-            simulation.run_until(lambda: bool(began), SECONDS_MAX)
-        simulation.run_for(FIRST_SECONDS + 2.5 * INTERVAL_SECONDS)
-        assert looked == []
