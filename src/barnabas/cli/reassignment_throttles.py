@@ -174,8 +174,14 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
     from barnabas.wire.errors import ErrorCode, KafkaError
 
     topics, brokers = set(throttles.topics), set(throttles.brokers)
-    held: Held = {}
+    held: Held | None = None
+    """Whom others hold back; None where nobody can tell, and the rates from before are given back."""
     moving: Collection[TopicPartition] = ()
+
+    async def of_others() -> Held:
+        # What could not be taken out of a list is no reason to leave a rate.
+        own = {topic: frozenset().union(*added.values()) for topic, added in throttles.added.items()}
+        return {topic: entries - own.get(topic, frozenset()) for topic, entries in (await _held(admin)).items()}
 
     async def of_topics() -> None:
         # Where nothing was added, the lists were not read, or had all of it.
@@ -200,12 +206,12 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
             brokers.discard(node_id)
             return
         with contextlib.suppress(KafkaError, ClientError, ConnectionError):
-            if throttles.held_before or held:
+            if held is not None and (throttles.held_before or held):
                 before = await _to_give_back(admin, throttles, node_id, held, moving)
             if before:
                 await admin.alter_configs(ResourceType.BROKER, str(node_id), _back_to(before), _TIMEOUT_MS)
             given = dict.fromkeys(name for name, value in before.items() if value is not None and name in _OF_REPLICAS)
-            if given and _held_at(held, node_id) and not _held_at(await _held(admin), node_id):
+            if given and held and _held_at(held, node_id) and not _held_at(await of_others(), node_id):
                 # Whose rate it was has ended meanwhile, and may have removed it before it was given back.
                 await admin.alter_configs(ResourceType.BROKER, str(node_id), _back_to(given), _TIMEOUT_MS)
             brokers.discard(node_id)
@@ -216,8 +222,9 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
                 with contextlib.suppress(KafkaError, ClientError, ConnectionError):
                     await of_topics()
                     if throttles.rates and throttles.topics:
-                        held = await _held(admin)
-                        moving = await admin.list_partition_reassignments() if held else {}
+                        others = await of_others()
+                        moving = await admin.list_partition_reassignments() if others else {}
+                        held = others
                 await asyncio.gather(*map(of_broker, throttles.brokers))
     finally:
         if topics or brokers:

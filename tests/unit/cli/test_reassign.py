@@ -316,6 +316,38 @@ def test_a_rate_is_not_given_back_to_somebody_who_ends_meanwhile() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("failing", ["the lists cannot be read", "its own list stays"])
+def test_where_it_cannot_be_told_who_holds_whom_back_the_rate_goes(
+    failing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(_Configs):
+        has_failed = False
+
+        async def list_topics(self) -> list[str]:
+            if self.has_failed and failing == "the lists cannot be read":
+                raise ClientTimeoutError("listing topics was not done within 8 s")
+            return await super().list_topics()
+
+        async def alter_configs(self, kind: object, name: str, changes: Any, _ms: float = 0) -> None:
+            if self.has_failed and failing == "its own list stays" and name == "a":
+                raise ClientTimeoutError("altering configs was not done within 8 s")
+            await super().alter_configs(kind, name, changes)
+
+    admin: Any = Failing()
+    throttles = Throttles((1, 2), ("a",))
+
+    async def main() -> None:
+        admin.configs["b"] = {LISTS[0]: "9:9"}
+        await set_throttles(admin, throttles, Rates(5), {A0: MOVES[A0]})
+        admin.has_failed = True
+        admin.moving = [A0]
+        await remove_throttles(admin, throttles)
+        assert (admin.configs["1"], admin.configs["2"]) == ({RATES[0]: "77"}, {})
+
+    asyncio.run(main())
+    assert ("config unset topic:a" in capsys.readouterr().err) == (failing == "its own list stays")
+
+
 def test_a_rate_that_somebody_sets_for_replicas_of_their_own_stays() -> None:
     admin: Any = _Configs()
     throttles = Throttles((1, 2), ("a",))
