@@ -30,7 +30,7 @@ from barnabas.log.manager.leftovers import remove_leftovers
 from barnabas.log.partition.leader_epochs import LeaderEpochCache
 from barnabas.log.partition.loaded_log import LoadedLog
 from barnabas.log.partition.log_config import LogConfig, LogSettings
-from barnabas.log.producers.batch_headers import header_of, marker_in
+from barnabas.log.producers.batch_headers import marker_in
 from barnabas.log.producers.producer_snapshots import (
     ProducerReplay,
     log_ranges,
@@ -39,12 +39,12 @@ from barnabas.log.producers.producer_snapshots import (
     replay_producers,
 )
 from barnabas.log.producers.producer_state import ProducerState, ProducerStateError
+from barnabas.log.segments.checked_batches import CheckedBatch, read_batch
 from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.log_segments import LogSegments
 from barnabas.log.segments.segment import Segment
-from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import Batch
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 ANY_OFFSET: Final = 1 << 63
@@ -197,7 +197,7 @@ class _Loading:
             self.logger.warning("Rebuilding the indexes of %s: %s", segment.path, error)
             segment.let_go()
             state = replay_producers(self.files, self._replay(self.segments[:number], segment.base_offset), self.logger)
-            cut_bytes = segment.recover(_Replay(segment, state, None, self.logger, self.progress))
+            cut_bytes = segment.recover(_Replay(self.files, segment, state, None, self.logger, self.progress))
             if cut_bytes:
                 self.logger.warning("%s was damaged: %d bytes are lost", segment.path, cut_bytes)
             self.unsynced.append(segment)
@@ -238,7 +238,7 @@ class _Loading:
             # Batches that the next segment has too were cut off before that one was begun; a loss of power has undone
             # the cut.
             limit = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            cut_bytes = segment.recover(_Replay(segment, state, epochs, self.logger, self.progress), limit)
+            cut_bytes = segment.recover(_Replay(self.files, segment, state, epochs, self.logger, self.progress), limit)
             self.unsynced.append(segment)
             if cut_bytes and segment.next_offset != limit:
                 self.logger.warning(
@@ -320,38 +320,52 @@ class _Replay:
 
     def __init__(
         self,
+        files: Files,
         segment: Segment,
         state: ProducerState,
         epochs: LeaderEpochCache | None,
         logger: logging.Logger,
         progress: LoadProgress,
     ) -> None:
+        self._files = files
         self._progress = progress
         self._segment = segment
         self._state = state
         self._epochs = epochs
         self._logger = logger
+        # What was assigned last: saying it again, as most batches do, would change nothing.
+        self._epoch = NO_EPOCH
+        self._epoch_from = 0
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, checked: CheckedBatch, descriptor: int) -> None:
         """Raises CorruptRecordError for an epoch that goes back: the batch was cut off once, and has come back."""
         self._progress.batches_read += 1
-        header = header_of(batch)
-        if header is None or not isinstance(batch, RecordBatch):
-            return
+        header = checked.header
+        if header is None:
+            return  # older messages know neither producers nor epochs
         epoch = header.partition_leader_epoch
-        if self._epochs is not None and epoch >= 0:
-            if epoch < self._epochs.latest_epoch:
-                raise CorruptRecordError(
-                    f"leader epoch {epoch} at offset {header.base_offset} comes after {self._epochs.latest_epoch}"
-                )
-            self._epochs.assign(epoch, header.base_offset)
+        if epoch != self._epoch or header.base_offset < self._epoch_from:
+            self._take_epoch(epoch, header.base_offset)
+        if not header.has_producer_id:
+            return  # the state's end is set when all is read
+        marker = marker_in(read_batch(self._files, descriptor, checked)) if header.is_control else None
         try:
-            aborted = self._state.replay(header, marker_in(batch))
+            aborted = self._state.replay(header, marker)
         except ProducerStateError as error:
             self._logger.warning("%s: %s", self._segment.path, error)
             return
         if aborted is not None:
             self._segment.transaction_index.append(aborted)
+
+    def _take_epoch(self, epoch: int, base_offset: int) -> None:
+        if self._epochs is None or epoch < 0:
+            return
+        if epoch < self._epochs.latest_epoch:
+            raise CorruptRecordError(
+                f"leader epoch {epoch} at offset {base_offset} comes after {self._epochs.latest_epoch}"
+            )
+        self._epochs.assign(epoch, base_offset)
+        self._epoch, self._epoch_from = epoch, base_offset
 
 
 def load_log(files: Files, request: LoadRequest, logger: logging.Logger, progress: LoadProgress) -> LoadedLog:

@@ -29,6 +29,7 @@ from barnabas.log.directories.names import (
     segment_file_name,
 )
 from barnabas.log.segments.batch_scan import TimestampSearch, scan_batches
+from barnabas.log.segments.checked_batches import CheckedBatch, checked_batches
 from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
@@ -42,6 +43,7 @@ _LAST_OFFSET_DELTA_AT: Final = 23
 _LAST_OFFSET_DELTA_END: Final = 27
 _INT32: Final = struct.Struct(">i")
 _SEARCH_BYTES: Final = 8 * 1024
+_NOTED_TOGETHER: Final = 1024
 RECENT_BATCHES_MAX: Final = 128
 """So many of the last batches, and at most twice as many, are found without reading: followers and most consumers ask
 for those."""
@@ -182,12 +184,13 @@ class Segment:
             raise CorruptIndexError(f"{self.offset_index.path} ends behind the {self._written_bytes} bytes of its log")
         self._take_over(position)
 
-    def recover(self, replay: Callable[[Batch], None] | None = None, end_offset: int | None = None) -> int:
+    def recover(self, replay: Callable[[CheckedBatch, int], None] | None = None, end_offset: int | None = None) -> int:
         """Checks every batch, cuts the file off at the first that is damaged or reaches `end_offset`, and builds the
         indexes again.
 
-        `replay` is called with each batch, in order; the entries of the transaction index are its to add, and a
-        RecordsError of it ends the segment before that batch. Returns the count of bytes cut off. Belongs off the loop.
+        `replay` is called with each batch, in order, and with the descriptor that it can be read from; the entries of
+        the transaction index are its to add, and a RecordsError of it ends the segment before that batch. Returns the
+        count of bytes cut off. Belongs off the loop.
         """
         limit = self.base_offset + RELATIVE_OFFSET_MAX + 1
         if end_offset is not None:
@@ -202,17 +205,25 @@ class Segment:
         self.max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
         self._forget_recent()
+        descriptor = self._open()
+        next_offset = self.next_offset
+        places: list[BatchPlace] = []  # that are whole and not yet noted
         try:
-            for position, batch in scan_batches(self._files, self._open(), 0, file_bytes):
-                batch.verify()
-                last_offset = batch.last_offset
-                if not self.next_offset <= last_offset < limit:
+            for checked in checked_batches(self._files, descriptor, file_bytes):
+                _, size_bytes, last_offset, max_timestamp_ms, _ = checked
+                if not next_offset <= last_offset < limit:
                     break
                 if replay is not None:
-                    replay(batch)
-                self._note(position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
+                    replay(checked, descriptor)
+                next_offset = last_offset + 1
+                places.append((size_bytes, last_offset, max_timestamp_ms))
+                if len(places) >= _NOTED_TOGETHER:
+                    self._note_all(places)
+                    places.clear()
         except RecordsError:
             pass  # what follows is damaged: a write that a crash has torn
+        if places:
+            self._note_all(places)
         self._cut(self.size_bytes)
         self._written_bytes = self.size_bytes
         self.time_index.append_larger(*self.max_timestamp)
