@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.image import MetadataImage
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.serving.fetch_session import FetchSession
     from barnabas.serving.leader_throttle import LeaderThrottle
 
 _LOG_END: Final = ReadIsolation.LOG_END
@@ -74,11 +75,19 @@ READ_PER_STEP: Final = 256
 class _Limit:
     """What is left of `max_bytes` while the partitions of a request are read."""
 
-    __slots__ = ("bytes", "has_minimum")
+    __slots__ = ("behind", "bytes", "catch_up_bytes", "has_minimum", "has_records_in_sync", "is_in_sync")
 
-    def __init__(self, parameters: FetchParameters) -> None:
-        self.bytes = parameters.max_bytes
+    def __init__(self, parameters: FetchParameters, session: FetchSession | None) -> None:
+        self.bytes = self.catch_up_bytes = parameters.max_bytes
+        """`catch_up_bytes` is for what a follower is behind with."""
         self.has_minimum = not parameters.is_max_bytes_hard
+        self.is_in_sync = self.has_records_in_sync = False
+        """A follower, with one of those looked at; and it gets records of one."""
+        self.behind: list[int] = []
+        """The reads with records of what it is behind with."""
+        # What has no news is in sync, or will be as soon as the controller knows.
+        if session is not None and (session.catch_up.is_in_sync or session.has_quiet):
+            self.catch_up_bytes = min(parameters.max_bytes, session.catch_up.bytes)
 
 
 class FetchReader:
@@ -114,7 +123,9 @@ class FetchReader:
         comes, not when a parked one is looked at again.
         """
         reads: Reads = []
-        self._read(parameters, scope, scope.items(), _Limit(parameters), reads, updates_followers=updates_followers)
+        limit = self._limit(parameters, scope, updates_followers=updates_followers)
+        self._read(parameters, scope, scope.items(), limit, reads, updates_followers=updates_followers)
+        self._share(parameters, scope, limit, reads)
         return reads
 
     def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
@@ -122,7 +133,7 @@ class FetchReader:
         changed since, if it is watched.
         """
         reads: Reads = []
-        items, limit = scope.items(), _Limit(parameters)
+        items, limit = scope.items(), self._limit(parameters, scope, updates_followers=updates_followers)
         for start in range(0, len(items), READ_PER_STEP):
             some = items[start : start + READ_PER_STEP]
             for item in some:
@@ -131,7 +142,29 @@ class FetchReader:
             for item, read in reads[start:]:
                 item.was_unknown = read.is_unknown
             yield
+        self._share(parameters, scope, limit, reads)
         return reads
+
+    def _limit(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> _Limit:
+        session = scope.session if parameters.is_from_follower else None
+        if session is not None and updates_followers:
+            session.catch_up.asked(self._now())
+        return _Limit(parameters, session)
+
+    def _share(self, parameters: FetchParameters, scope: FetchScope, left: _Limit, reads: Reads) -> None:
+        """Takes note for the next request of a follower's session, and has what it is behind with wait, if that may
+        be, for one response with what it is in sync with."""
+        session = scope.session
+        if session is None or not parameters.is_from_follower:
+            return
+        catch_up = session.catch_up
+        catch_up.is_in_sync = left.is_in_sync
+        if left.behind and left.has_records_in_sync and catch_up.may_wait():
+            for position in left.behind:
+                item, read = reads[position]
+                reads[position] = (item, read._replace(plan=None))
+        elif left.behind:
+            catch_up.answered(self._now())
 
     def _read(
         self,
@@ -172,7 +205,19 @@ class FetchReader:
                 if preferred is not None:
                     reads.append((item, _elsewhere(partition, log, preferred)))
                     continue
-                read = self._read_one(parameters, item, partition, log, limit, has_minimum=has_minimum)
+                is_behind = False
+                if is_from_follower:
+                    follower = partition.in_sync.by_id.get(parameters.follower_id)
+                    is_behind = follower is not None and not follower.in_maximal_isr
+                    left.is_in_sync |= not is_behind
+                bytes_max = min(limit, left.catch_up_bytes) if is_behind else limit
+                read = self._read_one(parameters, item, partition, log, bytes_max, has_minimum=has_minimum)
+                if is_behind:
+                    left.catch_up_bytes = max(0, left.catch_up_bytes - read.size_bytes)
+                    if read.size_bytes:
+                        left.behind.append(len(reads))
+                elif is_from_follower and read.size_bytes:
+                    left.has_records_in_sync = True
                 if updates_followers and is_from_follower and read.diverging is None:
                     partition.update_follower(
                         parameters.follower_id,

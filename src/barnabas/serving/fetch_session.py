@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.leader.remote_replica import FetchClock
+from barnabas.serving.catching_up import CatchUpShare
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
 from barnabas.wire.fetch_session import next_epoch
 from barnabas.wire.sentinels import NO_EPOCH
@@ -39,6 +40,7 @@ class FetchSession:
         "_candidates",
         "_items",
         "_watched",
+        "catch_up",
         "clock",
         "created",
         "epoch",
@@ -72,6 +74,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created = self.last_used = now
         self.clock = FetchClock(now, broker_epoch)
+        self.catch_up = CatchUpShare()
         self.parked: dict[Parked, None] = {}
         self.is_closed = False
         """It may be closed while it is read in steps."""
@@ -91,6 +94,11 @@ class FetchSession:
     def candidate_count(self) -> int:
         """How many partitions there may be something to say of."""
         return len(self._candidates)
+
+    @property
+    def has_quiet(self) -> bool:
+        """There are partitions of which there is nothing to say."""
+        return len(self._items) > len(self._candidates)
 
     def item(self, key: SessionKey) -> FetchPartition | None:
         """The partition as the session has it."""

@@ -1,0 +1,60 @@
+"""How much of the partitions that a follower is behind with one response brings, while it is in sync with others.
+
+A follower has one request in flight for all that it fetches from a leader. What is written to a partition that it is in
+sync with waits, with acks=all, until the follower has received and appended whatever is on its way: with the usual
+`replica.fetch.response.max.bytes`, 10 MB of the partitions that it catches up with. So these get a share of a response
+that takes about as long as the way to the follower and back; what it is in sync with is not counted. A follower that is
+in sync with nothing gets all it asks for. Apache Kafka makes no such difference.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BYTES_PER_SECOND: Final = 256 * 1024 * 1000
+"""That a follower takes, roughly: what its appends and a quick network let through."""
+_ROUND_SECONDS_MIN: Final = 0.001
+"""No less is told apart by the loop's clock."""
+
+
+class CatchUpShare:
+    """That of one session of a follower.
+
+    Invariant: of any two responses with records, one has some that the follower is behind with. A share is what
+    `_BYTES_PER_SECOND` carry in the shortest round so far, so that a long way makes nobody slow.
+    """
+
+    __slots__ = ("_answered", "_has_waited", "_shortest_round", "is_in_sync")
+
+    def __init__(self) -> None:
+        self.is_in_sync = False
+        """With a partition that was looked at for its last request."""
+        self._answered: float | None = None
+        """When the last response with records was made; None when the next request has come."""
+        self._shortest_round: float | None = None
+        self._has_waited = False
+
+    def asked(self, now: float) -> None:
+        """A request has come."""
+        if self._answered is not None:
+            taken = now - self._answered
+            if self._shortest_round is None or taken < self._shortest_round:
+                self._shortest_round = taken
+            self._answered = None
+
+    def answered(self, now: float) -> None:
+        """A response was made with records that the follower is behind with."""
+        self._answered = now
+        self._has_waited = False
+
+    def may_wait(self) -> bool:
+        """Whether a response may be without them, which it is then: every second one has some."""
+        if self._has_waited:
+            return False
+        self._has_waited = True
+        return True
+
+    @property
+    def bytes(self) -> int:
+        """Of all that the follower is behind with, in one response."""
+        return int(_BYTES_PER_SECOND * max(_ROUND_SECONDS_MIN, self._shortest_round or 0.0))

@@ -1,0 +1,140 @@
+"""Fetches of followers that are behind with some partitions and in sync with others, with real logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.serving.catching_up import CatchUpShare
+from tests.unit.api.data_broker import DataBroker
+from tests.unit.api.fetching import Run, Session, asked, scenario, settled, values
+
+FOLLOWER = 2
+BEHIND, OTHER_BEHIND, LIVE = 0, 1, 2
+COUNT, VALUE = 30, bytes(100_000)
+BYTES_MAX = 10 << 20
+SHARE = 256 * 1024
+"""For each millisecond of the shortest round, and of a round that the loop's clock sees no time of."""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No round takes any time: on a busy machine the shortest takes some milliseconds, and the share grows with it."""
+    monkeypatch.setattr(CatchUpShare, "asked", lambda *_: None)
+
+
+async def some_behind(broker: DataBroker, *, batch_values: int = 1) -> None:
+    """Two partitions with 3 MB each that the follower is behind with, and one that it is in sync with."""
+    for number in (BEHIND, OTHER_BEHIND):
+        broker.lead("flights", number, isr=(1,), replicas=(1, FOLLOWER))
+        for _ in range(COUNT // batch_values):
+            await broker.produce("flights", *[VALUE] * batch_values, number=number)
+    broker.lead("flights", LIVE, isr=(1, FOLLOWER), replicas=(1, FOLLOWER))
+    await settled()
+
+
+class Follower:
+    """One that appends what it gets."""
+
+    def __init__(self, broker: DataBroker, version: int, *partitions: int) -> None:
+        self.session = Session(broker.connect(), version, FOLLOWER)
+        self.ends = dict.fromkeys(partitions, 0)
+        self.named = set(partitions)
+
+    async def fetch(self) -> dict[int, int]:
+        """What came of each partition, in records."""
+        named = [
+            asked(number, end, log_start_offset=0, partition_max_bytes=BYTES_MAX)
+            for number, end in sorted(self.ends.items())
+            if number in self.named
+        ]
+        found = await self.session.fetch(*named, max_bytes=BYTES_MAX)
+        got = {number: len(values(data)) for number, data in found.items() if data.records}
+        for number, count in got.items():
+            self.ends[number] += count
+        self.named = set(got)
+        return got
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("version", [12, 17])
+def test_what_a_follower_is_behind_with_has_a_share_while_it_is_in_sync_with_others(
+    run: Run, tmp_path: Path, version: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker)
+        follower = Follower(broker, version, BEHIND, OTHER_BEHIND, LIVE)
+        await follower.fetch()
+        # The first request opens the session, and cannot know yet.
+        sizes = []
+        follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0}
+        follower.named = {BEHIND, OTHER_BEHIND}
+        while min(follower.ends[BEHIND], follower.ends[OTHER_BEHIND]) < COUNT:
+            got = await follower.fetch()
+            assert got, "every response brings some"
+            sizes.append(sum(got.values()) * len(VALUE))
+        assert max(sizes) <= SHARE
+        assert sum(sizes) == 2 * COUNT * len(VALUE)
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_follower_that_is_in_sync_with_nothing_gets_all_it_asks_for(run: Run, tmp_path: Path, version: int) -> None:
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker)
+        follower = Follower(broker, version, BEHIND, OTHER_BEHIND)
+        for _ in range(3):
+            follower.ends, follower.named = {BEHIND: 0, OTHER_BEHIND: 0}, {BEHIND, OTHER_BEHIND}
+            assert await follower.fetch() == {BEHIND: COUNT, OTHER_BEHIND: COUNT}
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("version", [12, 17])
+def test_what_it_is_in_sync_with_comes_alone_in_every_second_response(run: Run, tmp_path: Path, version: int) -> None:
+    """Its records wait for no others, and those of the others are never left out twice."""
+
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker)
+        follower = Follower(broker, version, BEHIND, LIVE)
+        await follower.fetch()
+        follower.ends[BEHIND] = 0
+        follower.named = {BEHIND}
+        responses = []
+        while follower.ends[BEHIND] < COUNT:
+            await broker.produce("flights", b"now", number=LIVE)
+            responses.append(set(await follower.fetch()))
+        assert responses[:6] == [{LIVE}, {BEHIND, LIVE}] * 3
+        assert follower.ends[LIVE] == len(responses)
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_batch_that_is_larger_than_the_share_comes_nevertheless(run: Run, tmp_path: Path, version: int) -> None:
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker, batch_values=COUNT // 3)
+        follower = Follower(broker, version, BEHIND, OTHER_BEHIND, LIVE)
+        await follower.fetch()
+        follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0}
+        follower.named = {BEHIND, OTHER_BEHIND}
+        for expected in ([BEHIND], [OTHER_BEHIND]) * 3:
+            assert list(await follower.fetch()) == expected, "one batch, and then it is the other's turn"
+        assert follower.ends == {BEHIND: COUNT, OTHER_BEHIND: COUNT, LIVE: 0}
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_share_grows_with_the_shortest_way_there_and_back() -> None:
+    share = CatchUpShare()
+    assert share.bytes == SHARE
+    for answered, asked_at, milliseconds in ((1.0, 1.050, 50), (2.0, 2.500, 50), (3.0, 3.020, 20), (4.0, 4.0, 1)):
+        share.answered(answered)
+        share.asked(asked_at)
+        share.asked(asked_at + 0.0001)  # after a response without records: it says nothing
+        assert share.bytes == pytest.approx(milliseconds * SHARE, rel=0.01)
