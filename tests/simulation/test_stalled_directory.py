@@ -12,10 +12,12 @@ from barnabas.kernel.host import Host
 from barnabas.log.directories.directory_watch import IDLE_PERIOD_MS, PROBE_FILE
 from barnabas.log.partition.appending import AppendError
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.testing.simulated_disk import FaultRule
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.log_broker import FLIGHTS, log_broker, records
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
 
 HANGS, WORKS = "/data/hangs", "/data/works"
 SLOWNESS = 100_000.0
@@ -24,6 +26,9 @@ KNOWN_SECONDS = 2.0
 HUNG_SECONDS = 8.0
 MENDED_SECONDS = 600.0
 TURN_SECONDS_MAX = 0.05
+MANY = 20
+"""More logs than there are threads for one kind of work."""
+USE_SECONDS_MAX = 2.0
 SECONDS_PER_IDLE_QUESTION = IDLE_PERIOD_MS / 1000
 
 
@@ -68,6 +73,47 @@ def test_a_directory_that_hangs_takes_nothing_and_stops_nobody(seed: int) -> Non
         machine = simulation.machine("broker")
         machine.start(main)
         simulation.run_until(lambda: bool(done), MENDED_SECONDS)
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(10))
+def test_work_off_the_loop_for_a_directory_that_hangs_keeps_that_of_others_from_nothing(seed: int) -> None:
+    """Flushes, searches by time, reads that are not cached: more of each hang than there are threads; a checkpoint."""
+    done: list[bool] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, HANGS, WORKS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
+            logs = [broker.log(FLIGHTS._replace(partition=number)) for number in range(2 * MANY)]
+            hung = [log for log in logs if log.log_directory.path == HANGS]
+            works = [log for log in logs if log.log_directory.path == WORKS]
+            assert len(hung) == len(works) == MANY
+            for log in logs:
+                log.append_as_leader(records(b"before"), 0)
+                await broker.written(log)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            began = host.loop.time()
+            waiting = [host.loop.create_task(use_disk(broker, log)) for log in hung]
+            await asyncio.sleep(0)
+            for log in works:
+                await use_disk(broker, log)
+            await works[0].log_directory.write_high_watermarks({FLIGHTS: 1})
+            assert host.loop.time() - began < USE_SECONDS_MAX, "it has waited for the disk that hangs"
+            assert not any(task.done() for task in waiting)
+            machine.disk.slow_paths.clear()
+            await asyncio.gather(*waiting)
+            assert all(log.recovery_point == 1 for log in logs)
+        done.append(True)
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(done), 10 * MENDED_SECONDS)
+
+
+async def use_disk(broker: LogBroker, log: PartitionLog) -> None:
+    """What waits for the disk, and what reads from it."""
+    plan = log.read(0, 1 << 20, ReadIsolation.LOG_END, has_minimum=True).plan
+    assert plan is not None
+    await asyncio.gather(log.flush(), log.list_offset(0), broker.manager.reader.read(plan))
 
 
 def test_a_directory_without_appends_is_asked_seldom() -> None:

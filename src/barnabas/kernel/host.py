@@ -139,13 +139,21 @@ class Offload(Protocol):
     """Runs a function off the loop."""
 
     def __call__(
-        self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None
+        self,
+        kind: OffloadKind,
+        function: Callable[..., Result],
+        /,
+        *arguments: Any,
+        order: Hashable | None = None,
+        lane: str | None = None,
     ) -> asyncio.Future[Result]:
         """Queues `function(*arguments)` and returns a future of its result, done on the host's loop.
 
-        Work with an equal `order` (a path, as a rule) of one kind runs one at a time, first in first out. Raises
-        `OffloadFullError` at once when the kind's queue is full: the caller pushes back. Raises `HostClosedError` on a
-        host that is closing.
+        Work with an equal `order` (a path, as a rule) of one kind runs one at a time, first in first out, in the lane
+        that it has. Each lane has workers and a queue of its own, so that what hangs in one lets none wait in another;
+        a lane is never given up, so there are as few as there are log directories, whose paths name them. Raises
+        `OffloadFullError` at once when the lane's queue of the kind is full: the caller pushes back. Raises
+        `HostClosedError` on a host that is closing.
 
         Nobody may change the arguments until the work has ended. Cancelling the future keeps work that has not begun
         from running, but does not stop what runs: a caller who may be cancelled and owns the arguments shields the
@@ -155,7 +163,7 @@ class Offload(Protocol):
 
 
 class OffloadFullError(RuntimeError):
-    """The queue of an offload kind is full."""
+    """The queue of an offload kind is full, in the lane that was asked for."""
 
 
 class HostClosedError(RuntimeError):

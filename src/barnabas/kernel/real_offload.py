@@ -1,4 +1,4 @@
-"""Work off the loop: one bounded pool of threads per kind, results handed back to the loop in batches."""
+"""Work off the loop: one bounded pool of threads per kind and lane, results handed back to the loop in batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOIN_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OffloadLimits:
-    """Bounds of one kind: threads, and pieces of work that are accepted and not finished."""
+    """Bounds of one kind, in each lane: threads, and pieces of work that are accepted and not finished."""
 
     workers: int
     unfinished_max: int
@@ -75,17 +75,25 @@ class RealOffload:
         self._unfinished: dict[_Work, None] = {}
         self._drained: asyncio.Future[None] | None = None
         self._closed = False
-        self._pools = {
-            kind: _Pool(f"{name}-{kind.value}", {**DEFAULT_LIMITS, **limits}[kind], self._finish)
-            for kind in OffloadKind
-        }
+        self._name = name
+        self._limits = {**DEFAULT_LIMITS, **limits}
+        self._pools: dict[tuple[OffloadKind, str | None], _Pool] = {}
 
     def __call__(
-        self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None
+        self,
+        kind: OffloadKind,
+        function: Callable[..., Result],
+        /,
+        *arguments: Any,
+        order: Hashable | None = None,
+        lane: str | None = None,
     ) -> asyncio.Future[Result]:
         if self._closed:
             raise HostClosedError("the host is closing: no new work off the loop")
-        pool = self._pools[kind]
+        pool = self._pools.get((kind, lane))
+        if pool is None:
+            name = f"{self._name}-{kind.value}" if lane is None else f"{self._name}-{kind.value}-{lane}"
+            pool = self._pools[kind, lane] = _Pool(name, self._limits[kind], self._finish)
         if pool.unfinished >= pool.limits.unfinished_max:
             raise OffloadFullError(
                 f"{pool.limits.unfinished_max} pieces of {kind.value} work are unfinished: try again when some are done"
@@ -97,8 +105,8 @@ class RealOffload:
         return future
 
     def unfinished(self, kind: OffloadKind) -> int:
-        """Pieces of work of the kind that are accepted and not finished; for gauges."""
-        return self._pools[kind].unfinished
+        """Pieces of work of the kind that are accepted and not finished, in all lanes; for gauges."""
+        return sum(pool.unfinished for (pool_kind, _), pool in self._pools.items() if pool_kind is kind)
 
     async def close(self, drain_seconds: float) -> bool:
         """Takes no new work, waits `drain_seconds` for accepted work, cancels the rest, and ends the threads.
@@ -153,7 +161,7 @@ class RealOffload:
 
 
 class _Pool:
-    """The threads of one kind, started as they are needed.
+    """The threads of one kind in one lane, started as they are needed.
 
     Work of one `order` key is handed to the threads one at a time; the rest of the key waits in a line of its own, so
     that it occupies no thread.

@@ -1,9 +1,9 @@
 """Work off the loop, in a simulation: `kernel.host.Offload` without threads.
 
-A piece of work waits for a free worker of its kind and for the piece before it of its kind with the same `order`; then
-it *begins* at a seeded moment: the function runs, at once and whole, as far as programs can see. It *ends*, and its
-future is done, after the time that its file operations take (a sync, on a slow disk, long). A sync in it covers what
-had changed when it began, and is certain only at the end: see `simulated_disk`, "Syncs under way".
+A piece of work waits for a free worker of its kind and lane and for the piece before it there with the same `order`;
+then it *begins* at a seeded moment: the function runs, at once and whole, as far as programs can see. It *ends*, and
+its future is done, after the time that its file operations take (a sync, on a slow disk, long). A sync in it covers
+what had changed when it began, and is certain only at the end: see `simulated_disk`, "Syncs under way".
 
 When the process dies, work that has not begun has by seed not happened, happened, or happened for some file operations
 and no more; work of one order stays a prefix. What has begun has happened (unless power fails too: then its syncs are
@@ -13,7 +13,7 @@ by seed). Computations (kind CPU) just vanish. While the process is paused nothi
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from barnabas.testing.simulated_loop import SimulatedLoop
     from barnabas.testing.world import World
 
+_Lane = tuple[OffloadKind, str | None]
+
 CALLS_ALLOWED = (0, 0, 0, 1, 2, 3, 5, 8, 20, 1_000_000)
 """How many file operations unfinished work still makes after its process died, one drawn."""
 
 
 class _Work:
-    __slots__ = ("arguments", "error", "function", "future", "kind", "number", "order", "result", "under_way")
+    __slots__ = ("arguments", "error", "function", "future", "kind", "lane", "number", "order", "result", "under_way")
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class _Work:
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         order: Hashable | None,
+        lane: str | None,
         future: asyncio.Future[Any],
     ) -> None:
         self.number = number
@@ -50,6 +53,7 @@ class _Work:
         self.function = function
         self.arguments = arguments
         self.order = order
+        self.lane = kind, lane
         self.future = future
         self.under_way = WorkUnderWay()
         self.result: Any = None
@@ -75,10 +79,10 @@ class SimulatedOffload:
         self._files = files
         self._disk = disk
         self._profile = profile
-        self._ready: dict[OffloadKind, deque[_Work]] = {kind: deque() for kind in OffloadKind}
-        self._waiting: dict[OffloadKind, dict[Hashable, deque[_Work]]] = {kind: {} for kind in OffloadKind}
-        self._unfinished = dict.fromkeys(OffloadKind, 0)
-        self._busy = dict.fromkeys(OffloadKind, 0)
+        self._ready: dict[_Lane, deque[_Work]] = {}
+        self._waiting: dict[_Lane, dict[Hashable, deque[_Work]]] = {}
+        self._unfinished: Counter[_Lane] = Counter()
+        self._busy: Counter[_Lane] = Counter()
         self._dispatched: dict[_Work, None] = {}
         self._begun: dict[_Work, None] = {}
         self._held: list[tuple[Callable[[_Work], None], _Work]] = []
@@ -87,33 +91,40 @@ class SimulatedOffload:
         self._ended = False
 
     def __call__(
-        self, kind: OffloadKind, function: Callable[..., Result], /, *arguments: Any, order: Hashable | None = None
+        self,
+        kind: OffloadKind,
+        function: Callable[..., Result],
+        /,
+        *arguments: Any,
+        order: Hashable | None = None,
+        lane: str | None = None,
     ) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = self._loop.create_future()
         if self._ended:
             return future
-        if self._unfinished[kind] >= self._profile.unfinished_max:
+        key = kind, lane
+        if self._unfinished[key] >= self._profile.unfinished_max:
             raise OffloadFullError(
-                f"{self._unfinished[kind]} pieces of {kind.value} work are unfinished: try again when some are done"
+                f"{self._unfinished[key]} pieces of {kind.value} work are unfinished: try again when some are done"
             )
         self._numbers += 1
-        work = _Work(self._numbers, kind, function, arguments, order, future)
-        self._unfinished[kind] += 1
-        waiting = self._waiting[kind]
+        work = _Work(self._numbers, kind, function, arguments, order, lane, future)
+        self._unfinished[key] += 1
+        waiting = self._waiting.setdefault(key, {})
         if order is not None and order in waiting:
             waiting[order].append(work)
         else:
             if order is not None:
                 waiting[order] = deque()
-            self._ready[kind].append(work)
-            self._dispatch(kind)
+            self._ready.setdefault(key, deque()).append(work)
+            self._dispatch(key)
         return future
 
-    def _dispatch(self, kind: OffloadKind) -> None:
-        ready = self._ready[kind]
-        while ready and self._busy[kind] < self._profile.workers:
+    def _dispatch(self, lane: _Lane) -> None:
+        ready = self._ready.setdefault(lane, deque())
+        while ready and self._busy[lane] < self._profile.workers:
             work = ready.popleft()
-            self._busy[kind] += 1
+            self._busy[lane] += 1
             self._dispatched[work] = None
             self._world.schedule(
                 self._world.now + self._random.uniform(*self._profile.dispatch_seconds), self._begin, work
@@ -157,22 +168,22 @@ class SimulatedOffload:
         self._loop.call_soon(_tell, work)
 
     def _done(self, work: _Work) -> None:
-        self._busy[work.kind] -= 1
-        self._unfinished[work.kind] -= 1
+        self._busy[work.lane] -= 1
+        self._unfinished[work.lane] -= 1
         if work.order is not None:
-            self._next_of(work.kind, work.order)
-        self._dispatch(work.kind)
+            self._next_of(work.lane, work.order)
+        self._dispatch(work.lane)
 
     def _finish_syncs(self, work: _Work) -> None:
         for under_way in work.under_way.syncs:
             self._disk.finish_sync(under_way)
 
-    def _next_of(self, kind: OffloadKind, order: Hashable) -> None:
-        waiting = self._waiting[kind][order]
+    def _next_of(self, lane: _Lane, order: Hashable) -> None:
+        waiting = self._waiting[lane][order]
         if waiting:
-            self._ready[kind].append(waiting.popleft())
+            self._ready[lane].append(waiting.popleft())
         else:
-            del self._waiting[kind][order]
+            del self._waiting[lane][order]
 
     def pause(self) -> None:
         """Nothing begins or ends any more."""
@@ -191,16 +202,16 @@ class SimulatedOffload:
 
     def abandon(self, *, power_failed: bool) -> None:
         """Decides what of the unfinished work has happened, after everything of the process has been cut off."""
-        stopped: dict[tuple[OffloadKind, Hashable], None] = {}
+        stopped: dict[tuple[_Lane, Hashable], None] = {}
         for work in self._begun:
             if not power_failed:
                 self._finish_syncs(work)
             elif work.order is not None and work.under_way.syncs:
-                stopped[work.kind, work.order] = None  # its syncs had not returned, so the next had not begun
+                stopped[work.lane, work.order] = None  # its syncs had not returned, so the next had not begun
         unfinished = [*self._dispatched, *(work for ready in self._ready.values() for work in ready)]
         unfinished += [work for orders in self._waiting.values() for waiting in orders.values() for work in waiting]
         for work in unfinished:
-            if work.kind is OffloadKind.CPU or work.future.cancelled() or (work.kind, work.order) in stopped:
+            if work.kind is OffloadKind.CPU or work.future.cancelled() or (work.lane, work.order) in stopped:
                 continue
             calls = self._random.choice(CALLS_ALLOWED)
             if calls:
@@ -211,7 +222,7 @@ class SimulatedOffload:
                     self._finish_syncs(work)
             waits_for_sync = power_failed and bool(work.under_way.syncs)
             if work.order is not None and (not calls or waits_for_sync or isinstance(work.error, ProcessEndedError)):
-                stopped[work.kind, work.order] = None
+                stopped[work.lane, work.order] = None
         self._dispatched.clear()
         self._begun.clear()
         self._waiting.clear()

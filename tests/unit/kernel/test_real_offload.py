@@ -119,6 +119,24 @@ class CountingLoop:
         self._loop.call_soon_threadsafe(callback)
 
 
+def test_what_hangs_in_one_lane_lets_none_wait_in_another(run: Run) -> None:
+    async def scenario() -> None:
+        offload = offload_of(workers=2, unfinished_max=3)
+        gate = threading.Event()
+        hanging = [offload(SYNC, gate.wait, WAIT_SECONDS, lane="hangs") for _ in range(3)]
+        with pytest.raises(OffloadFullError):
+            offload(SYNC, gate.wait, lane="hangs")
+        assert await asyncio.wait_for(offload(SYNC, abs, -1, order="hangs", lane="works"), WAIT_SECONDS) == 1
+        assert await asyncio.wait_for(offload(SYNC, abs, -2, order="hangs"), WAIT_SECONDS) == 2
+        assert offload.unfinished(SYNC) == 3
+        gate.set()
+        assert all(await asyncio.gather(*hanging))
+        assert offload.unfinished(SYNC) == 0
+        assert await offload.close(10)
+
+    run(scenario())
+
+
 def test_a_burst_of_completions_wakes_the_loop_once(run: Run) -> None:
     async def scenario() -> None:
         loop = CountingLoop(asyncio.get_running_loop())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,9 @@ class Deletions:
         self._directories = [doomed for doomed in self._directories if doomed.due > now]
         for doomed in due:
             try:
-                await self._host.offload(OffloadKind.DISK, remove, self._host.files, (), (doomed.path,))
+                await self._host.offload(
+                    *(OffloadKind.DISK, remove, self._host.files, (), (doomed.path,)), lane=os.path.dirname(doomed.path)
+                )
             except OSError as error:
                 self._logger.warning("Could not delete %s: %s", doomed.path, error)
                 doomed.on_error(error)
@@ -99,7 +102,8 @@ class Deletions:
             self._waiting.pop(number, None)
             paths = doomed.paths
             try:
-                work = self._host.offload(OffloadKind.DISK, remove, self._host.files, paths)
+                lane = os.path.dirname(os.path.dirname(paths[0]))
+                work = self._host.offload(OffloadKind.DISK, remove, self._host.files, paths, lane=lane)
             except OffloadFullError:
                 self._schedule(_RETRY_MS, paths, on_error)
                 return

@@ -166,7 +166,9 @@ class LogDirectory:
         path = f"{self.path}/{name}"
         try:
             await offload_with_retry(
-                self._host, self._timers, OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets), order=path
+                *(self._host, self._timers, OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets)),
+                order=path,
+                lane=self.path,
             )
         except OSError as error:
             self.fail(error)

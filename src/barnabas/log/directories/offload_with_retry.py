@@ -19,11 +19,12 @@ async def offload_with_retry(
     function: Callable[..., Result],
     *arguments: Any,
     order: Hashable | None = None,
+    lane: str | None = None,
 ) -> Result:
     """Runs the function off the loop; where the host's queue is full, as soon as it is not. Raises what it raises."""
     while True:
         try:
-            work = host.offload(kind, function, *arguments, order=order)
+            work = host.offload(kind, function, *arguments, order=order, lane=lane)
         except OffloadFullError:
             await timers.sleep(_FULL_RETRY_MS)
         else:

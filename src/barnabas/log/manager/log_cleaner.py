@@ -231,12 +231,12 @@ class LogCleaner:
             self._logger.info("Cleaning of %r is given up: the log has changed", log)
             return
         if status:
-            await self._host.offload(OffloadKind.DISK, remove_cleaned, files, directory)
+            await self._host.offload(OffloadKind.DISK, remove_cleaned, files, directory, lane=log.log_directory.path)
             if list(log.segments)[: len(work.segments)] == list(segments.values())[: len(work.segments)]:
                 self._child_failed(log, status)
             return
         self._deaths.pop(log, None)
-        result = await self._host.offload(OffloadKind.DISK, read_result, files, directory)
+        result = await self._host.offload(OffloadKind.DISK, read_result, files, directory, lane=log.log_directory.path)
         # Above the checkpoint a recovery would take the gaps between compacted segments for holes.
         await self._manager.write_recovery_points(log.log_directory)
         for group in result.groups:

@@ -285,10 +285,9 @@ class LogManager:
             self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
             changed[log.log_directory] = None
         for directory in changed:
+            sync, path = self._host.files.fsync_directory, directory.path
             try:
-                await self._services.offload(
-                    OffloadKind.SYNC, self._host.files.fsync_directory, directory.path, order=directory.path
-                )
+                await self._services.offload(OffloadKind.SYNC, sync, path, directory=directory, order=path)
             except OSError as error:
                 directory.fail(error)
             await self.write_cleaner_offsets(directory)
@@ -580,7 +579,8 @@ class LogManager:
         for directory in self.directories:
             try:
                 await self._services.offload(
-                    OffloadKind.SYNC, directory.close, None if directory.is_offline else broker_epoch
+                    *(OffloadKind.SYNC, directory.close, None if directory.is_offline else broker_epoch),
+                    directory=directory,
                 )
             except OSError as error:
                 directory.fail(error)

@@ -35,7 +35,8 @@ async def prepare_replacement(
     for log, mark in ((current, _unmark), (future, _mark)):
         try:
             await services.offload(
-                OffloadKind.SYNC, mark, services.host.files, log.directory, current.log_directory.path
+                *(OffloadKind.SYNC, mark, services.host.files, log.directory, current.log_directory.path),
+                directory=log.log_directory,
             )
         except OSError as error:
             if not log.is_closed:  # else its directory has another name by now
@@ -76,7 +77,9 @@ async def complete_replacement(
     files = services.host.files
     try:
         path = future.log_directory.path
-        await services.offload(OffloadKind.SYNC, files.fsync_directory, path, order=path)
+        await services.offload(
+            OffloadKind.SYNC, files.fsync_directory, path, directory=future.log_directory, order=path
+        )
     except OSError as error:
         future.log_directory.fail(error)
         return
@@ -86,14 +89,16 @@ async def complete_replacement(
     if old.is_offline:
         return  # the marker stays: that disk may be back at the next start
     try:
-        await services.offload(OffloadKind.SYNC, files.fsync_directory, old.path, order=old.path)
+        await services.offload(OffloadKind.SYNC, files.fsync_directory, old.path, directory=old, order=old.path)
     except OSError as error:
         old.fail(error)
         return
     await write_checkpoints(old)
     services.deletions.delete_directory(old_path, future.config.file_delete_delay_ms, old.fail)
     try:
-        await services.offload(OffloadKind.SYNC, remove_replacement_marker, files, future.directory)
+        await services.offload(
+            OffloadKind.SYNC, remove_replacement_marker, files, future.directory, directory=future.log_directory
+        )
     except FileNotFoundError:
         pass  # the log was deleted meanwhile
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -118,14 +119,14 @@ class LogStartUp:
 
     async def _find(self, directory: LogDirectory) -> _Found | None:
         """What is there; None where the directory fails."""
-        offload = self._host.offload
+        offload = functools.partial(self._host.offload, OffloadKind.DISK, lane=directory.path)
         try:
             # First of all: whatever happens from here on, the next start must not take this stop for a clean one.
-            await offload(OffloadKind.DISK, directory.take_clean_shutdown)
-            recovery_points = await offload(OffloadKind.DISK, directory.read_recovery_points)
-            start_offsets = await offload(OffloadKind.DISK, directory.read_log_start_offsets)
-            cleaned = await offload(OffloadKind.DISK, directory.read_cleaner_offsets)
-            names = await offload(OffloadKind.DISK, self._partition_directories, directory.path)
+            await offload(directory.take_clean_shutdown)
+            recovery_points = await offload(directory.read_recovery_points)
+            start_offsets = await offload(directory.read_log_start_offsets)
+            cleaned = await offload(directory.read_cleaner_offsets)
+            names = await offload(self._partition_directories, directory.path)
         except OSError as error:
             directory.fail(error)
             return None
@@ -238,5 +239,7 @@ class LogStartUp:
         return logs
 
     async def _load_one(self, directory: LogDirectory, request: LoadRequest, progress: LoadProgress) -> PartitionLog:
-        loaded = await self._host.offload(OffloadKind.DISK, load_log, self._host.files, request, self._logger, progress)
+        loaded = await self._host.offload(
+            *(OffloadKind.DISK, load_log, self._host.files, request, self._logger, progress), lane=directory.path
+        )
         return PartitionLog(self._services, directory, request.partition, request.config, loaded)

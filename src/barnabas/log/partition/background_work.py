@@ -40,7 +40,10 @@ class BackgroundWork:
 
     async def offload_disk(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Runs disk work of this log off the loop, one after another."""
-        return await self._services.offload(OffloadKind.DISK, function, *arguments, order=self._state.directory)
+        state = self._state
+        return await self._services.offload(
+            OffloadKind.DISK, function, *arguments, directory=state.log_directory, order=state.directory
+        )
 
     def tasks(self) -> tuple[asyncio.Task[Any], ...]:
         """What goes on now."""

@@ -141,6 +141,7 @@ class LogFlusher:
             await self._services.offload(
                 *(OffloadKind.SYNC, write_partition_metadata, self._services.host.files),
                 *(self._state.directory, topic_id),
+                directory=self._state.log_directory,
                 order=self._state.directory,
             )
         except OSError as error:
@@ -223,10 +224,12 @@ class LogFlusher:
             await asyncio.wait([earlier])
 
     async def _perform_flush(self, work: FlushWork, pinned: list[Segment]) -> None:
-        services = self._services
+        services, state = self._services, self._state
         try:
             await services.offload(
-                OffloadKind.SYNC, perform_flush, services.host.files, work, order=self._state.directory
+                *(OffloadKind.SYNC, perform_flush, services.host.files, work),
+                directory=state.log_directory,
+                order=state.directory,
             )
         finally:
             for segment in pinned:

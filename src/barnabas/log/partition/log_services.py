@@ -36,10 +36,16 @@ class LogServices:
     """Kafka's LogFlushRateAndTimeMs."""
 
     async def offload(
-        self, kind: OffloadKind, function: Callable[..., Result], *arguments: Any, order: Hashable | None = None
+        self,
+        kind: OffloadKind,
+        function: Callable[..., Result],
+        *arguments: Any,
+        directory: LogDirectory,
+        order: Hashable | None = None,
     ) -> Result:
-        """As `offload_with_retry`."""
-        return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order)
+        """As `offload_with_retry`, by the workers of a log directory: another one that hangs lets it not wait."""
+        lane = directory.path
+        return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order, lane=lane)
 
     @property
     def time_ms(self) -> Callable[[], int]:

@@ -75,7 +75,9 @@ class SegmentReplacement:
     async def _sync_names(self) -> None:
         directory = self._state.directory
         await self._services.offload(
-            OffloadKind.SYNC, self._services.host.files.fsync_directory, directory, order=directory
+            *(OffloadKind.SYNC, self._services.host.files.fsync_directory, directory),
+            directory=self._state.log_directory,
+            order=directory,
         )
 
     def _may_replace(self, replaced: list[Segment], truncations: int) -> bool:

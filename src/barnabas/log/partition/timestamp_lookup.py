@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ async def _search(
     segment: Segment,
     search: TimestampSearch,
 ) -> FoundTimestamp | None:
-    work = host.offload(OffloadKind.DISK, function, host.files, search)
+    work = host.offload(OffloadKind.DISK, function, host.files, search, lane=os.path.dirname(segment.directory))
     segment.pin()
     work.add_done_callback(lambda _: segment.unpin())
     return await asyncio.shield(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -96,7 +97,8 @@ class LogReader:
         that was deposed: it may lead again by now, with other batches in their place.
         """
         self.cold_reads += 1
-        work = self._host.offload(OffloadKind.DISK, _read_plan, self._host.files, plan)
+        lane = os.path.dirname(plan.segment.directory)
+        work = self._host.offload(OffloadKind.DISK, _read_plan, self._host.files, plan, lane=lane)
         plan.segment.pin()
         # The pin ends with the work and not with its caller, who may be cancelled while the work reads on.
         work.add_done_callback(lambda _: plan.segment.unpin())
