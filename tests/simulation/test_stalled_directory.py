@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from barnabas.kernel.host import Host
-from barnabas.log.directories.directory_watch import IDLE_PERIOD_MS, PROBE_FILE
+from barnabas.log.directories.directory_watch import IDLE_PERIOD_MS, PATIENCE_TIMES_MAX, PROBE_FILE
 from barnabas.log.partition.appending import AppendError
 from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
@@ -26,6 +26,8 @@ KNOWN_SECONDS = 2.0
 HUNG_SECONDS = 8.0
 MENDED_SECONDS = 600.0
 TURN_SECONDS_MAX = 0.05
+SLOW, SLOW_APPENDS = 1_000.0, 2_000
+SLOW_ANSWER_SECONDS_MAX = 4.0
 MANY = 20
 """More logs than there are threads for one kind of work."""
 USE_SECONDS_MAX = 2.0
@@ -116,6 +118,39 @@ async def use_disk(broker: LogBroker, log: PartitionLog) -> None:
     await asyncio.gather(log.flush(), log.list_offset(0), broker.manager.reader.read(plan))
 
 
+def test_a_disk_that_is_slow_under_load_is_not_held_again_and_again() -> None:
+    """Its syncs take up to 3 s, which is more than it may take at first. Where it hangs, that is found out yet."""
+    found: list[tuple[int, int, float]] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, HANGS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
+            log = broker.log()
+            machine.disk.slow_paths[HANGS] = SLOW
+            refused = 0
+            for _ in range(SLOW_APPENDS):
+                try:
+                    log.append_as_leader(records(b"value"), 0)
+                except AppendError:
+                    refused += 1
+                await pause(host, 0.05)
+            held = sum("has not answered" in line for line in broker.lines)
+            await until_held(host, log, is_held=False)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            began = host.loop.time()
+            await until_held(host, log, is_held=True)
+            found.append((refused, held, host.loop.time() - began))
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(found), MENDED_SECONDS)
+    ((refused, held, found_after),) = found
+    assert 1 <= held <= 2, "until it was known that the disk is slow"
+    assert refused <= SLOW_APPENDS // 50
+    patience_seconds = LogSettings().directory_patience_ms / 1000
+    assert found_after <= PATIENCE_TIMES_MAX * patience_seconds + SLOW_ANSWER_SECONDS_MAX
+
+
 def test_a_directory_without_appends_is_asked_seldom() -> None:
     """A question costs the disk some blocks of its journal: twenty times more of them in a day are gigabytes."""
     found: list[tuple[int, int]] = []
@@ -152,6 +187,11 @@ class Questions(FaultRule):
         if operation in self.operations and path == self.pattern:
             self.count += 1
         return False
+
+
+async def until_held(host: Host, log: PartitionLog, *, is_held: bool) -> None:
+    while log.log_directory.is_held is not is_held:
+        await pause(host, 0.1)
 
 
 async def pause(host: Host, seconds: float) -> None:

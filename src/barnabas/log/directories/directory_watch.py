@@ -23,6 +23,12 @@ PERIOD_MS: Final = 500
 """From one answer to the next question, where there was an append since the last one."""
 IDLE_PERIOD_MS: Final = 10_000
 """And where there was none: each question costs the disk some blocks of its journal, and keeps it from its rest."""
+USUAL_TIMES: Final = 4
+"""A directory that has taken long for its answers lately, as a slow disk does under load, has so many times as long."""
+PATIENCE_TIMES_MAX: Final = 10
+"""But no longer than so many times the patience that is configured."""
+_USUAL_KEPT: Final = 0.95
+"""Of the longest answer, with each answer that is shorter: half of it is forgotten in some seven seconds."""
 _LATE_LOOP_MS: Final = 50
 """The answer may have come while the loop itself was late: it gets so much longer to be heard."""
 _PROBE: Final = bytes(512)
@@ -51,8 +57,16 @@ class DirectoryWatch:
         self._timer: Timer | None = None
         self._asked_at = -IDLE_PERIOD_MS / 1000
         """In the loop's time."""
+        self._usual_ms = 0.0
+        """The longest of the last answers, forgotten slowly."""
         self._is_asking = False
         self._is_closed = False
+
+    @property
+    def patience_ms(self) -> float:
+        """How long the next answer may take."""
+        usual_ms = min(USUAL_TIMES * self._usual_ms, PATIENCE_TIMES_MAX * self._patience_ms)
+        return max(self._patience_ms, usual_ms)
 
     def start(self) -> None:
         """Asks from now on, until `close` or until the directory is offline."""
@@ -72,7 +86,7 @@ class DirectoryWatch:
         self._is_asking = True
         self._directory.has_appends = False
         self._asked_at = self._host.loop.time()
-        self._timer = self._timers.call_after(self._patience_ms, self._look_again)
+        self._timer = self._timers.call_after(self.patience_ms, self._look_again)
         work.add_done_callback(self._answered)
 
     def close(self) -> None:
@@ -112,6 +126,7 @@ class DirectoryWatch:
             return
         if work.cancelled() or work.exception() is not None:
             return  # the host is closing
+        self._usual_ms = max(self._waited_ms(), _USUAL_KEPT * self._usual_ms)
         directory = self._directory
         if directory.is_held:
             directory.is_held = False
