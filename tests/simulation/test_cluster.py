@@ -16,6 +16,7 @@ from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
+from tests.simulation.hanging_mutants import HANGING_MUTANTS
 from tests.simulation.kept_runs import KeptRuns, Shown
 from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
@@ -30,7 +31,10 @@ ALL_MUTANTS_VARIABLE = "BARNABAS_ALL_MUTANTS"
 QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high watermark", "batches taken twice"})
 """Those of which each run of the tests shows that the simulation can find something."""
 SECONDS = 60.0
-ALL_MUTANTS = (*MUTANTS, *DEFECT_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *TRANSACTION_MUTANTS)
+ALL_MUTANTS = (
+    *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS),
+    *TRANSACTION_MUTANTS,
+)
 
 
 def mutants_to_try() -> list[Mutant]:

@@ -43,6 +43,8 @@ ROLLING_PAUSE_SECONDS: Final = (0.0, 2.0)
 STOP_SECONDS_MAX: Final = 20.0
 WHOLE_SET_PROBABILITY: Final = 0.4
 """Of a move to brokers none of which has a replica, where there are such."""
+HANGING_SLOWNESS: Final = (1_000.0, 3_000.0)
+"""A sync takes 0.2 to 9 s, and an append on the loop some thousandths of a second."""
 _LOOKING_SECONDS: Final = 0.1
 _CHECKPOINTS: Final = (
     "recovery-point-offset-checkpoint",
@@ -119,6 +121,7 @@ class ClusterFaults:
             FaultKind.THROTTLED: self._throttles.strike,
             FaultKind.TOPIC_MADE_ANEW: self._make_topic_anew,
             FaultKind.DIRECTORY_SLOW: self._slow_directory,
+            FaultKind.DIRECTORY_HANGS: self._hang_directory,
             FaultKind.CHECKPOINT_SPOILED: self._spoil_checkpoint,
             FaultKind.MANY_ASKED_FOR: self._ask_for_many,
             **{kind: functools.partial(self._break_directory, kind) for kind in _DIRECTORY_FAULTS},
@@ -435,6 +438,29 @@ class ClusterFaults:
         directory = self._random.choice(self._directories)
         machine.disk.slow_paths[directory] = self._random.uniform(5.0, 100.0)
         return lambda: _nothing(machine.disk.slow_paths.pop(directory, None))
+
+    def _hang_directory(self) -> Undo | None:
+        """Syncs that are under way when it ends take their time yet."""
+        broker_id = self._random.choice(list(self._brokers))
+        directory = self._random.choice(self._directories)
+        paths = self._brokers[broker_id].disk.slow_paths
+        if directory in paths:
+            return None
+        paths[directory] = self._random.uniform(*HANGING_SLOWNESS)
+        forget = self._effects.when_seen(FaultKind.DIRECTORY_HANGS, lambda: self._is_held(broker_id, directory))
+
+        def mend() -> None:
+            forget()
+            del paths[directory]
+
+        return mend
+
+    def _is_held(self, broker_id: int, directory: str) -> bool:
+        running = self._observer.running.get(broker_id)
+        return running is not None and any(
+            each.path == directory and each.is_held
+            for each in running.broker.components.storage.log_manager.directories
+        )
 
     def _spoil_checkpoint(self) -> Undo | None:
         machine = self._take_broker(FaultKind.CHECKPOINT_SPOILED)

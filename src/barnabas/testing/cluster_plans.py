@@ -118,6 +118,21 @@ DIRECTORIES: Final = Plan(
 """One of a broker's log directories fails, until it is mended and the broker restarted: what it led has to be led by
 others at once, and nothing may be lost.
 """
+HANGING: Final = Plan(
+    "hanging",
+    {
+        FaultKind.DIRECTORY_HANGS: 12.0,
+        FaultKind.CRASH: 3.0,
+        FaultKind.CUT: 3.0,
+        FaultKind.RESET: 3.0,
+    },
+    lasting_seconds=(0.5, 6.0),
+    faults_seconds=30.0,
+    properties={"barnabas.log.dir.patience.ms": "400"},
+)
+"""A log directory of a broker hangs, is held, and comes back (0025), while leaders fall: what was refused is in no log,
+nothing may be lost, and a directory that answers takes records again.
+"""
 CONFIGS: Final = Plan(
     "configs",
     {FaultKind.CONFIG_CHANGED: 30.0, FaultKind.ROLLING_RESTART: 1.5, FaultKind.CRASH: 3.0, FaultKind.RESET: 3.0},
@@ -445,6 +460,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         TOGETHER,
         UNCLEAN,
         DIRECTORIES,
+        HANGING,
         CONFIGS,
         RETENTION,
         SPOILED,

@@ -50,6 +50,7 @@ class FaultKind(enum.Enum):
     DIRECTORY_FULL = "directory-full"  # one log directory has no space left
     DIRECTORY_READ_ONLY = "directory-read-only"  # one log directory is mounted read-only
     DIRECTORY_SLOW = "directory-slow"  # one log directory is up to a hundred times slower
+    DIRECTORY_HANGS = "directory-hangs"  # one log directory answers nothing for seconds, and then again
     MANY_ASKED_FOR = "many-asked-for"  # a user names so many partitions that they are answered in steps
     CHECKPOINT_SPOILED = "checkpoint-spoiled"  # a broker is killed, and finds a checkpoint full of garbage
 
