@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Gauge
+from barnabas.kernel.real_files import RealFiles
 from barnabas.log.manager import start_up
 from barnabas.log.manager.log_loader import LoadProgress
 from barnabas.log.partition.log_config import LogConfig
@@ -18,6 +19,10 @@ from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
 WithBroker = Callable[..., Any]
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 COUNT = 40
+MANY_LOGS = 60
+FILES_OF_A_BROKER = 3
+"""The lock of its log directory, and what is written while it starts."""
+FILES_OF_A_LOG = 6
 
 
 @pytest.fixture
@@ -188,3 +193,42 @@ def test_a_log_that_ends_before_its_start_begins_anew(with_broker: WithBroker, t
         assert log.append_as_leader(records(b"more"), 3).first_offset == 90
 
     with_broker(check, config=CONFIG)
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_open_files_do_not_grow_with_the_logs(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, is_clean: bool
+) -> None:
+    """A start has the files of one log open at a time, and none of those that have nothing to do."""
+    is_open: set[int] = set()
+    most = 0
+    open_file, close_file = RealFiles.open, RealFiles.close
+
+    def open_counted(self: RealFiles, path: str, flags: int, mode: int = 0o644) -> int:
+        nonlocal most
+        descriptor = open_file(self, path, flags, mode)
+        is_open.add(descriptor)
+        most = max(most, len(is_open))
+        return descriptor
+
+    def close_counted(descriptor: int) -> None:
+        is_open.discard(descriptor)
+        close_file(descriptor)
+
+    async def fill(broker: LogBroker) -> None:
+        for number in range(MANY_LOGS):
+            log = broker.log(FLIGHTS._replace(partition=number))
+            log.append_as_leader(records(b"value"), 0)
+            await broker.written(log)
+
+    async def look(broker: LogBroker) -> int:
+        assert len(broker.manager.logs) == MANY_LOGS
+        assert all(log.log_end_offset == 1 for log in broker.manager.logs.values())
+        return len(is_open)
+
+    with_broker(fill, is_clean=is_clean)
+    monkeypatch.setattr(RealFiles, "open", open_counted)
+    monkeypatch.setattr(RealFiles, "close", staticmethod(close_counted))
+    left = with_broker(look, is_clean=False)
+    assert left <= FILES_OF_A_BROKER
+    assert most <= FILES_OF_A_BROKER + FILES_OF_A_LOG
