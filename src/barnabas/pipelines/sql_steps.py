@@ -75,6 +75,19 @@ def refuse_joins_of_topics(sql: str, sources: Collection[str]) -> None:
         raise SqlError(fault.message, fault.offset)
 
 
+def is_same_query(before: str, now: str) -> bool:
+    """Whether two queries differ in layout, comments and letter case of keywords and functions at most.
+
+    It is their syntax trees that are compared. A text that this version of sqlglot does not take is the same as itself.
+    """
+    if before == now:
+        return True
+    try:
+        return bool(_parsed(before, _tokens(before)) == _parsed(now, _tokens(now)))
+    except SqlError:
+        return False
+
+
 def query_for_spark(sql: str, sources: Collection[str]) -> RewrittenSql:
     """What Spark is given for a query that `parse_query` takes; `sources` are the views of topics."""
     tokens = _tokens(sql)

@@ -24,7 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Step
+from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError
+from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
 
 PROGRESS_BYTES_MAX = 1024 * 1024
 """When `progress.jsonl` is longer it becomes `progress.jsonl.1`, so that twice as much is kept at most."""
@@ -141,18 +142,16 @@ class StateDirectory:
                 "they belong to this pipeline: remove it to compute everything again, or set another `state`",
                 pipeline.state_line,
             )
-        now = definition_of(pipeline)
-        changed = _first_change(pipeline, before.get("definition", {}), now)
+        self._refuse_other_version(pipeline, before)
+        changed = first_change(pipeline, before["definition"])
         if changed is not None:
             what, line = changed
-            outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
             raise pipeline.error(
-                f"{what} since the runs that {self.directory} is the state of: undo that, or remove "
-                f"{' and '.join([str(self.directory), *outputs])} to compute everything again, or give the changed "
-                "pipeline another `state` and other sinks",
+                f"{what} since the runs that {self.directory} is the state of: undo that, or {self._again(pipeline)}, "
+                "or give the changed pipeline another `state` and other sinks",
                 line,
             )
-        return str(before.get("id")), _changed_schemas(pipeline, before.get("definition", {}), now)
+        return str(before.get("id")), changed_schemas(pipeline, before["definition"])
 
     def take_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
         """Like `check_definition`; also saves the definition for later runs, and creates an id where there is none."""
@@ -161,7 +160,12 @@ class StateDirectory:
             # Nothing was ever computed from it, so that it counts for nothing.
             shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
         state_id = state_id or uuid.uuid4().hex
-        content = {"id": state_id, "pipeline": pipeline.name, "definition": definition_of(pipeline)}
+        content = {
+            "version": STATE_VERSION,
+            "id": state_id,
+            "pipeline": pipeline.name,
+            "definition": definition_of(pipeline),
+        }
         write_json(self._definition_path, content)
         return state_id, warnings
 
@@ -208,6 +212,22 @@ class StateDirectory:
                     continue  # the line that a kill cut short
         return newest
 
+    def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
+        version = before.get("version", 1)
+        if version == STATE_VERSION and isinstance(before.get("definition"), dict):
+            return
+        whose = "an earlier" if isinstance(version, int) and version <= STATE_VERSION else "a later"
+        raise pipeline.error(
+            f"{self.directory} is the state of {whose} version of Barnabas (form {version}, this one has form "
+            f"{STATE_VERSION}), which wrote other keys: {self._again(pipeline)}, or run it with that version",
+            pipeline.state_line,
+        )
+
+    def _again(self, pipeline: Pipeline) -> str:
+        """What to remove so that everything is computed again, in words."""
+        outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
+        return f"remove {' and '.join([str(self.directory), *outputs])} to compute everything again"
+
     def _write_run(self, run: RunRecord) -> None:
         write_json(self._run_path, {**asdict(run), "end": None if run.end is None else run.end.value})
 
@@ -227,59 +247,6 @@ def merged_offsets(sources: Iterator[Mapping[str, Mapping[str, int]]]) -> dict[s
                 number = int(partition)
                 of_topic[number] = min(int(offset), of_topic.get(number, int(offset)))
     return merged
-
-
-def definition_of(pipeline: Pipeline) -> dict[str, Any]:
-    """The parts of a definition that decide what its checkpoints and sinks hold, as JSON."""
-    return {
-        "sources": {
-            source.name: {
-                "topic": source.topic,
-                "read": source.read.value,
-                "format": source.format.value,
-                "schema": " ".join(source.schema.split()),
-            }
-            for source in pipeline.sources
-        },
-        "steps": {step.name: _step(step) for step in pipeline.steps},
-        "sinks": {sink.target: {"from": sink.from_view, "key": list(sink.key)} for sink in pipeline.sinks},
-    }
-
-
-def _step(step: Step) -> dict[str, Any]:
-    late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
-    return {"sql": " ".join(step.sql.split()), "watermark": late}
-
-
-def _first_change(pipeline: Pipeline, before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The first difference in words, and its line in the file; None when there is none."""
-    lines = {
-        "sources": {source.name: source.line for source in pipeline.sources},
-        "steps": {step.name: step.line for step in pipeline.steps},
-        "sinks": {sink.target: sink.line for sink in pipeline.sinks},
-    }
-    for part, word in (("sources", "source"), ("steps", "step"), ("sinks", "sink")):
-        old, new = before.get(part, {}), now[part]
-        for name in new:
-            if name not in old:
-                return f"{word} {name} was added", lines[part][name]
-            if old[name] != new[name]:
-                aspects = [key for key in new[name] if old[name].get(key) != new[name][key] and key != "schema"]
-                if not aspects:
-                    continue
-                return f"{word} {name} was changed ({', '.join(aspects)})", lines[part][name]
-        for name in old:
-            if name not in new:
-                return f"{word} {name} was removed", pipeline.line
-    return None
-
-
-def _changed_schemas(pipeline: Pipeline, before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        f"the schema of source {source.name} was changed; what was computed before was read by the old one"
-        for source in pipeline.sources
-        if before["sources"][source.name]["schema"] != now["sources"][source.name]["schema"]
-    )
 
 
 def _flocked(lock: TextIO) -> bool:

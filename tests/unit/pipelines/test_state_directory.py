@@ -109,6 +109,67 @@ def test_a_changed_definition_is_refused_over_its_old_state(
     assert f"remove {pipeline.state_directory}" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "is_same"),
+    [
+        ("SELECT 'x  y' AS a FROM flights", "SELECT 'x y' AS a FROM flights", False),
+        ("SELECT 'x\ny' AS a FROM flights", "SELECT 'x y' AS a FROM flights", False),
+        ("SELECT 'AA' AS a FROM flights", "SELECT 'aa' AS a FROM flights", False),
+        ("SELECT a, b\nFROM flights", "SELECT a -- , b\nFROM flights", False),
+        ("SELECT a\n-- , b\nFROM flights", "SELECT a\n-- \n, b\nFROM flights", False),
+        ("SELECT a /* , b */ FROM flights", "SELECT a , b FROM flights", False),
+        ("SELECT `a  b` FROM flights", "SELECT `a b` FROM flights", False),
+        ("SELECT a AS Day FROM flights", "SELECT a AS day FROM flights", False),
+        ("SELECT 1.0 AS a FROM flights", "SELECT 1.00 AS a FROM flights", False),
+        ("SELECT CAST(a AS INT) FROM flights", "SELECT TRY_CAST(a AS INT) FROM flights", False),
+        ("SELECT /*+ BROADCAST(b) */ a FROM flights", "SELECT a FROM flights", False),
+        ("SELECT count(a) AS n FROM flights -- all", "select COUNT( a ) as n\n\tfrom flights /* some */", True),
+    ],
+)
+def test_sql_is_compared_by_what_it_says_and_not_by_its_layout(
+    pipeline: Pipeline, state: StateDirectory, before: str, now: str, *, is_same: bool
+) -> None:
+    state_id, _ = state.take_definition(replace(pipeline, steps=(timed(before), by_day())))
+    put_batch(state, 0)
+    changed = replace(pipeline, steps=(timed(now), by_day()))
+    if is_same:
+        assert state.take_definition(changed) == (state_id, ())
+        return
+    with pytest.raises(PipelineError, match=r"step timed was changed \(sql\)"):
+        state.take_definition(changed)
+
+
+def test_a_schema_is_compared_to_the_last_space_in_a_name(pipeline: Pipeline, state: StateDirectory) -> None:
+    state.take_definition(replace(pipeline, sources=(flights(schema="`a  b` STRING"), pipeline.sources[1])))
+    put_batch(state, 0)
+    _, warnings = state.take_definition(
+        replace(pipeline, sources=(flights(schema="`a b` STRING"), pipeline.sources[1]))
+    )
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [(None, r"an earlier version .*\(form 1, this"), (3, r"a later version .*\(form 3, this")]
+)
+def test_a_state_of_another_version_is_refused_once_it_has_batches(
+    pipeline: Pipeline, state: StateDirectory, version: int | None, told: str
+) -> None:
+    state_id, _ = state.take_definition(pipeline)
+    path = state.directory / "definition.json"
+    content = json.loads(path.read_text())
+    del content["version"]
+    path.write_text(json.dumps({**content, **({} if version is None else {"version": version})}))
+    noted = path.read_text()
+    put_batch(state, 0)
+    with pytest.raises(
+        PipelineError, match=rf"{told}.*remove {state.directory} and {pipeline.path.parent / 'table'} to"
+    ):
+        state.take_definition(pipeline)
+    assert path.read_text() == noted
+    (state.checkpoint("by_day") / "offsets" / "0").unlink()
+    assert state.take_definition(pipeline) == (state_id, ())
+
+
 def test_an_added_sink_is_refused_too_since_it_would_lack_the_past(pipeline: Pipeline, state: StateDirectory) -> None:
     state.take_definition(replace(pipeline, sinks=pipeline.sinks[:1]))
     put_batch(state, 0)
