@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines.connector import resolve_connector
-from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step
+from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.session import SparkOptions, spark_session
+from barnabas.pipelines.sinks import records_of
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
@@ -149,6 +150,20 @@ def test_a_check_leaves_no_view_behind(spark: Any, tmp_path: Path) -> None:
     )
     check_with_spark(fresh, spark)
     assert {table.name for table in spark.catalog.listTables()} <= set(before) - {"flights", "airlines"}
+
+
+def test_records_of_a_topic_keep_every_microsecond_in_key_and_value(spark: Any) -> None:
+    times = ("05:00:00.123456", "05:00:00.123999", "05:00:00")
+    made = ", ".join(f"(TIMESTAMP '2013-01-01 {time}')" for time in times)
+    columns = "t, CAST(t AS TIMESTAMP_NTZ) AS n, DATE(t) AS d, array(t) AS a, 'x' AS c"
+    frame = spark.sql(f"SELECT {columns} FROM VALUES {made} AS made(t)")
+    written = [(row.key, row.value) for row in records_of(frame, TopicSink("out", "v", 1, 1, ("T", "d"))).collect()]
+    expected = []
+    for digits in ("05:00:00.123456", "05:00:00.123999", "05:00:00.000000"):
+        time = f'"2013-01-01T{digits}Z"'
+        value = f'{{"t":{time},"n":"2013-01-01T{digits}","d":"2013-01-01","a":[{time}],"c":"x"}}'
+        expected.append((f'{{"t":{time},"d":"2013-01-01"}}', value))
+    assert written == expected
 
 
 def rows(spark: Any, source: Source, *values: str | None) -> list[Any]:

@@ -25,7 +25,13 @@ MARKER = "_barnabas.json"
 """Says, in a Parquet table's directory, which state of a pipeline it belongs to. Readers of Parquet skip its name."""
 
 _BATCH_PREFIX = f"{BATCH_COLUMN}="
-_JSON_OPTIONS = {"ignoreNullFields": "false"}
+# The bytes of keys are a contract: compaction, and whoever reads, compare them. Left to itself Spark cuts times to
+# milliseconds, so that two groups would share one key.
+_JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class BatchWriter:
@@ -65,14 +71,23 @@ class BatchWriter:
                 self._write_topic(frame, sink)
 
     def _write_topic(self, frame: DataFrame, sink: TopicSink) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
+        records = records_of(frame, sink)
+        records.write.format("kafka").options(**self._kafka.connection, topic=sink.topic).save()
 
-        columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
-        if sink.key:
-            names = {name.lower(): name for name in frame.columns}
-            key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
-            columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
-        frame.select(*columns).write.format("kafka").options(**self._kafka.connection, topic=sink.topic).save()
+
+def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
+    """Rows as records of a topic: `value`, and `key` where the sink has one, both JSON objects of all their columns.
+
+    A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
+    if sink.key:
+        names = {name.lower(): name for name in frame.columns}
+        key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
+        columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
+    return frame.select(*columns)
 
 
 def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:
