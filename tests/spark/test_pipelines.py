@@ -18,8 +18,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
+from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.java import find_java
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.sinks import prepare_tables
+from barnabas.pipelines.state_directory import StateDirectory
 from tests.spark.conftest import new_cluster
 from tests.spark.pipeline_process import PipelineProcess, java_processes
 from tests.support.supervised_cluster import RunningCluster
@@ -363,6 +367,27 @@ def test_a_topic_that_is_missing_is_told_before_spark_starts(cluster: RunningClu
         assert "no-such-topic" in run.errors()
         assert f"{path}:5" in run.errors()
     assert not (tmp_path / "states").exists()
+
+
+def test_a_topic_that_was_made_again_is_refused_before_spark_starts(cluster: RunningCluster, tmp_path: Path) -> None:
+    create(cluster.bootstrap_servers, "again")
+    path = write(tmp_path, "whole", topic="again")
+    pipeline = read_pipeline(path)
+    state = StateDirectory(pipeline.state_directory)
+    state.directory.mkdir(parents=True)
+    state_id, _ = state.take_definition(pipeline, read_identity(pipeline, cluster.bootstrap_servers))
+    prepare_tables(pipeline, state, state_id)
+    begun = state.checkpoint("by_day") / "offsets" / "0"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.delete_topics(["again"])["again"].result()
+    wait_until(lambda: "again" not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    create(cluster.bootstrap_servers, "again")
+    with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
+        assert run.wait() == 1
+        assert f'{path}:5: the topic "again" was deleted and made again' in run.errors()
+        assert "starting Spark" not in run.errors()
 
 
 def test_a_record_that_does_not_fit_stops_the_run_and_is_named(cluster: RunningCluster, tmp_path: Path) -> None:

@@ -163,9 +163,11 @@ def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
     from barnabas.client.admin import Admin
     from barnabas.pipelines.advice import advice_on
     from barnabas.pipelines.cluster_check import check_cluster
+    from barnabas.pipelines.cluster_identity import identity_of
     from barnabas.pipelines.machine_check import check_directories
     from barnabas.pipelines.reading import read_pipeline
     from barnabas.pipelines.spark_extra import require_spark_extra
+    from barnabas.pipelines.state_directory import StateDirectory
 
     require_spark_extra()
     pipeline = read_pipeline(path)
@@ -176,6 +178,8 @@ def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
     async def topics(client: Client) -> None:
         async with Admin(client) as admin:
             await check_cluster(pipeline, admin, _bootstrap_words(bootstrap))
+            identity = await identity_of(pipeline, client.cluster.cluster_id, admin)
+        StateDirectory(pipeline.state_directory).check_identity(pipeline, identity)
 
     ask_cluster(bootstrap, topics)
     return pipeline

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import resolve_connector
-from barnabas.pipelines.definition import Pipeline, PipelineError, Query, ReadMode, RunStopped, Source
+from barnabas.pipelines.definition import (
+    Pipeline,
+    PipelineError,
+    PipelineUnreachableError,
+    Query,
+    ReadMode,
+    RunStopped,
+    Source,
+)
 from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
@@ -87,7 +96,7 @@ def run_pipeline_in(
 
     def run(state: StateDirectory) -> RunSummary:
         began = time.monotonic()
-        _take_state(pipeline, progress, state)
+        _take_state(pipeline, options, progress, state)
         return _run_in(session, pipeline, options, progress, stop, state, began)
 
     return _recorded(pipeline, progress, run)
@@ -118,7 +127,7 @@ def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
     began = time.monotonic()
-    _take_state(pipeline, progress, state)
+    _take_state(pipeline, options, progress, state)
     try:
         java = find_java()
         jars = resolve_connector(java, options.jars_directory, progress.said, stop)
@@ -130,9 +139,10 @@ def _run(
         return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
 
 
-def _take_state(pipeline: Pipeline, progress: ProgressSink, state: StateDirectory) -> None:
-    """Sees that state and tables are of this pipeline, and makes them ready for the run."""
-    state_id, warnings = state.take_definition(pipeline)
+def _take_state(pipeline: Pipeline, options: RunOptions, progress: ProgressSink, state: StateDirectory) -> None:
+    """Sees that state and tables are of this pipeline and this cluster, and makes them ready for the run."""
+    identity = read_identity(pipeline, options.bootstrap_servers)
+    state_id, warnings = state.take_definition(pipeline, identity)
     for warning in warnings:
         progress.said(f"warning: {warning}")
     prepare_tables(pipeline, state, state_id)
@@ -273,6 +283,7 @@ class PipelineRun:
         self._progress.said(f"ready after {time.monotonic() - began:.1f} s; {self._what_runs()}")
         with committing(self._pipeline.group_id, self._options.bootstrap_servers, self._lines.put) as group:
             self._commit(group)
+            self._refuse_other_topics()
             try:
                 for running in self._queries.values():
                     self._start(running)
@@ -327,6 +338,10 @@ class PipelineRun:
         """Raises RunStopped, before the first batch, when the run was told to stop."""
         if self._stop.is_set():
             raise RunStopped
+
+    def _refuse_other_topics(self) -> None:
+        """Raises PipelineError when a topic, or the cluster, is not the one that the checkpoints have offsets of."""
+        self._state.check_identity(self._pipeline, read_identity(self._pipeline, self._options.bootstrap_servers))
 
     def _start(self, running: _RunningQuery) -> None:
         view = running.query.from_view
@@ -406,6 +421,9 @@ class PipelineRun:
         if self._stop.wait(_RESTART_PAUSE_SECONDS * running.restarts):
             running.is_done = True
             return
+        # A topic that is gone fails like a broker that is; made again, it would be read from offsets of the one before.
+        with contextlib.suppress(PipelineUnreachableError):  # Spark finds that too, and its failure counts
+            self._refuse_other_topics()
         self._start(running)
 
     def _look_for_lost_ends(self) -> None:

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError
 from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
 
@@ -153,9 +154,30 @@ class StateDirectory:
             )
         return str(before.get("id")), changed_schemas(pipeline, before["definition"])
 
-    def take_definition(self, pipeline: Pipeline) -> tuple[str, tuple[str, ...]]:
-        """Like `check_definition`; also saves the definition for later runs, and creates an id where there is none."""
+    def check_identity(self, pipeline: Pipeline, identity: ClusterIdentity) -> tuple[str, ...]:
+        """Sees that the cluster and the topics are those that the checkpoints, if any, have offsets of; warnings.
+
+        Changes nothing. Raises PipelineError where offsets would be of records that are others now.
+        """
+        before = (_read_json(self._definition_path) or {}).get("cluster")
+        if not self.has_batches() or not isinstance(before, dict):
+            return ()
+        foreign = foreign_identity(pipeline, before, identity)
+        if foreign is not None:
+            what, line = foreign
+            raise pipeline.error(
+                f"{what}, so that the offsets in {self.directory} are of other records: {self._again(pipeline)}, "
+                "or set another `state`, and other sinks",
+                line,
+            )
+        return renewed_sinks(pipeline, before, identity)
+
+    def take_definition(self, pipeline: Pipeline, identity: ClusterIdentity) -> tuple[str, tuple[str, ...]]:
+        """Like `check_definition` and `check_identity`; also saves both for later runs, and creates an id where there
+        is none.
+        """
         state_id, warnings = self.check_definition(pipeline)
+        warnings += self.check_identity(pipeline, identity)
         if not self.has_batches():
             # Nothing was ever computed from it, so that it counts for nothing.
             shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
@@ -164,6 +186,7 @@ class StateDirectory:
             "version": STATE_VERSION,
             "id": state_id,
             "pipeline": pipeline.name,
+            "cluster": identity.to_json(),
             "definition": definition_of(pipeline),
         }
         write_json(self._definition_path, content)

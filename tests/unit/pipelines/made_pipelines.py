@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.definition import Column, ParquetSink, Pipeline, ReadMode, Source, Step, TopicSink, Watermark
+
+IDENTITY = ClusterIdentity("cluster", {"flights": "f1", "airlines": "a1", "delays": "d1"})
 
 
 def made_pipeline(directory: Path, **changes: Any) -> Pipeline:

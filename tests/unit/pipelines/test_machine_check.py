@@ -12,6 +12,7 @@ from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.machine_check import check_directories
 from barnabas.pipelines.sinks import prepare_tables
 from barnabas.pipelines.state_directory import StateDirectory
+from tests.unit.pipelines.made_pipelines import IDENTITY
 from tests.unit.pipelines.pipeline_files import read_flights
 
 
@@ -40,7 +41,7 @@ def leave_a_run(pipeline: Pipeline, root: Path) -> None:
     """What a run of one batch leaves, and one that was killed in the next."""
     make(root / ".barnabas/delays/lock")
     state = StateDirectory(pipeline.state_directory)
-    state_id, _ = state.take_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline, IDENTITY)
     prepare_tables(pipeline, state, state_id)
     make(root / ".barnabas/delays/checkpoints/by_hour/offsets/0")
     make(root / "out/delays/batch_id=0/part-0.parquet")

@@ -13,7 +13,7 @@ from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import RunOptions, run_pipeline
 from barnabas.pipelines.status import PipelineState, read_status
-from tests.unit.pipelines.made_pipelines import made_pipeline
+from tests.unit.pipelines.made_pipelines import IDENTITY, made_pipeline
 
 OPTIONS = RunOptions("broker:9092", once=True)
 
@@ -52,6 +52,7 @@ def test_a_run_that_is_stopped_before_spark_is_up(tmp_path: Path, monkeypatch: p
     def told_to_stop(*_: object) -> None:
         raise RunStopped
 
+    monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
     monkeypatch.setattr(runner, "resolve_connector", told_to_stop)
     pipeline, progress = made_pipeline(tmp_path), Silence()
     ended = run_pipeline(pipeline, OPTIONS, progress, threading.Event())

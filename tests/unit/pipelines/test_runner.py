@@ -15,14 +15,21 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines import runner
-from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode, RunStopped, TopicSink
+from barnabas.pipelines.definition import (
+    Pipeline,
+    PipelineError,
+    PipelineUnreachableError,
+    ReadMode,
+    RunStopped,
+    TopicSink,
+)
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
 from barnabas.pipelines.sinks import MARKER
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
-from tests.unit.pipelines.made_pipelines import made_pipeline
+from tests.unit.pipelines.made_pipelines import IDENTITY, made_pipeline
 
 Script = Callable[["FakeSpark", "FakeQuery"], None]
 
@@ -127,6 +134,7 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
     monkeypatch.setattr(runner, "counted", lambda frame: frame)
     monkeypatch.setattr(runner, "create_views", lambda *_: None)
     monkeypatch.setattr(
@@ -209,6 +217,46 @@ def test_a_failure_that_passes_is_started_again(tmp_path: Path, committed: list[
     assert first.settings["option"] == second.settings["option"]
     assert len(summary.warnings) == 1
     assert "goes on from its checkpoint" in summary.warnings[0]
+
+
+def test_a_topic_that_is_made_again_is_not_read_from_offsets_of_the_one_before(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = made_pipeline(tmp_path)
+    state = StateDirectory(pipeline.state_directory)
+    state.directory.mkdir()
+    state.take_definition(pipeline, IDENTITY)
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        begun = state.checkpoint("by_day") / "offsets" / "0"
+        begun.parent.mkdir(parents=True)
+        begun.touch()
+        query.finish_batch(0, 10)
+        again = dataclasses.replace(IDENTITY, topic_ids={"flights": "f2"})
+        monkeypatch.setattr(runner, "read_identity", lambda *_: again)
+        query.end("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone")
+
+    spark = FakeSpark(fail)
+    with pytest.raises(PipelineError, match=r'delays.yaml:4: the topic "flights" was deleted and made again'):
+        run(pipeline, spark, Told())
+    assert len(spark.started) == 1
+
+
+def test_brokers_that_are_away_when_a_query_starts_again_are_sparks_to_find(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise PipelineUnreachableError("nobody answers")
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        monkeypatch.setattr(runner, "read_identity", away)
+        query.end("org.apache.kafka.common.errors.TimeoutException: no answer")
+
+    def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.end()
+
+    assert run(made_pipeline(tmp_path), FakeSpark(fail, go_on), Told()).batches == 1
 
 
 def test_a_failure_that_does_not_pass_ends_the_run(tmp_path: Path, committed: list[Any]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines import state_directory
+from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, merged_offsets
-from tests.unit.pipelines.made_pipelines import by_day, flights, made_pipeline, timed
+from tests.unit.pipelines.made_pipelines import IDENTITY, by_day, flights, made_pipeline, timed
 
 # A process that holds the lock of a state directory until it is killed.
 HOLDER = """
@@ -81,12 +82,12 @@ def test_a_state_directory_that_cannot_be_made_is_told_at_its_line(tmp_path: Pat
 
 
 def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state: StateDirectory) -> None:
-    first, _ = state.take_definition(pipeline)
+    first, _ = state.take_definition(pipeline, IDENTITY)
     put_batch(state, 0)
     moved = replace(pipeline, sources=(flights(max_records_per_batch=7, allow_data_loss=True), pipeline.sources[1]))
-    assert state.take_definition(replace(moved, trigger_ms=5_000)) == (first, ())
+    assert state.take_definition(replace(moved, trigger_ms=5_000), IDENTITY) == (first, ())
     spaced = timed("SELECT *\n  FROM flights JOIN airlines USING (carrier)")
-    assert state.take_definition(replace(pipeline, steps=(spaced, by_day()))) == (first, ())
+    assert state.take_definition(replace(pipeline, steps=(spaced, by_day())), IDENTITY) == (first, ())
 
 
 @pytest.mark.parametrize(
@@ -102,10 +103,10 @@ def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state:
 def test_a_changed_definition_is_refused_over_its_old_state(
     pipeline: Pipeline, state: StateDirectory, change: dict[str, object], told: str
 ) -> None:
-    state.take_definition(pipeline)
+    state.take_definition(pipeline, IDENTITY)
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=told) as error:
-        state.take_definition(replace(pipeline, **change))  # type: ignore[arg-type]  # the parametrization's
+        state.take_definition(replace(pipeline, **change), IDENTITY)  # type: ignore[arg-type]  # the parametrization's
     assert f"remove {pipeline.state_directory}" in str(error.value)
 
 
@@ -129,21 +130,21 @@ def test_a_changed_definition_is_refused_over_its_old_state(
 def test_sql_is_compared_by_what_it_says_and_not_by_its_layout(
     pipeline: Pipeline, state: StateDirectory, before: str, now: str, *, is_same: bool
 ) -> None:
-    state_id, _ = state.take_definition(replace(pipeline, steps=(timed(before), by_day())))
+    state_id, _ = state.take_definition(replace(pipeline, steps=(timed(before), by_day())), IDENTITY)
     put_batch(state, 0)
     changed = replace(pipeline, steps=(timed(now), by_day()))
     if is_same:
-        assert state.take_definition(changed) == (state_id, ())
+        assert state.take_definition(changed, IDENTITY) == (state_id, ())
         return
     with pytest.raises(PipelineError, match=r"step timed was changed \(sql\)"):
-        state.take_definition(changed)
+        state.take_definition(changed, IDENTITY)
 
 
 def test_a_schema_is_compared_to_the_last_space_in_a_name(pipeline: Pipeline, state: StateDirectory) -> None:
-    state.take_definition(replace(pipeline, sources=(flights(schema="`a  b` STRING"), pipeline.sources[1])))
+    state.take_definition(replace(pipeline, sources=(flights(schema="`a  b` STRING"), pipeline.sources[1])), IDENTITY)
     put_batch(state, 0)
     _, warnings = state.take_definition(
-        replace(pipeline, sources=(flights(schema="`a b` STRING"), pipeline.sources[1]))
+        replace(pipeline, sources=(flights(schema="`a b` STRING"), pipeline.sources[1])), IDENTITY
     )
     assert len(warnings) == 1
 
@@ -154,7 +155,7 @@ def test_a_schema_is_compared_to_the_last_space_in_a_name(pipeline: Pipeline, st
 def test_a_state_of_another_version_is_refused_once_it_has_batches(
     pipeline: Pipeline, state: StateDirectory, version: int | None, told: str
 ) -> None:
-    state_id, _ = state.take_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline, IDENTITY)
     path = state.directory / "definition.json"
     content = json.loads(path.read_text())
     del content["version"]
@@ -164,41 +165,41 @@ def test_a_state_of_another_version_is_refused_once_it_has_batches(
     with pytest.raises(
         PipelineError, match=rf"{told}.*remove {state.directory} and {pipeline.path.parent / 'table'} to"
     ):
-        state.take_definition(pipeline)
+        state.take_definition(pipeline, IDENTITY)
     assert path.read_text() == noted
     (state.checkpoint("by_day") / "offsets" / "0").unlink()
-    assert state.take_definition(pipeline) == (state_id, ())
+    assert state.take_definition(pipeline, IDENTITY) == (state_id, ())
 
 
 def test_an_added_sink_is_refused_too_since_it_would_lack_the_past(pipeline: Pipeline, state: StateDirectory) -> None:
-    state.take_definition(replace(pipeline, sinks=pipeline.sinks[:1]))
+    state.take_definition(replace(pipeline, sinks=pipeline.sinks[:1]), IDENTITY)
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=r"delays.yaml:33: sink parquet .* was added"):
-        state.take_definition(pipeline)
+        state.take_definition(pipeline, IDENTITY)
 
 
 def test_a_changed_schema_is_a_warning_once(pipeline: Pipeline, state: StateDirectory) -> None:
-    state_id, _ = state.take_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline, IDENTITY)
     put_batch(state, 0)
     wider = replace(pipeline, sources=(flights(schema="carrier STRING, time STRING"), pipeline.sources[1]))
-    same_id, warnings = state.take_definition(wider)
+    same_id, warnings = state.take_definition(wider, IDENTITY)
     assert same_id == state_id
     assert len(warnings) == 1
     assert "source flights" in warnings[0]
-    assert state.take_definition(wider) == (state_id, ())
+    assert state.take_definition(wider, IDENTITY) == (state_id, ())
 
 
 def test_a_definition_may_change_before_anything_was_computed(pipeline: Pipeline, state: StateDirectory) -> None:
-    state_id, _ = state.take_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline, IDENTITY)
     state.checkpoint("by_day").mkdir(parents=True)
-    assert state.take_definition(replace(pipeline, steps=(by_day(),))) == (state_id, ())
+    assert state.take_definition(replace(pipeline, steps=(by_day(),)), IDENTITY) == (state_id, ())
     assert not state.checkpoint("by_day").exists()
 
 
 def test_a_check_finds_the_same_and_changes_nothing(pipeline: Pipeline, state: StateDirectory) -> None:
     assert state.check_definition(pipeline) == (None, ())
     assert list(state.directory.iterdir()) == []
-    state_id, _ = state.take_definition(pipeline)
+    state_id, _ = state.take_definition(pipeline, IDENTITY)
     put_batch(state, 0)
     noted = (state.directory / "definition.json").read_text()
     wider = replace(pipeline, sources=(flights(schema="carrier STRING, time STRING"), pipeline.sources[1]))
@@ -210,10 +211,57 @@ def test_a_check_finds_the_same_and_changes_nothing(pipeline: Pipeline, state: S
     assert (state.directory / "definition.json").read_text() == noted
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"cluster_id": "other"}, r"delays.yaml:1: the brokers are those of cluster other, not of cluster that"),
+        (
+            {"topic_ids": {**IDENTITY.topic_ids, "flights": "f2"}},
+            r'delays.yaml:4: the topic "flights" was deleted and made again \(its id is f2, and was f1\)',
+        ),
+    ],
+)
+def test_offsets_of_another_topic_or_cluster_are_refused(
+    pipeline: Pipeline, state: StateDirectory, change: dict[str, object], told: str
+) -> None:
+    other = replace(IDENTITY, **change)  # type: ignore[arg-type]  # the parametrization's
+    state.take_definition(pipeline, other)
+    assert state.check_identity(pipeline, IDENTITY) == ()
+    state.take_definition(pipeline, IDENTITY)
+    put_batch(state, 0)
+    assert state.check_identity(pipeline, IDENTITY) == ()
+    for look in (state.check_identity, state.take_definition):
+        with pytest.raises(PipelineError, match=rf"{told}.* remove {state.directory} and \S+ to compute everything"):
+            look(pipeline, other)
+    assert state.check_identity(pipeline, IDENTITY) == ()
+
+
+def test_a_table_of_a_topic_that_was_made_again_is_read_anew(pipeline: Pipeline, state: StateDirectory) -> None:
+    state.take_definition(pipeline, IDENTITY)
+    put_batch(state, 0)
+    again = replace(IDENTITY, topic_ids={**IDENTITY.topic_ids, "airlines": "a2"})
+    assert state.take_definition(pipeline, again)[1] == ()
+
+
+def test_an_output_that_was_made_again_is_a_warning_once(pipeline: Pipeline, state: StateDirectory) -> None:
+    state.take_definition(pipeline, IDENTITY)
+    put_batch(state, 0)
+    again = replace(IDENTITY, topic_ids={**IDENTITY.topic_ids, "delays": "d2"})
+    (warning,) = state.take_definition(pipeline, again)[1]
+    assert 'the topic "delays" was deleted and made again' in warning
+    assert state.take_definition(pipeline, again)[1] == ()
+
+
+def test_brokers_that_tell_no_ids_are_taken_as_they_are(pipeline: Pipeline, state: StateDirectory) -> None:
+    state.take_definition(pipeline, IDENTITY)
+    put_batch(state, 0)
+    assert state.take_definition(pipeline, ClusterIdentity(None))[1] == ()
+
+
 def test_checkpoints_of_nobody_are_refused(pipeline: Pipeline, state: StateDirectory) -> None:
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=r"without a readable definition.json.*remove it"):
-        state.take_definition(pipeline)
+        state.take_definition(pipeline, IDENTITY)
 
 
 def test_offsets_of_the_last_finished_batch(state: StateDirectory) -> None:
