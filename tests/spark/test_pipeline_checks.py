@@ -14,6 +14,7 @@ from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step,
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.record_decoding import json_decoding
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import records_of
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
@@ -203,6 +204,8 @@ def test_records_become_rows(spark: Any, source: Source) -> None:
         "null",
         '"AA"',
         "",
+        '{"carrier": "AA"}{"carrier": "B6"}',
+        '{"carrier": "AA", "time": "12:30"}',
     ],
 )
 def test_a_record_that_does_not_fit_is_never_dropped(spark: Any, source: Source, value: str) -> None:
@@ -214,3 +217,109 @@ def test_a_record_that_does_not_fit_is_never_dropped(spark: Any, source: Source,
     assert BAD_RECORD in text
     place, _ = json.JSONDecoder().raw_decode(text, text.index(BAD_RECORD) + len(BAD_RECORD))
     assert (place["topic"], place["partition"], place["offset"], place["value"]) == ("flights", 1, 1, value)
+
+
+def in_field(*texts: str) -> list[bytes]:
+    return [f'{{"a": {text}}}'.encode() for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (
+            "a INT, s STRING",
+            [b'\n {"a": 1}\t\n', b"{}", b'{"a": null}', b'{"s": "]}{[,:"}', '{"s": "\u00e9"}'.encode()],
+            [
+                *(
+                    b'{"a": 1}' + more
+                    for more in (b"{}", b" x", b'\n{"a": 2}', b"}", b',"b": 2', b"]", b",", b"\x00", b"//")
+                ),
+                *(
+                    b'[{"a": 1}]',
+                    b'{"a": 1},{"a": 2}',
+                    b'{"a": 1}],"b":[3',
+                    b"null",
+                    b"",
+                    b"{'a': 1}",
+                    b'\xef\xbb\xbf{"a": 1}',
+                ),
+                *(
+                    b'{"s": "\xff"}',
+                    b'{"s": "\xc3"}',
+                    b'{"\xff": 1}',
+                    b'{"a": 1.0}',
+                    b'{"a": "1"}',
+                    b'{"a": 2147483648}',
+                ),
+            ],
+        ),
+        (
+            "a DECIMAL(5, 2)",
+            in_field("1", "1.25", "-1.5", "1.500", '"1.00"', "1e2", "1.2e1", "15000e-2", "0E-8", "999.99"),
+            in_field(
+                *("1.005", '"1.005"', "1000", "999.995", "1e-3", "1e-40", "1e-400", "1.0000000000000001e0", "true"),
+                "1." + "0" * 40 + "1",
+            ),
+        ),
+        (
+            "a DOUBLE, b FLOAT",
+            [*in_field("1", "1.5", '"NaN"', '"Infinity"', "1e308"), b'{"b": 1e38}', b'{"b": "-Infinity"}'],
+            [*in_field("1e400", "-1e400", "NaN", "Infinity", '"1"'), b'{"b": 1e39}'],
+        ),
+        (
+            "a TIMESTAMP",
+            in_field(
+                *('"2013-01-01T05:00:00Z"', '"2013-01-01 05:00:00.123456"', '"2013-01-01T05:00:00.123456789+01:00"'),
+                *('"2013-01-01T05:00"', '"2013-01-01"', '"2013-01-01T05:00:00+0100"', "1357016400", "-5", "2013"),
+            ),
+            in_field(
+                *('"12:30"', '"T12"', '"2013"', '"2013-01"', '"2013-1-1"', '"2013-01-01T24:00:00Z"', '" 2013-01-01"'),
+                *('"1357016400"', "1357016400000", "9223372036854775807", "1.5", '"now"', '"+12013-01-01T00:00:00Z"'),
+                '"2013-01-01T05:00:00 America/New_York"',
+            ),
+        ),
+        (
+            "a TIMESTAMP_NTZ",
+            in_field('"2013-01-01T05:00:00"', '"2013-01-01"'),
+            in_field('"2013-01-01T05:00:00Z"', '"12:30"', "1357016400", '"2013"'),
+        ),
+        ("a DATE", in_field('"2013-01-01"'), in_field('"2013"', '"2013-01-01T05:00:00Z"', '"15000"', '"2013-1-1"')),
+        (
+            "a ARRAY<STRUCT<d: DECIMAL(3, 1), t: INT>>, m MAP<STRING, DATE>, `x y` STRUCT<`a.b`: DOUBLE>",
+            [
+                b'{"a": [{"d": 1.5}, null, {"t": 1}], "m": {"q": "2013-01-01", "r": null}, "x y": {"a.b": 1}}',
+                *(b'{"a": []}', b'{"m": {}}', b'{"x y": {}}', b'{"x y": {"a.b": "NaN"}}'),
+            ],
+            [
+                *(
+                    b'{"a": [{"d": 1.5}, {"d": 1.55}]}',
+                    b'{"a": [{"t": "x"}]}',
+                    b'{"m": {"a": "2013-01-01", "b": "2013"}}',
+                ),
+                b'{"x y": {"a.b": 1e999}}',
+            ],
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_record_is_what_its_schema_says_or_does_not_fit(
+    spark: Any, schema: str, good: list[bytes], bad: list[bytes]
+) -> None:
+    from pyspark.sql.types import StructType
+
+    frame = spark.createDataFrame(list(enumerate([*good, *bad])), "number INT, value BINARY")
+    decoding = json_decoding(StructType.fromDDL(schema), "document", "raw")
+    rows = frame.select("*", decoding.document, decoding.raw).select("number", "value", decoding.fits.alias("fits"))
+    found = sorted(rows.collect())
+    assert [(bytes(row.value), row.fits) for row in found] == [
+        *((value, True) for value in good),
+        *((value, False) for value in bad),
+    ]
+
+
+def test_bytes_of_a_key_that_are_no_text_become_text(spark: Any, source: Source) -> None:
+    keys = [b"AA", "\u00e9".encode(), b"\x00\xff", None]
+    records = [(key, b"{}", "flights", 0, number) for number, key in enumerate(keys)]
+    frame = spark.createDataFrame(records, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+    found = decoded(frame.selectExpr("*", "TIMESTAMP '2013-01-01' AS timestamp"), source).orderBy("_offset")
+    assert [row["_key"] for row in found.collect()] == ["AA", "\u00e9", "X'00FF'", None]

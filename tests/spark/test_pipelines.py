@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
@@ -126,6 +126,17 @@ def create(bootstrap_servers: str, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for done in admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in topics]).values():
         done.result()
+
+
+def is_created(bootstrap_servers: str, topic: str) -> bool:
+    """Whether it could be created now; not while one of that name is being deleted."""
+    try:
+        create(bootstrap_servers, topic)
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise
+        return False
+    return True
 
 
 def write(directory: Path, name: str, **settings: Any) -> Path:
@@ -382,8 +393,7 @@ def test_a_topic_that_was_made_again_is_refused_before_spark_starts(cluster: Run
     begun.touch()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.delete_topics(["again"])["again"].result()
-    wait_until(lambda: "again" not in admin.list_topics(timeout=10).topics, "the topic is gone")
-    create(cluster.bootstrap_servers, "again")
+    wait_until(lambda: is_created(cluster.bootstrap_servers, "again"), "the topic is gone and made again")
     with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
         assert run.wait() == 1
         assert f'{path}:5: the topic "again" was deleted and made again' in run.errors()

@@ -18,6 +18,7 @@ from barnabas.pipelines.definition import (
     Source,
     StartingPosition,
 )
+from barnabas.pipelines.record_decoding import json_decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,7 +30,7 @@ _VALUE_CHARACTERS_MAX = 200
 _ANSWER_MS_MAX = 6_000
 _FETCH_WAIT_MS = 50
 _DECODED = "_barnabas_decoded"
-_UNREADABLE = "_barnabas_unreadable"
+_RAW = "_barnabas_raw"
 _NEWEST = "_barnabas_newest"
 # The columns of Spark's Kafka source that are used here, with their types.
 _RECORD_TYPES = {
@@ -130,17 +131,14 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     Raises pyspark's ParseException for a schema that Spark does not take.
     """
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StringType, StructType
+    from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(source.schema)
-    wanted = StructType([*schema.fields]).add(_UNREADABLE, StringType())
-    value = F.col("value").cast("string")
-    document = F.from_json(value, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNREADABLE})
-    rows = records.where(F.col("value").isNotNull()).select("*", document.alias(_DECODED))
-    fits = F.col(_DECODED).isNotNull() & F.col(f"{_DECODED}.{_UNREADABLE}").isNull()
-    return _checked(rows, fits, "not of the schema").select(
-        *(F.col(f"{_DECODED}.{_quoted(name)}").alias(name) for name in schema.fieldNames()),
-        F.col("key").cast("string").alias(KEY_COLUMN),
+    decoding = json_decoding(schema, _DECODED, _RAW)
+    rows = records.where(F.col("value").isNotNull()).select("*", decoding.document, decoding.raw)
+    return _checked(rows, decoding.fits, "not of the schema").select(
+        *(decoding.column(name).alias(name) for name in schema.fieldNames()),
+        _text_of_key().alias(KEY_COLUMN),
         F.col("topic").alias(TOPIC_COLUMN),
         F.col("partition").alias(PARTITION_COLUMN),
         F.col("offset").alias(OFFSET_COLUMN),
@@ -161,6 +159,15 @@ def _checked(records: DataFrame, fits: Column, fault: str) -> DataFrame:
     return records.where(F.when(fits & (F.spark_partition_id() >= 0), F.lit(True)).otherwise(refused))
 
 
+def _text_of_key() -> Column:
+    """The key as text; of bytes that are no text, which readers of Parquet could not decode, X'...' in hexadecimal."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    key = F.col("key")
+    in_hexadecimal = F.concat(F.lit("X'"), F.hex(key), F.lit("'"))
+    return F.when(key.isNull() | F.is_valid_utf8(key), key.cast("string")).otherwise(in_hexadecimal)
+
+
 def _refusal(fault: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -169,10 +176,6 @@ def _refusal(fault: str) -> Column:
         "topic",
         "partition",
         "offset",
-        F.substring(F.col("value").cast("string"), 1, _VALUE_CHARACTERS_MAX).alias("value"),
+        F.substring(F.make_valid_utf8(F.col("value").cast("string")), 1, _VALUE_CHARACTERS_MAX).alias("value"),
     )
     return F.concat(F.lit(BAD_RECORD), F.to_json(place))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
