@@ -22,7 +22,7 @@ from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.sinks import prepare_tables
+from barnabas.pipelines.sinks import held_tables
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.spark.conftest import new_cluster
 from tests.spark.pipeline_process import PipelineProcess, java_processes
@@ -387,7 +387,8 @@ def test_a_topic_that_was_made_again_is_refused_before_spark_starts(cluster: Run
     state = StateDirectory(pipeline.state_directory)
     state.directory.mkdir(parents=True)
     state_id, _ = state.take_definition(pipeline, read_identity(pipeline, cluster.bootstrap_servers))
-    prepare_tables(pipeline, state, state_id)
+    with held_tables(pipeline, state, state_id):
+        pass
     begun = state.checkpoint("by_day") / "offsets" / "0"
     begun.parent.mkdir(parents=True)
     begun.touch()

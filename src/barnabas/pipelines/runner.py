@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from barnabas.pipelines.progress import (
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sinks import BatchWriter, prepare_tables
+from barnabas.pipelines.sinks import BatchWriter, held_tables
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
 from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
@@ -96,8 +96,8 @@ def run_pipeline_in(
 
     def run(state: StateDirectory) -> RunSummary:
         began = time.monotonic()
-        _take_state(pipeline, options, progress, state)
-        return _run_in(session, pipeline, options, progress, stop, state, began)
+        with _taken_state(pipeline, options, progress, state):
+            return _run_in(session, pipeline, options, progress, stop, state, began)
 
     return _recorded(pipeline, progress, run)
 
@@ -127,25 +127,29 @@ def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
     began = time.monotonic()
-    _take_state(pipeline, options, progress, state)
-    try:
-        java = find_java()
-        jars = resolve_connector(java, options.jars_directory, progress.said, stop)
-        spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
-        progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
-        with spark_session(spark, stop) as session:
-            return _run_in(session, pipeline, options, progress, stop, state, began)
-    except RunStopped:
-        return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
+    with _taken_state(pipeline, options, progress, state):
+        try:
+            java = find_java()
+            jars = resolve_connector(java, options.jars_directory, progress.said, stop)
+            spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
+            progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
+            with spark_session(spark, stop) as session:
+                return _run_in(session, pipeline, options, progress, stop, state, began)
+        except RunStopped:
+            return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
 
 
-def _take_state(pipeline: Pipeline, options: RunOptions, progress: ProgressSink, state: StateDirectory) -> None:
-    """Sees that state and tables are of this pipeline and this cluster, and makes them ready for the run."""
+@contextlib.contextmanager
+def _taken_state(
+    pipeline: Pipeline, options: RunOptions, progress: ProgressSink, state: StateDirectory
+) -> Iterator[None]:
+    """Sees that state and tables are of this pipeline and this cluster, and has them ready for the run."""
     identity = read_identity(pipeline, options.bootstrap_servers)
     state_id, warnings = state.take_definition(pipeline, identity)
     for warning in warnings:
         progress.said(f"warning: {warning}")
-    prepare_tables(pipeline, state, state_id)
+    with held_tables(pipeline, state, state_id):
+        yield
 
 
 def _run_in(
@@ -270,7 +274,7 @@ class PipelineRun:
             self._queries[view] = _RunningQuery(
                 query,
                 modes[view],
-                BatchWriter(query, self._kafka, self._stop),
+                BatchWriter(query, self._kafka, self._state, self._stop),
                 totals_from_json(last.get(view)),
                 streams_of(self._pipeline, view),
             )

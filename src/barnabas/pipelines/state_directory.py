@@ -26,6 +26,7 @@ from typing import Any, TextIO
 
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError
+from barnabas.pipelines.durable_files import sync_tree, write_json
 from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
 
 PROGRESS_BYTES_MAX = 1024 * 1024
@@ -53,6 +54,14 @@ class RunRecord:
     end: RunEnd | None = None
     ended_ms: int | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesDone:
+    """What a checkpoint knows: the last batch that was begun, and the last that was finished; -1 where none was."""
+
+    begun: int
+    finished: int
 
 
 class StateDirectory:
@@ -196,25 +205,30 @@ class StateDirectory:
         """Whether any batch was ever begun from this state."""
         return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
 
-    def last_batch_id(self, view: str) -> int:
-        """The last batch of the view's query that was begun; -1 where none was."""
-        begun = (entry.name for entry in self.checkpoint(view).glob("offsets/*"))
-        return max((int(name) for name in begun if name.isdecimal()), default=-1)
+    def batches_done(self, view: str) -> BatchesDone:
+        """The last batch of the view's query that was begun, and the last that was finished."""
+        checkpoint = self.checkpoint(view)
+        return BatchesDone(_last(checkpoint / "offsets"), _last(checkpoint / "commits"))
 
     def finished_offsets(self, view: str) -> dict[str, dict[int, int]]:
         """The next offset of each partition, by topic, after the last batch of the view's query that is finished.
 
         Read from Spark's own checkpoint; where a topic is read twice, what both have done. Empty before the first.
         """
-        checkpoint = self.checkpoint(view)
-        finished = [int(entry.name) for entry in checkpoint.glob("commits/*") if entry.name.isdigit()]
-        if not finished:
-            return {}
+        finished = self.batches_done(view).finished
+        return {} if finished < 0 else self.end_offsets(view, finished)
+
+    def end_offsets(self, view: str, batch_id: int) -> dict[str, dict[int, int]]:
+        """The next offset of each partition, by topic, after a batch; empty where that cannot be read."""
         try:
-            lines = (checkpoint / "offsets" / str(max(finished))).read_text(encoding="utf-8").splitlines()
-            return merged_offsets(json.loads(line) for line in lines[2:] if line.startswith("{"))
+            text = (self.checkpoint(view) / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+            return merged_offsets(json.loads(line) for line in text.splitlines()[2:] if line.startswith("{"))
         except (OSError, ValueError):
             return {}
+
+    def sync_checkpoint(self, view: str, since_ns: int) -> None:
+        """Brings to the disk what Spark has written for the view's query since then: it does not wait for that."""
+        sync_tree(self.checkpoint(view), since_ns)
 
     def add_progress(self, line: Mapping[str, Any]) -> None:
         """Adds a line to what `status` reads."""
@@ -301,11 +315,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replaces a file whole, so that a kill leaves the old one or the new one."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    new.replace(path)
+def _last(log: Path) -> int:
+    """The last batch that one of Spark's logs has; -1 where it has none."""
+    return max((int(entry.name) for entry in log.glob("*") if entry.name.isdecimal()), default=-1)
 
 
 def _tail(path: Path) -> list[str]:

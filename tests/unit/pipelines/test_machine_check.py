@@ -6,11 +6,14 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.machine_check import check_directories
-from barnabas.pipelines.sinks import prepare_tables
+from barnabas.pipelines.parquet_table import ParquetTable
+from barnabas.pipelines.sinks import held_tables
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import IDENTITY
 from tests.unit.pipelines.pipeline_files import read_flights
@@ -42,9 +45,14 @@ def leave_a_run(pipeline: Pipeline, root: Path) -> None:
     make(root / ".barnabas/delays/lock")
     state = StateDirectory(pipeline.state_directory)
     state_id, _ = state.take_definition(pipeline, IDENTITY)
-    prepare_tables(pipeline, state, state_id)
-    make(root / ".barnabas/delays/checkpoints/by_hour/offsets/0")
-    make(root / "out/delays/batch_id=0/part-0.parquet")
+    with held_tables(pipeline, state, state_id):
+        pass
+    for log in ("offsets", "commits"):
+        make(root / f".barnabas/delays/checkpoints/by_hour/{log}/0")
+    written = root / "out/delays/.batch_id=0.being-written"
+    written.mkdir(parents=True)
+    parquet.write_table(pa.table({"delay": [1.5]}), written / "part-0.parquet")
+    ParquetTable(root / "out/delays").publish(written, 0, {})
     make(root / "out/delays/.batch_id=1.being-written/part-0.parquet")
 
 

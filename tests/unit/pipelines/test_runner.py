@@ -23,10 +23,10 @@ from barnabas.pipelines.definition import (
     RunStopped,
     TopicSink,
 )
+from barnabas.pipelines.parquet_table import MARKER
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
-from barnabas.pipelines.sinks import MARKER
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
 from tests.unit.pipelines.made_pipelines import IDENTITY, made_pipeline

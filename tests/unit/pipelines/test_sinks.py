@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.sinks import MARKER, check_tables, prepare_tables, publish
+from barnabas.pipelines import sinks
+from barnabas.pipelines.definition import Pipeline, PipelineError, Query
+from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
+from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables
+from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
@@ -32,9 +40,25 @@ def state(pipeline: Pipeline) -> StateDirectory:
 
 def begin_batch(state: StateDirectory, batch_id: int) -> None:
     """Has Spark's checkpoint say that the batch was begun."""
-    offsets = state.checkpoint("by_day") / "offsets"
-    offsets.mkdir(parents=True, exist_ok=True)
-    (offsets / str(batch_id)).touch()
+    note(state, "offsets", batch_id)
+
+
+def finish_batch(state: StateDirectory, batch_id: int) -> None:
+    """Has Spark's checkpoint say that the batch was begun and finished."""
+    note(state, "offsets", batch_id)
+    note(state, "commits", batch_id)
+
+
+def note(state: StateDirectory, log: str, batch_id: int) -> None:
+    directory = state.checkpoint("by_day") / log
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / str(batch_id)).touch()
+
+
+def take(pipeline: Pipeline, state: StateDirectory, state_id: str) -> None:
+    """What a run does with its tables before Spark starts."""
+    with held_tables(pipeline, state, state_id):
+        pass
 
 
 def put_batch(table: Path, batch_id: int, *values: int) -> None:
@@ -42,7 +66,7 @@ def put_batch(table: Path, batch_id: int, *values: int) -> None:
     hidden = table / f".batch_id={batch_id}.being-written"
     hidden.mkdir(parents=True)
     parquet.write_table(pa.table({"value": pa.array(values, pa.int64())}), hidden / "part-0.parquet")
-    publish(hidden, table, batch_id)
+    ParquetTable(table).publish(hidden, batch_id, {"flights": {0: 10 * batch_id}})
 
 
 def read(table: Path) -> list[tuple[int, int]]:
@@ -51,32 +75,32 @@ def read(table: Path) -> list[tuple[int, int]]:
 
 
 def test_a_repeated_batch_replaces_itself(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     put_batch(table, 0, 1, 2)
     put_batch(table, 1, 3)
     put_batch(table, 1, 4, 5)
     assert read(table) == [(0, 1), (0, 2), (1, 4), (1, 5)]
-    assert sorted(entry.name for entry in table.iterdir()) == [MARKER, "batch_id=0", "batch_id=1"]
+    assert sorted(entry.name for entry in table.iterdir()) == [LOCK, MARKER, MANIFEST, "batch_id=0", "batch_id=1"]
 
 
 def test_a_batch_without_rows_has_no_place(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     put_batch(table, 0, 1)
     put_batch(table, 1)
     put_batch(table, 0)
-    assert [entry.name for entry in table.iterdir()] == [MARKER]
+    assert sorted(entry.name for entry in table.iterdir()) == [LOCK, MARKER, MANIFEST]
 
 
 def test_what_a_killed_run_was_writing_is_removed(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     put_batch(table, 0, 1)
     for name in (".batch_id=1.being-written", ".batch_id=0.replaced"):
         (table / name).mkdir()
         (table / name / "part-0.parquet").write_bytes(b"torn")
     assert read(table) == [(0, 1)]
     begin_batch(state, 0)
-    prepare_tables(pipeline, state, "one")
-    assert sorted(entry.name for entry in table.iterdir()) == [MARKER, "batch_id=0"]
+    take(pipeline, state, "one")
+    assert sorted(entry.name for entry in table.iterdir()) == [LOCK, MARKER, MANIFEST, "batch_id=0"]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +110,10 @@ def test_what_a_killed_run_was_writing_is_removed(pipeline: Pipeline, state: Sta
 def test_a_table_of_another_state_is_refused(
     pipeline: Pipeline, state: StateDirectory, table: Path, change: dict[str, str], told: str
 ) -> None:
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     put_batch(table, 0, 1)
     with pytest.raises(PipelineError, match=rf"delays.yaml:33: {table} holds a table written from {told}"):
-        prepare_tables(replace(pipeline, **change), state, "two")  # type: ignore[arg-type]
+        take(replace(pipeline, **change), state, "two")  # type: ignore[arg-type]
     assert read(table) == [(0, 1)]
 
 
@@ -97,38 +121,41 @@ def test_a_directory_of_something_else_is_refused(pipeline: Pipeline, state: Sta
     table.mkdir()
     (table / "letters.txt").touch()
     with pytest.raises(PipelineError, match=r"holds files that no pipeline has written \(letters.txt\)"):
-        prepare_tables(pipeline, state, "one")
+        take(pipeline, state, "one")
 
 
 def test_a_table_that_has_gone_is_told(pipeline: Pipeline, state: StateDirectory) -> None:
-    begin_batch(state, 0)
+    finish_batch(state, 0)
     with pytest.raises(PipelineError, match="lacks batches that"):
-        prepare_tables(pipeline, state, "one")
+        take(pipeline, state, "one")
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_a_table_that_is_newer_than_its_state_is_refused(
     pipeline: Pipeline, state: StateDirectory, table: Path, ahead: int
 ) -> None:
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     for batch_id in (0, 1, 2):
-        begin_batch(state, batch_id)
+        finish_batch(state, batch_id)
         put_batch(table, batch_id, batch_id)
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     # An older copy of the state was brought back: its next batch would be less than the one that is there.
     known = 2 - ahead
     for batch_id in range(known + 1, 3):
-        (state.checkpoint("by_day") / "offsets" / str(batch_id)).unlink()
-    with pytest.raises(PipelineError, match=rf"delays.yaml:33: \S+ has batch 2, and \S+ knows of none after {known}"):
-        prepare_tables(pipeline, state, "one")
+        for log in ("offsets", "commits"):
+            (state.checkpoint("by_day") / log / str(batch_id)).unlink()
+    with pytest.raises(
+        PipelineError, match=rf"delays.yaml:33: \S+ has batch 2, and the state knows of none after {known}"
+    ):
+        take(pipeline, state, "one")
     assert len(read(table)) == 3
 
 
 def test_the_marker_of_a_table_is_written_once(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
     # Written anew by each run, it would be torn by one that is killed, and the table be taken for a stranger's.
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     before = (table / MARKER).stat()
-    prepare_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
     after = (table / MARKER).stat()
     # Not the whole: it is read in between, which changes st_atime.
     assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
@@ -140,8 +167,8 @@ def test_a_check_of_tables_makes_nothing(pipeline: Pipeline, state: StateDirecto
 
 
 def test_an_empty_table_may_change_hands(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
-    prepare_tables(pipeline, state, "one")
-    prepare_tables(pipeline, state, "two")
+    take(pipeline, state, "one")
+    take(pipeline, state, "two")
     assert '"two"' in (table / MARKER).read_text()
 
 
@@ -152,4 +179,134 @@ def test_a_directory_that_cannot_be_made_is_told_at_its_line(
     with pytest.raises(
         PipelineError, match=r"delays.yaml:33: the Parquet directory .* cannot be used: Not a directory"
     ):
-        prepare_tables(pipeline, state, "one")
+        take(pipeline, state, "one")
+
+
+def written_table(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    """Three batches that are finished, one of them without rows, and one that was begun."""
+    take(pipeline, state, "one")
+    for batch_id, values in enumerate([(1, 2), (), (3,), (4,)]):
+        put_batch(table, batch_id, *values)
+        (finish_batch if batch_id < 3 else begin_batch)(state, batch_id)
+
+
+def test_the_list_has_what_each_batch_is(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    written_table(pipeline, state, table)
+    put_batch(table, 3, 5, 6)
+    listed = ParquetTable(table).batches()
+    assert {number: batch.rows for number, batch in listed.items()} == {0: 2, 1: 0, 2: 1, 3: 2}
+    assert listed[2].offsets == {"flights": {"0": 20}}
+    assert listed[2].files == {"part-0.parquet": (table / "batch_id=2" / "part-0.parquet").stat().st_size}
+    assert listed[1].files == {}
+    take(pipeline, state, "one")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda table: shutil.rmtree(table / "batch_id=0"), r"\(0\)"),
+        (
+            lambda table: (table / "batch_id=2" / "part-0.parquet").rename(table / "batch_id=2" / "part-1.parquet"),
+            r"\(2\)",
+        ),
+        (lambda table: (table / "batch_id=2" / "part-0.parquet").write_bytes(b"PAR1"), r"\(2\)"),
+        (lambda table: (table / "batch_id=2" / "part-1.parquet").touch(), r"\(2\)"),
+        (lambda table: (table / "batch_id=2").rename(table / "batch_id=1"), r"\(1, 2\)"),
+        (lambda table: (table / MANIFEST).unlink(), r"\(0, 1, 2\)"),
+        (shutil.rmtree, r"\(0, 1, 2\)"),
+    ],
+)
+def test_a_batch_that_is_missing_or_another_is_found(
+    pipeline: Pipeline, state: StateDirectory, table: Path, damage: Callable[[Path], object], told: str
+) -> None:
+    written_table(pipeline, state, table)
+    check_tables(pipeline, state, "one")
+    damage(table)
+    with pytest.raises(
+        PipelineError, match=rf"delays.yaml:33: {table} lacks batches that .* another time {told}: rest"
+    ):
+        check_tables(pipeline, state, "one")
+
+
+def test_a_batch_that_was_cut_short_may_be_anything(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    written_table(pipeline, state, table)
+    # Between the two renames of a batch that is done again.
+    (table / "batch_id=3").rename(table / ".batch_id=3.replaced")
+    take(pipeline, state, "one")
+    put_batch(table, 3, 7)
+    finish_batch(state, 3)
+    take(pipeline, state, "one")
+    assert read(table) == [(0, 1), (0, 2), (2, 3), (3, 7)]
+
+
+def test_a_line_that_was_cut_short_is_removed(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    written_table(pipeline, state, table)
+    with (table / MANIFEST).open("ab") as manifest:
+        manifest.write(b'{"batch_id":3,"ro')
+    check_tables(pipeline, state, "one")
+    take(pipeline, state, "one")
+    put_batch(table, 3, 8)
+    assert ParquetTable(table).batches()[3].rows == 1
+
+
+def test_a_list_that_is_damaged_is_told(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    written_table(pipeline, state, table)
+    content = (table / MANIFEST).read_bytes()
+    (table / MANIFEST).write_bytes(content.replace(b"{", b"(", 1))
+    with pytest.raises(PipelineError, match=rf"a list of batches that is damaged \({MANIFEST}, line 1\): restore it"):
+        check_tables(pipeline, state, "one")
+
+
+def test_a_table_has_one_run_at_a_time(pipeline: Pipeline, state: StateDirectory, table: Path) -> None:
+    other = replace(pipeline, name="other", state_directory=pipeline.path.parent / "other")
+    with held_tables(pipeline, state, "one"):
+        with pytest.raises(PipelineError, match=r"33: \S+ is being written by a run of pipeline delays: stop that run"):
+            take(other, StateDirectory(other.state_directory), "two")
+        put_batch(table, 0)
+    # One batch was written, although it has no rows: the table has an owner for good.
+    with pytest.raises(PipelineError, match="written from pipeline delays, and this run begins anew"):
+        take(other, StateDirectory(other.state_directory), "two")
+
+
+def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
+    pipeline: Pipeline, state: StateDirectory, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).relative_to(table.parent).as_posix())
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(f"to {target.name}")
+        return rename(path, target)
+
+    def write(_frame: object, directory: Path, batch_id: int) -> Path:
+        hidden = directory / f".batch_id={batch_id}.being-written"
+        hidden.mkdir()
+        parquet.write_table(pa.table({"value": [1]}), hidden / "part-0.parquet")
+        return hidden
+
+    take(pipeline, state, "one")
+    finish_batch(state, 0)
+    monkeypatch.setattr(sinks, "write_hidden", write)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    query = Query("by_day", (pipeline.sinks[1],))
+    writer = BatchWriter(query, KafkaOptions("host:1"), state, threading.Event())
+    writer(SimpleNamespace(dtypes=[]), 0)
+    hidden = "table/.batch_id=0.being-written"
+    steps = ["state/checkpoints/by_day/offsets/0", f"{hidden}/part-0.parquet", hidden, "to batch_id=0", "table"]
+    order = [done.index(step) for step in [*steps, f"table/{MANIFEST}"]]
+    assert order == sorted(order), done
+    # What was there before is not brought to the disk again.
+    done.clear()
+    for path in state.directory.rglob("*"):
+        os.utime(path, ns=(0, 0))
+    begin_batch(state, 1)
+    os.utime(state.checkpoint("by_day") / "commits", ns=(0, 0))
+    writer(SimpleNamespace(dtypes=[]), 1)
+    assert "state/checkpoints/by_day/offsets/1" in done
+    assert "state/checkpoints/by_day/offsets/0" not in done
+    assert "state/checkpoints/by_day/commits" not in done

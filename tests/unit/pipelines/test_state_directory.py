@@ -14,7 +14,7 @@ import pytest
 from barnabas.pipelines import state_directory
 from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.state_directory import RunEnd, StateDirectory, merged_offsets
+from barnabas.pipelines.state_directory import BatchesDone, RunEnd, StateDirectory, merged_offsets
 from tests.unit.pipelines.made_pipelines import IDENTITY, by_day, flights, made_pipeline, timed
 
 # A process that holds the lock of a state directory until it is killed.
@@ -273,12 +273,13 @@ def test_offsets_of_the_last_finished_batch(state: StateDirectory) -> None:
     assert state.finished_offsets("by_day") == {"flights": {0: 12, 1: 16}, "other": {0: 1}}
 
 
-def test_the_last_batch_is_the_one_that_was_begun(state: StateDirectory) -> None:
-    assert state.last_batch_id("by_day") == -1
+def test_the_last_batches_that_were_begun_and_finished(state: StateDirectory) -> None:
+    assert state.batches_done("by_day") == BatchesDone(-1, -1)
     put_batch(state, 9)
     put_batch(state, 10)
-    (state.checkpoint("by_day") / "offsets" / ".11.crc").touch()
-    assert state.last_batch_id("by_day") == 10
+    (state.checkpoint("by_day") / "offsets" / ".12.crc").touch()
+    (state.checkpoint("by_day") / "offsets" / "11").touch()
+    assert state.batches_done("by_day") == BatchesDone(11, 10)
 
 
 def test_offsets_that_cannot_be_read_are_none(state: StateDirectory) -> None:
