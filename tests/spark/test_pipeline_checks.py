@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from pyarrow import parquet
 
 from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
 from barnabas.pipelines.java import find_java
+from barnabas.pipelines.parquet_table import ParquetTable
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.record_decoding import json_decoding
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sinks import records_of
+from barnabas.pipelines.sinks import records_of, write_hidden
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
@@ -323,3 +326,34 @@ def test_bytes_of_a_key_that_are_no_text_become_text(spark: Any, source: Source)
     frame = spark.createDataFrame(records, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
     found = decoded(frame.selectExpr("*", "TIMESTAMP '2013-01-01' AS timestamp"), source).orderBy("_offset")
     assert [row["_key"] for row in found.collect()] == ["AA", "\u00e9", "X'00FF'", None]
+
+
+def test_a_table_is_one_that_pandas_reads(spark: Any, source: Source, tmp_path: Path) -> None:
+    record = (b"\x00\xff", b'{"carrier": "AA", "time": "2013-01-01T05:00:00.123456Z"}', "flights", 0, 7)
+    frame = spark.createDataFrame([record], "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+    rows = decoded(frame.selectExpr("*", "TIMESTAMP '2013-01-01' AS timestamp"), source)
+    table = ParquetTable(tmp_path / "table")
+    table.take("checks", "one")
+    table.publish(write_hidden(rows, table.directory, 0), 0, {})
+    read = pd.read_parquet(table.directory)
+    assert (read["_key"][0], read["time"][0]) == ("X'00FF'", pd.Timestamp("2013-01-01T05:00:00.123456Z"))
+    forms = {
+        parquet.ParquetFile(part).schema.column(1).physical_type
+        for part in table.directory.glob("batch_id=0/*.parquet")
+    }
+    assert forms == {"INT64"}
+
+
+def test_a_table_keeps_its_columns(spark: Any, tmp_path: Path) -> None:
+    pipeline = read(tmp_path, "SELECT carrier, CAST(delay AS INT) AS delay FROM flights")
+    table = ParquetTable(tmp_path / "table")
+    table.take("checks", "one")
+    table.note_columns({"delay": "int", "carrier": "string"})
+    wider = read(tmp_path, "SELECT carrier, CAST(delay AS STRING) AS delay, 1 AS more FROM flights")
+    check_with_spark(wider, spark)  # nothing was written yet
+    hidden = table.directory / ".batch_id=0.being-written"
+    hidden.mkdir()
+    table.publish(hidden, 0, {})
+    check_with_spark(pipeline, spark)
+    told = refusal(wider, spark)
+    assert "was written with other columns (delay was int, is string; more was absent, is int), which readers" in told

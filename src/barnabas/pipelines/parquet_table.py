@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.pipelines.durable_files import sync_directory, sync_tree, write_json
-from barnabas.pipelines.plan import BATCH_COLUMN
 from barnabas.pipelines.state_directory import BatchesDone
 
 MARKER: Final = "_barnabas.json"
@@ -33,6 +32,8 @@ MANIFEST: Final = "_barnabas_batches.jsonl"
 LOCK: Final = ".barnabas.lock"
 """Is held while a run writes the table."""
 
+BATCH_COLUMN: Final = "batch_id"
+"""The column that a table gets from its directories: which batch a row came with."""
 BATCH_PREFIX: Final = f"{BATCH_COLUMN}="
 _BATCHES_NAMED_MAX: Final = 5
 
@@ -68,10 +69,10 @@ class ParquetTable:
     def take(self, pipeline: str, state_id: str) -> None:
         """Makes the directory, notes the owner, and removes what a killed run was writing. `check` comes before."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        wanted = {"pipeline": pipeline, "state_id": state_id}
-        # Written anew by each run, it would be torn by one that is killed.
-        if self.owner() != wanted:
-            write_json(self.directory / MARKER, wanted)
+        owner = self.owner() or {}
+        # Written only where it differs: a run that is killed leaves it alone.
+        if (owner.get("pipeline"), owner.get("state_id")) != (pipeline, state_id):
+            write_json(self.directory / MARKER, {"pipeline": pipeline, "state_id": state_id})
         for entry in self.directory.iterdir():
             if entry.name.startswith(f".{BATCH_PREFIX}"):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -109,6 +110,28 @@ class ParquetTable:
                 ) from None
             found[batch.batch_id] = batch
         return found
+
+    def refuse_other_columns(self, columns: Mapping[str, str]) -> None:
+        """Raises TableError when batches were written with other columns (names and Spark's types, in any order).
+
+        Readers take the columns of one file for those of all: pandas and Spark fail over a type that was changed, and
+        show a column that was added or not, by chance.
+        """
+        noted = (self.owner() or {}).get("columns")
+        if not isinstance(noted, dict) or noted == dict(columns) or not self.batches():
+            return
+        differ = [name for name in {**noted, **columns} if noted.get(name) != columns.get(name)]
+        told = "; ".join(f"{each} was {noted.get(each, 'absent')}, is {columns.get(each, 'absent')}" for each in differ)
+        raise TableError(
+            f"was written with other columns ({told}), which readers cannot follow: undo that, or give the pipeline "
+            "another table and another `state`, or remove both to compute everything again"
+        )
+
+    def note_columns(self, columns: Mapping[str, str]) -> None:
+        """Notes the columns of the batches that are published from now on. `refuse_other_columns` comes before."""
+        owner = self.owner() or {}
+        if owner.get("columns") != dict(columns):
+            write_json(self.directory / MARKER, {**owner, "columns": dict(columns)})
 
     def publish(self, being_written: Path, batch_id: int, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Has what was written take its place in the table by one rename, so that no reader sees a part of a batch.

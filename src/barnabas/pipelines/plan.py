@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from barnabas.pipelines.definition import (
     RECORD_COLUMNS,
@@ -17,6 +17,7 @@ from barnabas.pipelines.definition import (
     Source,
     Step,
 )
+from barnabas.pipelines.parquet_table import BATCH_COLUMN, ParquetTable, TableError
 from barnabas.pipelines.record_columns import RewrittenSql
 from barnabas.pipelines.sources import empty_frame
 from barnabas.pipelines.spark_internals import aggregates_a_stream, columns_parquet_refuses, refusal_of_output_mode
@@ -25,9 +26,6 @@ from barnabas.pipelines.sql_steps import query_for_spark
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
-
-BATCH_COLUMN: Final = "batch_id"
-"""The column that a Parquet table gets from its directories: which batch a row came with."""
 
 _DETAIL_CHARACTERS_MAX = 400
 
@@ -144,6 +142,10 @@ def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink, frame: Da
         if refused:
             message = f"Parquet cannot hold {', '.join(refused)} of {sink.from_view}: cast it to a type that it can"
             raise pipeline.error(message, sink.from_line)
+        try:
+            ParquetTable(sink.directory).refuse_other_columns(dict(frame.dtypes))
+        except TableError as error:
+            raise pipeline.error(f"{sink.directory} {error}", sink.from_line) from error
     else:
         try:
             frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it

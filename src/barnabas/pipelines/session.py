@@ -87,6 +87,8 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         "spark.sql.session.timeZone": "UTC",
         # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
+        # Spark's own form, INT96, has no statistics, and is deprecated.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.pollingDelay": f"{_POLLING_DELAY_MS}ms",
         # A batch that is cut short is interrupted first; what does not heed that ends with the process.
         "spark.sql.streaming.stopTimeout": f"{_STOP_TIMEOUT_SECONDS}s",

@@ -67,7 +67,9 @@ class BatchWriter:
         written: list[tuple[ParquetTable, Path]] = []
         for sink in self._query.sinks:
             if isinstance(sink, ParquetSink):
-                written.append((ParquetTable(sink.directory), write_hidden(frame, sink.directory, batch_id)))
+                table = ParquetTable(sink.directory)
+                table.note_columns(dict(frame.dtypes))
+                written.append((table, write_hidden(frame, sink.directory, batch_id)))
             else:
                 self._write_topic(frame, sink)
         if written:
