@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replaces a file whole, so that a kill or a loss of power leaves the old one or the new one."""
+def write_json(path: Path, content: Mapping[str, Any], *, is_durable: bool = True) -> None:
+    """Replaces a file whole, so that a kill leaves the old one or the new one; durable, a loss of power too."""
     new = path.with_name(f".{path.name}.new")
     with new.open("w", encoding="utf-8") as output:
         output.write(json.dumps(content, indent=2) + "\n")
         output.flush()
-        os.fsync(output.fileno())
+        if is_durable:
+            os.fsync(output.fileno())
     new.replace(path)
-    sync_directory(path.parent)
+    if is_durable:
+        sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -86,12 +86,14 @@ class JvmOptions:
     """How to start it: `jars` besides Spark's own, and a directory of its own for logs and what it writes meanwhile.
 
     `log_directory` gets `spark.log` (warnings and errors, bounded) and `jvm.log` (what Java itself prints).
+    `kept_open` are descriptors that the process inherits.
     """
 
     java: Java
     jars: tuple[Path, ...]
     log_directory: Path
     memory_bytes: int
+    kept_open: tuple[int, ...] = ()
 
     @property
     def log_path(self) -> Path:
@@ -127,6 +129,7 @@ def running_jvm(options: JvmOptions, stop: threading.Event | None = None) -> Ite
             cwd=scratch,
             env=_environment(connection),
             start_new_session=True,
+            pass_fds=options.kept_open,
         )
     try:
         yield _gateway(process, connection, output_path, stop)

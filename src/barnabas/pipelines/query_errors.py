@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.pipelines.definition import Pipeline
-from barnabas.pipelines.sources import BAD_RECORD
+from barnabas.pipelines.sources import BAD_RECORD, ROW_BYTES_MAX
 
 _REASON_CHARACTERS_MAX = 400
 _DATA_LOSS = "KAFKA_DATA_LOSS"
@@ -97,6 +97,11 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
         )
     if "TopicAuthorization" in text or "GroupAuthorization" in text:
         return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs that permission{more}")
+    if "RecordTooLarge" in text and "max.request.size" in text:
+        return QueryFailure(
+            f"a row of {query} is larger than any that is written ({ROW_BYTES_MAX // 1024**2} MiB): {_reason(text)}; "
+            f"make less of it in a step{more}"
+        )
     if "RecordTooLarge" in text:
         return QueryFailure(f"a row of {query} is larger than the topic takes: raise its `max.message.bytes`{more}")
     if any(sign in text for sign in _PASSING):

@@ -22,6 +22,13 @@ class BatchEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleEvent:
+    """One start of a query has asked the brokers, and found nothing new; comes every ten seconds."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TerminatedEvent:
     """One start of a query is over; `error` is what Spark says of its failure, None when there was none."""
 
@@ -33,9 +40,9 @@ class QueryEvents:
     """A queue between Spark's listener, which is called on a thread of the gateway's, and the run."""
 
     def __init__(self) -> None:
-        self._events: queue.Queue[BatchEvent | TerminatedEvent] = queue.Queue(_EVENTS_MAX)
+        self._events: queue.Queue[BatchEvent | IdleEvent | TerminatedEvent] = queue.Queue(_EVENTS_MAX)
 
-    def next(self, timeout_seconds: float) -> BatchEvent | TerminatedEvent | None:
+    def next(self, timeout_seconds: float) -> BatchEvent | IdleEvent | TerminatedEvent | None:
         """The next event; None when there is none in that time."""
         try:
             return self._events.get(timeout=timeout_seconds)
@@ -59,7 +66,8 @@ class QueryEvents:
                 events.put(BatchEvent(str(event.progress.name), json.loads(event.progress.json)))
 
             def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-                """Not of interest."""
+                """It works, with nothing to do."""
+                events.put(IdleEvent(str(event.runId)))
 
             def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
                 """The end, with the error if it was one."""

@@ -36,7 +36,7 @@ from barnabas.pipelines.progress import (
     totals_from_json,
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
-from barnabas.pipelines.query_events import BatchEvent, QueryEvents, TerminatedEvent
+from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import BatchWriter, held_tables
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
@@ -131,7 +131,9 @@ def _run(
         try:
             java = find_java()
             jars = resolve_connector(java, options.jars_directory, progress.said, stop)
-            spark = SparkOptions(java, jars, state.log_directory, pipeline.name)
+            # Killed with kill -9, this process lets go of the state while Spark's still writes.
+            kept_open = () if state.lock_descriptor is None else (state.lock_descriptor,)
+            spark = SparkOptions(java, jars, state.log_directory, pipeline.name, kept_open)
             progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
             with spark_session(spark, stop) as session:
                 return _run_in(session, pipeline, options, progress, stop, state, began)
@@ -197,8 +199,12 @@ class _RunningQuery:
         self.offsets: Mapping[str, Mapping[int, int]] = {}
         self.lag: Mapping[str, int] = {}
         self.is_done = False
-        self.finished_at = time.monotonic()
+        self.worked_at = time.monotonic()
         self.ended_at: float | None = None
+
+    def works(self) -> None:
+        """It has finished a batch, or has asked the brokers and found nothing new: failures count from here on."""
+        self.restarts, self.worked_at = 0, time.monotonic()
 
 
 class _Counting:
@@ -369,6 +375,8 @@ class PipelineRun:
         event = self._events.next(_POLL_SECONDS)
         if isinstance(event, BatchEvent):
             self._finished(event, group)
+        elif isinstance(event, IdleEvent):
+            self._idle(event)
         elif isinstance(event, TerminatedEvent):
             self._ended(event)
         else:
@@ -386,7 +394,7 @@ class PipelineRun:
         running.last_batch_id = progress.batch_id
         running.totals = progress.totals
         running.offsets, running.lag = progress.offsets, progress.lag
-        running.restarts, running.finished_at = 0, time.monotonic()
+        running.works()
         self._batches += 1
         self._rows_in += progress.rows_in
         self._rows_out += progress.rows_out
@@ -407,8 +415,18 @@ class PipelineRun:
         if done:
             group.finished(done)
 
+    def _idle(self, event: IdleEvent) -> None:
+        running = self._started(event.run_id)
+        if running is not None:
+            running.works()
+
+    def _started(self, run_id: str) -> _RunningQuery | None:
+        """The query whose last start has this id."""
+        started = (each for each in self._queries.values() if each.handle is not None)
+        return next((each for each in started if str(each.handle.runId) == run_id), None)
+
     def _ended(self, event: TerminatedEvent) -> None:
-        running = next((each for each in self._queries.values() if str(each.handle.runId) == event.run_id), None)
+        running = self._started(event.run_id)
         if running is None or running.is_done:
             return
         if event.error is None or isinstance(running.writer.error, RunStopped):
@@ -416,7 +434,7 @@ class PipelineRun:
             return
         text = f"{event.error}\n{running.writer.error or ''}"
         failure = failure_of(self._pipeline, running.query.from_view, text, self._log_path)
-        is_late = time.monotonic() - running.finished_at > _RESTART_SECONDS_MAX
+        is_late = time.monotonic() - running.worked_at > _RESTART_SECONDS_MAX
         if not failure.is_passing or running.restarts >= _RESTARTS_MAX or is_late:
             running.is_done = True
             raise self._error(failure)

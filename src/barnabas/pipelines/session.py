@@ -38,12 +38,16 @@ _STOP_TIMEOUT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """What a session needs: a Java, the jars besides Spark's own, a directory of its own for logs, and a name."""
+    """What a session needs: a Java, the jars besides Spark's own, a directory of its own for logs, and a name.
+
+    `kept_open` are descriptors that Spark's process is to have, such as that of a lock that lasts as long as it does.
+    """
 
     java: Java
     jars: tuple[Path, ...]
     log_directory: Path
     name: str
+    kept_open: tuple[int, ...] = ()
 
     @property
     def log_path(self) -> Path:
@@ -59,7 +63,7 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
     RunStopped when `stop` is set before its process is there.
     """
     pyspark_version()
-    jvm = JvmOptions(options.java, options.jars, options.log_directory, driver_memory_bytes())
+    jvm = JvmOptions(options.java, options.jars, options.log_directory, driver_memory_bytes(), options.kept_open)
     try:
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
         with running_jvm(jvm, stop) as (port, secret), _environment(port, secret):

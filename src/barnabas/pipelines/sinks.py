@@ -86,7 +86,7 @@ class BatchWriter:
 
     def _write_topic(self, frame: DataFrame, sink: TopicSink) -> None:
         records = records_of(frame, sink)
-        records.write.format("kafka").options(**self._kafka.connection, topic=sink.topic).save()
+        records.write.format("kafka").options(**self._kafka.writing, topic=sink.topic).save()
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 BAD_RECORD = "barnabas-bad-record:"
 """Begins the message of the error of a record that cannot be read; a JSON object follows, see `_refusal`."""
 
+ROW_BYTES_MAX = 32 * 1024 * 1024
+"""The largest record that is written, key and value; a broker takes no request that is larger than 100 MiB."""
+
 _VALUE_CHARACTERS_MAX = 200
 _ANSWER_MS_MAX = 6_000
 _FETCH_WAIT_MS = 50
@@ -57,6 +60,15 @@ class KafkaOptions:
             # A broker that hangs, or is gone without a word, costs so much and not half a minute.
             "kafka.request.timeout.ms": str(_ANSWER_MS_MAX),
             "kafka.reconnect.backoff.max.ms": "1000",
+        }
+
+    @property
+    def writing(self) -> dict[str, str]:
+        """Options of every sink. How large a record may be is the topic's to say; a producer's own bound is 1 MiB."""
+        return {
+            **self.connection,
+            "kafka.max.request.size": str(ROW_BYTES_MAX),
+            "kafka.buffer.memory": str(2 * ROW_BYTES_MAX),
         }
 
     @property

@@ -4,6 +4,7 @@ STATE/lock              held by the run under way
       run.json          the last run: process, start, end, reason
       definition.json   what the checkpoints were made from
       progress.jsonl    one line for each finished batch; bounded
+      last/VIEW.json    the last line of each query, with its sums
       checkpoints/VIEW/ Spark's, of each query
       logs/             spark.log and jvm.log
 """
@@ -32,9 +33,9 @@ from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, 
 PROGRESS_BYTES_MAX = 1024 * 1024
 """When `progress.jsonl` is longer it becomes `progress.jsonl.1`, so that twice as much is kept at most."""
 
-_TAIL_BYTES = 256 * 1024
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_SECONDS = 0.05
+_LEFT_BEHIND_SECONDS_MAX = 30.0
 
 
 class RunEnd(enum.Enum):
@@ -69,7 +70,9 @@ class StateDirectory:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.lock_descriptor: int | None = None
         self._progress_path = directory / "progress.jsonl"
+        self._last_directory = directory / "last"
         self._run_path = directory / "run.json"
         self._definition_path = directory / "definition.json"
         self._lock_path = directory / "lock"
@@ -85,7 +88,11 @@ class StateDirectory:
 
     @contextlib.contextmanager
     def locked(self, pipeline: Pipeline) -> Iterator[None]:
-        """Keeps other runs of the pipeline away. Raises PipelineError when one is under way."""
+        """Keeps other runs of the pipeline away. Raises PipelineError when one is under way.
+
+        Meanwhile `lock_descriptor` is that of the lock: a process that inherits it keeps the lock when this one is
+        killed. So the lock of a process that is gone is waited for: Spark's ends a moment later.
+        """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             lock = self._lock_path.open("a+")
@@ -93,7 +100,11 @@ class StateDirectory:
             message = f"state directory {self.directory} cannot be used: {error.strerror or error}"
             raise pipeline.error(f"{message}; set `state` to one that can be written", pipeline.state_line) from error
         with lock:
-            if not _flocked(lock):
+            deadline = time.monotonic() + _LEFT_BEHIND_SECONDS_MAX
+            while not (is_ours := _flocked(lock)) and not _is_alive(_process_id(lock.name)):
+                if time.monotonic() > deadline:
+                    break
+            if not is_ours:
                 raise PipelineError(
                     f"pipeline {pipeline.name} is already running, in process {_process_id(lock.name) or 'unknown'} "
                     f"with state directory {self.directory}: stop that run first"
@@ -101,7 +112,11 @@ class StateDirectory:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
-            yield
+            self.lock_descriptor = lock.fileno()
+            try:
+                yield
+            finally:
+                self.lock_descriptor = None
 
     def lock_holder(self) -> int | None:
         """The process whose run is under way, 0 where that cannot be told; None when there is none."""
@@ -231,23 +246,18 @@ class StateDirectory:
         sync_tree(self.checkpoint(view), since_ns)
 
     def add_progress(self, line: Mapping[str, Any]) -> None:
-        """Adds a line to what `status` reads."""
+        """Adds a line to the history, and notes it as the last of its query."""
         if self._progress_path.exists() and self._progress_path.stat().st_size > PROGRESS_BYTES_MAX:
             self._progress_path.replace(self._progress_path.with_suffix(".jsonl.1"))
         with self._progress_path.open("a", encoding="utf-8") as output:
             output.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._last_directory.mkdir(exist_ok=True)
+        write_json(self._last_directory / f"{line['query']}.json", line, is_durable=False)
 
     def last_progress(self) -> dict[str, dict[str, Any]]:
-        """The newest line of each query, by its view."""
-        newest: dict[str, dict[str, Any]] = {}
-        for path in (self._progress_path.with_suffix(".jsonl.1"), self._progress_path):
-            for line in _tail(path):
-                try:
-                    content = json.loads(line)
-                    newest[str(content["query"])] = content
-                except (ValueError, KeyError, TypeError):
-                    continue  # the line that a kill cut short
-        return newest
+        """The newest line of each query, by its view: it has the sums over all batches."""
+        found = {path.stem: _read_json(path) for path in self._last_directory.glob("*.json")}
+        return {query: line for query, line in found.items() if line is not None}
 
     def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
         version = before.get("version", 1)
@@ -300,6 +310,17 @@ def _flocked(lock: TextIO) -> bool:
     return False
 
 
+def _is_alive(process_id: int | None) -> bool:
+    """Whether there is such a process; also when nobody knows which it is."""
+    try:
+        os.kill(process_id or os.getpid(), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
+
+
 def _process_id(path: str) -> int | None:
     try:
         return int(Path(path).read_text(encoding="utf-8").strip())
@@ -318,16 +339,6 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 def _last(log: Path) -> int:
     """The last batch that one of Spark's logs has; -1 where it has none."""
     return max((int(entry.name) for entry in log.glob("*") if entry.name.isdecimal()), default=-1)
-
-
-def _tail(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as content:
-            content.seek(0, os.SEEK_END)
-            content.seek(max(0, content.tell() - _TAIL_BYTES))
-            return content.read().decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def _now_ms() -> int:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,16 +82,19 @@ def test_the_process_has_a_clean_environment_and_ends_with_its_input(
     monkeypatch.setenv("SPARK_HOME", "/of/another/spark")
     monkeypatch.setenv("SPARK_CONF_DIR", "/of/another/spark")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn")
+    kept = (tmp_path / "lock").open("w")
     script = (
         f"env > {tmp_path}/environment; pwd > {tmp_path}/place; "
         r"""printf '\000\000\001\000\000\000\000\006secret' > "$_PYSPARK_DRIVER_CONN_INFO_PATH".new; """
         'mv "$_PYSPARK_DRIVER_CONN_INFO_PATH".new "$_PYSPARK_DRIVER_CONN_INFO_PATH"; '
-        f"cat; echo ended > {tmp_path}/ended"
+        f"readlink /proc/$$/fd/{kept.fileno()} > {tmp_path}/kept; cat; echo ended > {tmp_path}/ended"
     )
-    started = options(tmp_path, script)
+    started = replace(options(tmp_path, script), kept_open=(kept.fileno(),))
     with jvm.running_jvm(started) as (port, secret):
         assert (port, secret) == (256, "secret")
         assert (tmp_path / "place").read_text().strip() == str(started.scratch_directory)
+    kept.close()
+    assert (tmp_path / "kept").read_text().strip() == str(tmp_path / "lock")
     assert (tmp_path / "ended").exists()
     assert not started.scratch_directory.exists()
     environment = (tmp_path / "environment").read_text()

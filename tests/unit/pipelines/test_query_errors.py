@@ -56,6 +56,7 @@ def test_a_record_without_a_key_is_named_with_the_line_of_its_source(pipeline: P
         ("java.lang.OutOfMemoryError: Java heap space", "max_records_per_batch", False),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "refuse", False),
         ("org.apache.kafka.common.errors.RecordTooLargeException: The message is 2 MB", "max.message.bytes", False),
+        ("RecordTooLargeException: 40000000 is the value of the max.request.size configuration", "32 MiB", False),
         ("org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero.", "Division by zero", False),
     ],
 )

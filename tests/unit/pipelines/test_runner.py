@@ -75,6 +75,9 @@ class FakeQuery:
         self.isActive = False
         self._spark.listener.onQueryTerminated(SimpleNamespace(runId=self.runId, exception=error))
 
+    def idle(self) -> None:
+        self._spark.listener.onQueryIdle(SimpleNamespace(runId=self.runId))
+
     def finish_batch(self, batch_id: int, offset: int = 0, **changes: Any) -> None:
         content = {
             "batchId": batch_id,
@@ -267,6 +270,31 @@ def test_a_failure_that_does_not_pass_ends_the_run(tmp_path: Path, committed: li
     with pytest.raises(PipelineError, match="did not answer by_day in time"):
         run(made_pipeline(tmp_path), spark, Told())
     assert 2 <= len(spark.started) <= 10
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_time_in_which_a_query_had_nothing_to_do_is_no_failure(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def fail_after_two_minutes(_spark: FakeSpark, query: FakeQuery) -> None:
+        now[0] += 121
+        if is_idle:
+            query.idle()
+        query.end("org.apache.kafka.common.errors.TimeoutException: no answer")
+
+    def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.end()
+
+    spark = FakeSpark(fail_after_two_minutes, go_on)
+    if is_idle:
+        assert run(made_pipeline(tmp_path), spark, Told(), once=False).batches == 1
+        return
+    with pytest.raises(PipelineError, match="did not answer by_day in time"):
+        run(made_pipeline(tmp_path), spark, Told(), once=False)
 
 
 def test_a_failure_of_the_pipelines_own_ends_it_at_once_and_every_query(tmp_path: Path, committed: list[Any]) -> None:

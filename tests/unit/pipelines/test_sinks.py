@@ -18,7 +18,7 @@ from barnabas.pipelines import sinks
 from barnabas.pipelines.definition import Pipeline, PipelineError, Query
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
 from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables
-from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
@@ -310,3 +310,10 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
     assert "state/checkpoints/by_day/offsets/1" in done
     assert "state/checkpoints/by_day/offsets/0" not in done
     assert "state/checkpoints/by_day/commits" not in done
+
+
+def test_the_size_of_a_record_is_bounded_by_the_topic_and_not_by_the_producers_default() -> None:
+    options = KafkaOptions("host:1").writing
+    assert int(options["kafka.max.request.size"]) == ROW_BYTES_MAX > 1024 * 1024
+    # The producer refuses a record that is larger than all its memory.
+    assert int(options["kafka.buffer.memory"]) > ROW_BYTES_MAX

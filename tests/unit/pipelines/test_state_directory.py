@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,38 @@ def test_a_killed_run_holds_no_lock(pipeline: Pipeline, state: StateDirectory) -
         holder.kill()
     with state.locked(pipeline):
         assert state.lock_holder() == os.getpid()
+
+
+def test_a_state_is_not_taken_while_spark_of_a_killed_run_is_there(pipeline: Pipeline, state: StateDirectory) -> None:
+    # The process of a run, which is gone, had started this one, which has inherited the lock.
+    left = subprocess.Popen([sys.executable, "-c", "pass"])
+    left.wait()
+    command = [sys.executable, "-c", HOLDER, str(state.directory / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        (state.directory / "lock").write_text(f"{left.pid}\n")
+        ending = threading.Timer(0.5, holder.kill)
+        ending.start()
+        with state.locked(pipeline):
+            assert holder.poll() is not None
+        ending.join()
+
+
+def test_spark_has_the_lock_as_long_as_it_lives(pipeline: Pipeline, state: StateDirectory) -> None:
+    with state.locked(pipeline):
+        assert state.lock_descriptor is not None
+        kept = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(state.lock_descriptor,)
+        )
+    try:
+        assert state.lock_holder() == os.getpid()
+        with pytest.raises(PipelineError, match="is already running"), state.locked(pipeline):
+            pass
+    finally:
+        kept.communicate(b"\n")
+    with state.locked(pipeline):
+        pass
 
 
 def test_a_state_directory_that_cannot_be_made_is_told_at_its_line(tmp_path: Path) -> None:
@@ -296,14 +329,12 @@ def test_progress_is_bounded_and_its_last_lines_are_found(
     state: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_directory, "PROGRESS_BYTES_MAX", 2_000)
-    state.add_progress({"query": "rare", "batch_id": 0})
-    for batch_id in range(100):
+    state.add_progress({"query": "rare", "batch_id": 1})
+    for batch_id in range(200):
         state.add_progress({"query": "by_day", "batch_id": batch_id, "text": "x" * 20})
-        if batch_id == 70:
-            state.add_progress({"query": "rare", "batch_id": 1})
     with (state.directory / "progress.jsonl").open("a") as output:
         output.write('{"query": "by_day", "batch_')
-    assert state.last_progress()["by_day"]["batch_id"] == 99
+    assert state.last_progress()["by_day"]["batch_id"] == 199
     assert state.last_progress()["rare"]["batch_id"] == 1
     files = sorted(state.directory.glob("progress.jsonl*"))
     assert [file.name for file in files] == ["progress.jsonl", "progress.jsonl.1"]
