@@ -103,8 +103,8 @@ class ParquetTable:
         found: dict[int, TableBatch] = {}
         for number, line in enumerate(lines, 1):
             try:
-                batch = TableBatch(**json.loads(line))
-            except (ValueError, TypeError):
+                batch = _batch_of(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError):
                 raise TableError(
                     f"has a list of batches that is damaged ({MANIFEST}, line {number}): restore it"
                 ) from None
@@ -214,6 +214,14 @@ class ParquetTable:
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
                 os.truncate(path, whole)
+
+
+def _batch_of(line: Mapping[str, Any]) -> TableBatch:
+    offsets = {
+        topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+        for topic, partitions in line["offsets"].items()
+    }
+    return TableBatch(int(line["batch_id"]), int(line["rows"]), dict(line["files"]), offsets)
 
 
 def _files_of(batch: Path) -> dict[str, int]:
