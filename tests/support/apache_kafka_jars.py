@@ -1,9 +1,10 @@
 """The jars of Apache Kafka 3.9.1 and of its ZooKeeper 3.8.4, fetched once into the project's cache; and those of
-3.4.1, an older controller, where a test asks for it.
+3.4.1, an older controller, and of Kafka Streams 3.9.1, where a test asks for them.
 
 They are oracles for the tests and are never shipped.
 
-`python -m tests.support.apache_kafka_jars` fetches them and prints where they are; `... 3.4.1` those of that version.
+`python -m tests.support.apache_kafka_jars` fetches them and prints where they are; `... 3.4.1` those of that version,
+`... streams-3.9.1` those of Kafka Streams.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ZOOKEEPER_VERSION = "3.8.4"
 CACHE_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache"
 
 OLD_KAFKA_VERSION = "3.4.1"
+STREAMS = f"streams-{KAFKA_VERSION}"
+"""Stands for Kafka Streams where a version is asked for."""
 _LOGGING = Module("org.slf4j", "slf4j-reload4j", "1.7.36")
 _MODULES = {
     KAFKA_VERSION: (
@@ -31,6 +34,7 @@ _MODULES = {
         _LOGGING,
     ),
     OLD_KAFKA_VERSION: (Module("org.apache.kafka", "kafka_2.13", OLD_KAFKA_VERSION), _LOGGING),
+    STREAMS: (Module("org.apache.kafka", "kafka-streams", KAFKA_VERSION), _LOGGING),
 }
 _EXPECTED_JARS = {
     KAFKA_VERSION: (
@@ -45,6 +49,7 @@ _EXPECTED_JARS = {
         f"kafka-clients-{OLD_KAFKA_VERSION}.jar",
         "slf4j-reload4j-1.7.36.jar",
     ),
+    STREAMS: (f"kafka-streams-{KAFKA_VERSION}.jar", "rocksdbjni-7.9.2.jar", "slf4j-reload4j-1.7.36.jar"),
 }
 _ATTEMPTS = 2
 
@@ -55,7 +60,7 @@ class JarsMissing(RuntimeError):
 
 def apache_kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory that holds the jars; fetches them first when the cache is empty (about 60 MB, one to two minutes).
-    `version` is that of Apache Kafka.
+    `version` is that of Apache Kafka, or `STREAMS`.
 
     Safe to call from several processes at once: one fetches, the others wait for it. Raises `JarsMissing` or
     `JavaMissing`.

@@ -5,18 +5,14 @@ py4j, which Spark brings.
 from __future__ import annotations
 
 import functools
-import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
 
 from tests.clients.drivers.model import Fenced
 from tests.support.apache_kafka_jars import class_path
-from tests.support.java import java
+from tests.support.java_gateway import JavaProcess
 
 POLL_SECONDS = 1
 _FENCED = ("ProducerFencedException", "InvalidProducerEpochException")
@@ -79,40 +75,21 @@ def read_committed(bootstrap_servers: str, topic: str, partition: int) -> list[b
 
 def close() -> None:
     """Ends the JVM, if there is one."""
-    if _gateway.cache_info().currsize:
-        gateway = _gateway()
-        _gateway.cache_clear()
-        gateway.shutdown()
-        process: subprocess.Popen[str] = gateway.java_process
+    if _process.cache_info().currsize:
+        process = _process()
+        _process.cache_clear()
         process.kill()
-        process.communicate()
 
 
 def _jvm() -> Any:
-    return _gateway().jvm
+    return _process().jvm
 
 
 @functools.cache
-def _gateway() -> Any:
+def _process() -> JavaProcess:
     """The JVM of all clients of this process."""
-    (jar,) = Path(pyspark.__file__).parent.glob("jars/py4j-*.jar")
-    process = subprocess.Popen(
-        [
-            *(str(java().executable), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-            *("-cp", f"{jar}:{class_path()}", "py4j.GatewayServer", "--die-on-broken-pipe", "0"),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    port = int(process.stdout.readline())
-    return JavaGateway(gateway_parameters=GatewayParameters(port=port), java_process=process)
+    return JavaProcess(class_path())
 
 
 def _configs(bootstrap_servers: str, configs: Mapping[str, str]) -> Any:
-    made = _jvm().java.util.Properties()
-    for name, value in {"bootstrap.servers": bootstrap_servers, **configs}.items():
-        made.setProperty(name, value)
-    return made
+    return _process().properties({"bootstrap.servers": bootstrap_servers, **configs})
