@@ -115,7 +115,109 @@ async function administer() {
   await admin.disconnect();
 }
 
-({ produce, read, offsetAt, join, administer })[command]().then(() => process.exit(0), (error) => {
+// The values before the last stable offset, which is what kafkajs' admin client is told as the end.
+async function readCommitted() {
+  const { topic, partition } = options;
+  const admin = kafka.admin();
+  await admin.connect();
+  const { low, high } = (await admin.fetchTopicOffsets(topic)).find((each) => each.partition === partition);
+  await admin.disconnect();
+  if (low === high) return;
+  const consumer = kafka.consumer({ groupId: options.group, readUncommitted: false });
+  const ended = new Promise((resolve) => consumer.on(consumer.events.END_BATCH_PROCESS, ({ payload }) => {
+    if (payload.partition === partition && Number(payload.lastOffset) + 1 >= Number(high)) resolve();
+  }));
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  await consumer.run({
+    eachMessage: async (each) => { if (each.partition === partition && Number(each.message.offset) < Number(high)) say(base64(each.message.value)); },
+  });
+  await ended;
+  await consumer.disconnect();
+}
+
+const transactional = () => kafka.producer({
+  transactionalId: options.transactionalId, transactionTimeout: options.timeoutMs, idempotent: true, maxInFlightRequests: 1,
+});
+
+// The end of a transaction is answered before its markers are written, and kafkajs leaves it to its user to begin the next one later.
+async function again(work) {
+  const deadline = Date.now() + 30000;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error.type !== 'CONCURRENT_TRANSACTIONS' || Date.now() > deadline) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}
+
+// One command per line on stdin, one answer to each: null, or the type of the error.
+async function transact() {
+  const producer = transactional();
+  await producer.connect();
+  let transaction = null;
+  const commands = {
+    begin: async () => { transaction = await producer.transaction(); },
+    send: ({ topic, partition, values }) => again(() => transaction.send({ topic, messages: values.map((value) => ({ partition, value: bytes(value) })) })),
+    commit: () => transaction.commit(),
+    abort: () => transaction.abort(),
+  };
+  // kafkajs asks for its epoch with each transaction; who had the id before is fenced by the first one.
+  await (await producer.transaction()).abort();
+  say(null);
+  for await (const line of require('readline').createInterface({ input: process.stdin })) {
+    const given = JSON.parse(line);
+    try {
+      await commands[given.command](given);
+      say(null);
+    } catch (error) {
+      process.stderr.write(`${error.stack}\n`);
+      say(error.type || error.name);
+    }
+  }
+}
+
+async function copy() {
+  const { source, target, group, count } = options;
+  const producer = transactional();
+  const consumer = kafka.consumer({ groupId: group, readUncommitted: false });
+  await producer.connect();
+  await consumer.connect();
+  await consumer.subscribe({ topic: source, fromBeginning: true });
+  let number = 0;
+  await new Promise((resolve, reject) => consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    eachBatch: async ({ batch }) => {
+      const messages = batch.messages.slice(0, 5);
+      const last = messages[messages.length - 1].offset;
+      const offset = String(Number(last) + 1);
+      try {
+        const transaction = await producer.transaction();
+        await again(() => transaction.send({ topic: target, messages: messages.map(({ value }) => ({ partition: 0, value })) }));
+        await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions: [{ partition: 0, offset }] }] });
+        number += 1;
+        if (number % 3 === 0) {
+          await transaction.abort();
+          consumer.seek({ topic: source, partition: 0, offset: messages[0].offset });
+          return;
+        }
+        await transaction.commit();
+        consumer.seek({ topic: source, partition: 0, offset });
+        if (Number(offset) >= count) resolve();
+      } catch (error) {
+        reject(error);
+        throw error;
+      }
+    },
+  }));
+  await consumer.disconnect();
+  await producer.disconnect();
+}
+
+({ produce, read, offsetAt, join, administer, readCommitted, transact, copy })[command]().then(() => process.exit(0), (error) => {
   process.stderr.write(`${error.stack}\n`);
   process.exit(1);
 });
