@@ -106,12 +106,12 @@ def consumer(cluster: MixedCluster, group: str, **configs: Any) -> Consumer:
     )
 
 
-def values(cluster: MixedCluster, topic: str) -> list[bytes]:
+def values(cluster: MixedCluster, topic: str, partition: int = 0) -> list[bytes]:
     """What a consumer that reads committed records finds up to the last stable offset."""
     reader = consumer(cluster, "reader", **{"enable.partition.eof": True})
     found: list[bytes] = []
     try:
-        reader.assign([TopicPartition(topic, 0, 0)])
+        reader.assign([TopicPartition(topic, partition, 0)])
 
         def at_end() -> bool:
             message = reader.poll(0.5)

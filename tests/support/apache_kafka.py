@@ -58,12 +58,13 @@ class ApacheKafkaBroker:
         overrides: Mapping[str, object] | None = None,
         java_options: Sequence[str] = SMALL_HEAP_OPTIONS,
         version: str = KAFKA_VERSION,
+        port: int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`environment` has further variables."""
         self.directory = directory
         self.broker_id = broker_id
-        self.port = free_port()
+        self.port = free_port() if port is None else port
         self._write_files(zookeeper_connect, overrides or {})
         self.process = ServerProcess(
             f"kafka-{broker_id}",

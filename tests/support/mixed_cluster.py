@@ -170,14 +170,18 @@ class MixedCluster:
 
     @contextlib.contextmanager
     def exchanged(self, broker_id: int) -> Iterator[None]:
-        """Inside the block, a broker of the other kind goes on with the id and the log directory of this one.
+        """Inside the block, a broker of the other kind goes on with the id, the port and the log directory of this one.
 
         Both are stopped and started in order: by SIGTERM, and until they serve.
         """
         first = self.brokers[broker_id]
         overrides = {**self._overrides[broker_id], "log.dirs": self.data_directory(broker_id)}
         second = self._broker(
-            first.directory.with_name(f"{broker_id}-exchanged"), broker_id, kind_of(broker_id).other, overrides
+            first.directory.with_name(f"{broker_id}-exchanged"),
+            broker_id,
+            kind_of(broker_id).other,
+            overrides,
+            first.port,
         )
         for before, after in ((first, second), (second, first)):
             before.stop()
@@ -362,16 +366,23 @@ class MixedCluster:
         )
 
     def _broker(
-        self, directory: Path, broker_id: int, kind: Kind, overrides: Mapping[str, object]
+        self,
+        directory: Path,
+        broker_id: int,
+        kind: Kind,
+        overrides: Mapping[str, object],
+        port: int | None = None,
     ) -> BrokerProcess | ApacheKafkaBroker:
-        address, port = self.coordinator.address, self._metrics_ports[broker_id]
+        address, metrics_port = self.coordinator.address, self._metrics_ports[broker_id]
         if kind is Kind.BARNABAS:
-            metrics = {"barnabas.metrics.port": port}
-            ours = BrokerProcess(directory, broker_id, address, overrides={**overrides, **metrics})
+            metrics = {"barnabas.metrics.port": metrics_port}
+            ours = BrokerProcess(directory, broker_id, address, overrides={**overrides, **metrics}, port=port)
             self._log_files.append((broker_id, ours.log_path))
             return ours
-        java_options = (*SMALL_HEAP_OPTIONS, *(option.format(port) for option in _JMX_OPTIONS))
-        theirs = ApacheKafkaBroker(directory, address, broker_id, overrides=overrides, java_options=java_options)
+        java_options = (*SMALL_HEAP_OPTIONS, *(option.format(metrics_port) for option in _JMX_OPTIONS))
+        theirs = ApacheKafkaBroker(
+            directory, address, broker_id, overrides=overrides, java_options=java_options, port=port
+        )
         self._log_files.append((broker_id, theirs.directory / "server.log"))
         return theirs
 
