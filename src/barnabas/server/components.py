@@ -251,6 +251,7 @@ class BrokerComponents:
             lambda: bool(configs.values["transaction.partition.verification.enable"]),
             self.shared.host.loop,
             self.shared.steps,
+            self.shared.metrics,
             self.shared.logs.logger("kafka.server.AddPartitionsToTxnManager"),
         )
 

@@ -91,6 +91,7 @@ class CoordinatorComponents:
                 steps=shared.steps,
                 logger=logs.logger("kafka.coordinator.transaction.TransactionMarkerChannelManager"),
             ),
+            metrics=shared.metrics,
             logs=logs,
         )
         coordinators: tuple[tuple[str, str, Coordinator, str], ...] = (

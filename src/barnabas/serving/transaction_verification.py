@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.log.producers.producer_state import ProducerState
 from barnabas.serving.ports import Replicas
@@ -25,6 +26,7 @@ QUESTIONS_MAX: Final = 10_000
 _QUESTIONS_PER_REQUEST: Final = 200
 _ABORTABLE_SINCE: Final = 11
 """The version of Produce whose producers know TRANSACTION_ABORTABLE."""
+_MBEAN: Final = ("kafka.server", "AddPartitionsToTxnManager")
 _TRIED_AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -70,6 +72,7 @@ class TransactionVerifier:
         is_enabled: Callable[[], bool],
         loop: asyncio.AbstractEventLoop,
         steps: StepRunner,
+        metrics: MetricsRegistry,
         logger: logging.Logger,
     ) -> None:
         """`is_enabled` is `transaction.partition.verification.enable`: without it all is verified unasked."""
@@ -78,6 +81,8 @@ class TransactionVerifier:
         self._loop = loop
         self._steps = steps
         self._logger = logger
+        self._failures = metrics.meter(MetricName(*_MBEAN, "VerificationFailureRate"))
+        self._duration_ms = metrics.histogram(MetricName(*_MBEAN, "VerificationTimeMs"))
         self._waiting: dict[int, deque[tuple[Question, asyncio.Future[Codes]]]] = {}
         self._count = 0
         self._sending: dict[int, asyncio.Task[None]] = {}
@@ -92,6 +97,7 @@ class TransactionVerifier:
         if coordinator is None:
             return dict.fromkeys(question.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._count >= QUESTIONS_MAX:
+            self._failures.count += len(question.partitions)
             return dict.fromkeys(question.partitions, ErrorCode.NETWORK_EXCEPTION)
         answer: asyncio.Future[Codes] = self._loop.create_future()
         self._waiting.setdefault(coordinator, deque()).append((question, answer))
@@ -100,10 +106,14 @@ class TransactionVerifier:
             self._sending[coordinator] = self._loop.create_task(
                 self._send_all(coordinator), name=f"verify-transactions-{coordinator}"
             )
+        asked_at = self._loop.time()
         try:
-            return await answer
+            codes = await answer
         finally:
             self._count -= 1
+        self._failures.count += len(codes)
+        self._duration_ms.update(round((self._loop.time() - asked_at) * 1_000))
+        return codes
 
     async def stop(self) -> None:
         """Asks nothing more; what waits is answered NETWORK_EXCEPTION."""

@@ -263,7 +263,8 @@ class DataBroker:
         self.groups = Groups()
         self.coordinator = Coordinator()
         self.verifier = TransactionVerifier(
-            self.coordinator, lambda: self.coordinator.is_asked, host.loop, StepRunner(host.loop), calls.logger
+            *(self.coordinator, lambda: self.coordinator.is_asked, host.loop, StepRunner(host.loop)),
+            *(calls.metrics, calls.logger),
         )
         self.leader_quota = ReplicationQuota(ReplicationQuotaSettings(), host.loop.time)
         self._add_handlers(host, fetch_bytes_max)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel.metrics import Histogram, Meter, MetricName
 from barnabas.kernel.real_host import real_host
 from barnabas.leader.partition import Partition
 from barnabas.link.errors import ConnectionLostError
@@ -113,8 +114,18 @@ def test_what_is_not_verified_is_not_written(
         response = await caller.call(request(0, "flights", "ships"), version)
         assert told(response) == {"flights": (answered, -1), "ships": (ErrorCode.NONE, 0)}
         assert (partition.log_end_offset, other.log_end_offset) == (0, 1)
+        failures = broker.calls.metrics.get(
+            MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationFailureRate")
+        )
+        durations = broker.calls.metrics.get(
+            MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs")
+        )
+        assert isinstance(failures, Meter)
+        assert isinstance(durations, Histogram)
+        assert (failures.count, durations.count) == (1, 1)
         broker.coordinator.codes.clear()
         assert told(await caller.call(request(0), version)) == {"flights": (ErrorCode.NONE, 0)}
+        assert (failures.count, durations.count) == (1, 2)
 
     scenario(run, tmp_path, body)
 

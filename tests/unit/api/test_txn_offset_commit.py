@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.api.txn_offset_commit import TxnOffsetCommitHandler
 from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.steps import StepRunner
 from barnabas.log.producers.producer_state import ProducerState, ProducerStateError
 from barnabas.serving.ports import Replicas
@@ -50,7 +51,8 @@ class Broker:
         host = self.world.host
         logger = logging.getLogger("kafka.server.AddPartitionsToTxnManager of tests")
         self.verifier = TransactionVerifier(
-            self.asked, lambda: self.asked.is_asked, host.loop, StepRunner(host.loop), logger
+            *(self.asked, lambda: self.asked.is_asked, host.loop, StepRunner(host.loop)),
+            *(MetricsRegistry(host.loop.time), logger),
         )
         metadata = MetadataCache(1, logging.getLogger("state.change.logger"))
         states = [

@@ -39,6 +39,11 @@ class Completions:
         self._timer: Timer | None = None
         self._is_stopped = False
 
+    @property
+    def refused(self) -> int:
+        """Transactions that wait because their log has refused a record, and will be tried again."""
+        return sum(map(len, self._refused.values()))
+
     def add(self, shard: Shard[Transactions], transactional_id: str) -> None:
         """The record is appended in a later turn."""
         if shard in self._refused:

@@ -25,6 +25,7 @@ from barnabas.coordinators.transaction.descriptions import described, listed
 from barnabas.coordinators.transaction.expiry import expire
 from barnabas.coordinators.transaction.loading import TransactionLoader
 from barnabas.coordinators.transaction.markers import Ending, MarkerSender
+from barnabas.coordinators.transaction.metrics import TransactionMetrics
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.coordinators.transaction.records import Transaction, transaction_key, transaction_value
 from barnabas.coordinators.transaction.settings import TransactionSettings
@@ -33,6 +34,7 @@ from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Decision
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.kernel.timers import Timers
@@ -77,6 +79,7 @@ class TransactionCoordinator:
         log: InternalLog,
         producer_ids: ProducerIdManager,
         markers: MarkerSender,
+        metrics: MetricsRegistry,
         logs: Logs,
     ) -> None:
         self._settings = settings
@@ -104,6 +107,8 @@ class TransactionCoordinator:
         self._shards: dict[int, Shard[Transactions]] = {}
         """The active ones."""
         self._completions = Completions(self._complete, host.loop, timers, steps, manager_logger)
+        completions = self._completions
+        self._metrics = TransactionMetrics(metrics, lambda: markers.waiting, lambda: completions.refused)
         self._waiting_for_ids: set[asyncio.Task[None]] = set()
         self._is_active = False
         self._partition_count: int | None = None
@@ -130,6 +135,7 @@ class TransactionCoordinator:
         for waiting in tuple(self._waiting_for_ids):
             waiting.cancel()
         await asyncio.gather(*self._waiting_for_ids, return_exceptions=True)
+        self._metrics.remove()
 
     def place(self, partition_count: int | None) -> None:
         """`__transaction_state` was made anew, with so many partitions; None while that is not known yet."""
@@ -157,7 +163,8 @@ class TransactionCoordinator:
         """The partition of `__transaction_state` is deleted, with its ids; another may take its place."""
         self._runtime.forget(partition_index)
 
-    def _loaded(self, shard: Shard[Transactions], transactions: Transactions, _seconds: float) -> Steps[None]:
+    def _loaded(self, shard: Shard[Transactions], transactions: Transactions, seconds: float) -> Steps[None]:
+        self._metrics.loaded(seconds)
         self._shards[shard.partition.partition] = shard
         return self._send_loaded(shard, transactions.prepared_ids)
 

@@ -16,6 +16,7 @@ from barnabas.coordinators.transaction.settings import TransactionSettings
 from barnabas.coordinators.transaction.transactions import Producer
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
+from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
@@ -206,6 +207,7 @@ class TransactionWorld:
             steps=self.steps,
             logger=self.logs.logger("markers"),
         )
+        self.metrics = MetricsRegistry(self.loop.time)
         self.coordinator = TransactionCoordinator(
             self.settings,
             host=self.host,
@@ -215,6 +217,7 @@ class TransactionWorld:
             log=self.log,
             producer_ids=self.ids,
             markers=self.sender,
+            metrics=self.metrics,
             logs=self.logs,
         )
         self.coordinator.start(1)
