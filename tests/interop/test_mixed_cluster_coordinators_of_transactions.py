@@ -122,7 +122,7 @@ def members(cluster: MixedCluster, *groups: str) -> Iterator[list[Consumer]]:
 
 def committed(member: Consumer, topic: str) -> int:
     (found,) = member.committed([TopicPartition(topic, 0)], timeout=PATIENCE_SECONDS)
-    return max(0, found.offset)
+    return int(max(0, found.offset))
 
 
 def send_offset(made: Producer, member: Consumer, topic: str, offset: int) -> None:

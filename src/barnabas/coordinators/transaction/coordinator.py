@@ -384,7 +384,7 @@ class TransactionCoordinator:
         def replay(base_offset: int) -> None:
             nonlocal replayed_at
             replayed_at = base_offset
-            transactions.replay_appended(key, value, decision.previous)
+            transactions.replay_appended(transactional_id, decision.transaction, decision.previous)
 
         def committed_late(offset: int) -> None:
             if offset >= replayed_at and shard.is_active:

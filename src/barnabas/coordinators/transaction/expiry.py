@@ -55,8 +55,8 @@ def _write_tombstones(shard: Shard[Transactions], ids: list[str], now_ms: int, l
     def replay(base_offset: int) -> None:
         nonlocal last_offset
         last_offset = base_offset + len(keys) - 1
-        for key in keys:
-            transactions.replay_appended(key, None, NO_PRODUCER)
+        for transactional_id in ids:
+            transactions.replay_appended(transactional_id, None, NO_PRODUCER)
 
     def committed() -> None:
         for transactional_id in ids:

@@ -47,10 +47,12 @@ def transaction_key(transactional_id: str) -> bytes:
 
 def transaction_value(transaction: Transaction) -> bytes:
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
+    for topic, partition in transaction.partitions:
         by_topic.setdefault(topic, []).append(partition)
+    # Sorted by topic: as pairs, 50,000 of them take three times as long.
     partitions = [
-        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=numbers) for topic, numbers in by_topic.items()
+        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=sorted(by_topic[topic]))
+        for topic in sorted(by_topic)
     ]
     return encode_prefixed(
         TransactionLogValue(

@@ -121,29 +121,31 @@ class Transactions:
         if transactional_id is None:
             return 0
         transaction = None if value is None else read_value(value)
+        self._take(transactional_id, transaction)
+        return 0 if transaction is None else len(transaction.partitions)
+
+    def replay_appended(self, transactional_id: str, transaction: Transaction | None, previous: Producer) -> None:
+        """As `replay`, of a decision's record that the log has just taken, or a tombstone: what it says is known, and
+        very many partitions are not read back. The id is pending until `committed`.
+        """
+        before = self._by_id.get(transactional_id)
+        self._pending[transactional_id] = frozenset() if before is None else before.partitions
+        self._take(transactional_id, transaction)
+        if previous != NO_PRODUCER:
+            self._previous[transactional_id] = previous
+
+    def _take(self, transactional_id: str, transaction: Transaction | None) -> None:
         self._previous.pop(transactional_id, None)
         self._open.pop(transactional_id, None)
         self._prepared.pop(transactional_id, None)
         if transaction is None:
             self._by_id.pop(transactional_id, None)
-            return 0
+            return
         self._by_id[transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
             self._open[transactional_id] = None
         elif transaction.state in _PREPARED:
             self._prepared[transactional_id] = None
-        return len(transaction.partitions)
-
-    def replay_appended(self, key: bytes, value: bytes | None, previous: Producer) -> None:
-        """As `replay`, of a decision's record that the log has just taken; the id is pending until `committed`."""
-        transactional_id = read_key(key)
-        if transactional_id is None:
-            return
-        before = self._by_id.get(transactional_id)
-        self._pending[transactional_id] = frozenset() if before is None else before.partitions
-        self.replay(key, value)
-        if previous != NO_PRODUCER:
-            self._previous[transactional_id] = previous
 
     def committed(self, transactional_id: str) -> None:
         self._pending.pop(transactional_id, None)

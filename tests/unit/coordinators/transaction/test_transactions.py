@@ -27,12 +27,12 @@ EPOCH_MAX = 32_767
 
 def in_state(state: TransactionState, *, epoch: int = 3, is_pending: bool = False) -> Transactions:
     partitions = frozenset({T0}) if state in (ON, PC, PA) else frozenset()
-    record = transaction_value(Transaction(5, epoch, 100, state, partitions, -1 if state is E else 10, 10))
+    transaction = Transaction(5, epoch, 100, state, partitions, -1 if state is E else 10, 10)
     transactions = Transactions()
     if is_pending:
-        transactions.replay_appended(transaction_key("x"), record, NO_PRODUCER)
+        transactions.replay_appended("x", transaction, NO_PRODUCER)
     else:
-        transactions.replay(transaction_key("x"), record)
+        transactions.replay(transaction_key("x"), transaction_value(transaction))
     return transactions
 
 
@@ -54,7 +54,7 @@ def init(
 
 
 def append(transactions: Transactions, decision: Decision) -> None:
-    transactions.replay_appended(transaction_key("x"), transaction_value(decision.transaction), decision.previous)
+    transactions.replay_appended("x", decision.transaction, decision.previous)
     transactions.committed("x")
 
 
@@ -111,7 +111,7 @@ def test_a_pending_id_is_left_alone_and_strangers_are_told_first(state: Transact
 
 def test_while_the_tombstone_is_on_its_way_clients_ask_again() -> None:
     transactions = in_state(CC)
-    transactions.replay_appended(transaction_key("x"), None, NO_PRODUCER)
+    transactions.replay_appended("x", None, NO_PRODUCER)
     assert outcome(lambda: transactions.add_partitions("x", ME, {T0}, 20)) is CONCURRENT
     assert outcome(lambda: transactions.end("x", ME, is_commit=True, now_ms=20)) is CONCURRENT
     assert outcome(lambda: init(transactions)) is CONCURRENT
@@ -135,7 +135,7 @@ def test_partitions_are_verified_when_they_are_committed() -> None:
     transactions = in_state(ON)
     decision = transactions.add_partitions("x", ME, {T1}, 20)
     assert decision is not None
-    transactions.replay_appended(transaction_key("x"), transaction_value(decision.transaction), decision.previous)
+    transactions.replay_appended("x", decision.transaction, decision.previous)
     before = transactions.verification("x", ME)
     assert [before(T0), before(T1)] == [NONE, ErrorCode.TRANSACTION_ABORTABLE]
     transactions.committed("x")
@@ -194,7 +194,7 @@ class Coordinator(RuleBasedStateMachine):
             return False
         value = transaction_value(decision.transaction)
         self.log.append((name, value))
-        self.live.replay_appended(transaction_key(name), value, decision.previous)
+        self.live.replay_appended(name, decision.transaction, decision.previous)
         self.uncommitted[name] = len(self.log)
         for known in self.clients:
             written = (decision.transaction.producer_id, decision.transaction.producer_epoch)
@@ -265,7 +265,7 @@ class Coordinator(RuleBasedStateMachine):
         if self.live.get(name) is None or not self.live.is_expired(name, 30, self.now_ms) or fate == "refused":
             return
         self.log.append((name, None))
-        self.live.replay_appended(transaction_key(name), None, NO_PRODUCER)
+        self.live.replay_appended(name, None, NO_PRODUCER)
         self.uncommitted[name] = len(self.log)
         self.clients = {known: True for known in self.clients if known[0] == name} | {
             known: is_old for known, is_old in self.clients.items() if known[0] != name

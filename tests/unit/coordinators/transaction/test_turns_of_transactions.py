@@ -142,3 +142,24 @@ def test_time_outs_of_large_transactions_are_aborted_in_pieces(monkeypatch: pyte
     assert aborted.total == 50
     assert aborted.most_in_a_turn <= 1 + STEP_ELEMENTS // 200
     world.close()
+
+
+def test_what_is_appended_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 partitions are encoded in the turn of an AddPartitionsToTxn and of an EndTxn; decoding takes as long."""
+
+    def read(_value: bytes) -> Transaction:
+        raise AssertionError("a value was decoded")
+
+    world = TransactionWorld()
+    world.elect()
+    monkeypatch.setattr(transactions_module, "read_value", read)
+    producer = world.begun()
+    assert world.add(producer, *range(MANY)) == [ErrorCode.NONE]
+    assert world.end(producer) == [ErrorCode.NONE]
+    world.pass_ms(2_000)
+    monkeypatch.undo()
+    latest = world.log.latest()["x"]
+    assert latest is not None
+    assert latest.state is TransactionState.COMPLETE_COMMIT
+    assert sum(map(len, world.brokers.markers.values())) == MANY
+    world.close()
