@@ -6,7 +6,6 @@ one slotted class per message or structure, for all its versions.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from types import GenericAlias
 from typing import Any, ClassVar, Final
@@ -107,9 +106,20 @@ def may_be_none(field: Field) -> bool:
     return bool(field.nullable_versions) or field.absent_is_none or field.default is None
 
 
-@functools.cache
+_MADE: Final[dict[str, type[Message]]] = {}
+
+
 def message_class(name: str) -> type[Message]:
-    """The class of the message `name`, made on first use. Raises `KeyError` if there is no such message."""
+    """The class of the message `name`, made on first use. Raises `KeyError` if there is no such message.
+
+    There is one class of each name, also where several threads ask for it first at the same time: brokers on loops of
+    their own may share a process (`barnabas.testing.kafka_cluster`).
+    """
+    made = _MADE.get(name)
+    return _MADE.setdefault(name, _made(name)) if made is None else made
+
+
+def _made(name: str) -> type[Message]:
     message = catalogue.message(name)
     space: dict[str, Any] = {"FRESH": _FRESH}
     exec("\n".join(_initialisers(message)), space)  # noqa: S102 - the text comes from our schema files alone
