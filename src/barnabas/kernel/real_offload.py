@@ -126,6 +126,17 @@ class RealOffload:
             pool.stop(0.0 if abandoned else JOIN_SECONDS)
         return not abandoned
 
+    def abandon(self, join_seconds: float) -> bool:
+        """As `close`, for a loop that has stopped for good: work that no thread has begun is dropped at once.
+
+        False when a thread was still at work after `join_seconds`: whatever it uses may not be closed then.
+        """
+        self._closed = True
+        for work in list(self._unfinished):
+            work.future.cancel()
+        stopped = [pool.stop(join_seconds) for pool in self._pools.values()]
+        return all(stopped)
+
     def _finish(self, work: _Work) -> None:
         """Called by the workers."""
         with self._lock:
@@ -191,12 +202,15 @@ class _Pool:
                 self._waiting[work.order] = deque()
         self._runnable.put(work)
 
-    def stop(self, join_seconds: float) -> None:
-        """Lets the threads end after the work that is queued (which they skip when it is cancelled)."""
+    def stop(self, join_seconds: float) -> bool:
+        """Lets the threads end after the work that is queued (which they skip when it is cancelled); whether all have
+        ended.
+        """
         for _thread in self._threads:
             self._runnable.put(None)
         for thread in self._threads:
             thread.join(join_seconds)
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _start_thread(self) -> None:
         # A daemon: a thread that is stuck in the disk must not keep the process from ending.
