@@ -20,6 +20,7 @@ from types import GeneratorType
 from typing import Any, Final, TypeVar
 
 from barnabas.api.context import RequestContext, Responder
+from barnabas.api.interception import Intercept, InterceptedHandler
 from barnabas.api.registry import FastPathHandler, Handler, Registry
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
 from barnabas.api.response_errors import errors_in_steps, errors_of
@@ -98,12 +99,28 @@ class Dispatcher:
         self._logger = logger
         self._metrics = RequestMetricsByName(metrics)
         self._routes: dict[int, _Route] = {}
+        self._stand_ins: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     @property
     def running(self) -> int:
         """How many handlers' coroutines have not ended."""
         return len(self._tasks)
+
+    def intercept(self, api_key: ApiKey, look: Intercept | None) -> None:
+        """Has `look` called with each request of an API before its handler, in place of its fast path; None ends that.
+
+        Costs requests of other APIs, and all requests where nothing is intercepted, nothing. Connections must forget
+        their fast paths then (`NetworkServer.forget_fast_paths`). Raises KeyError for an API that is not answered.
+        """
+        handler = self._registry.handlers[api_key]
+        if look is None:
+            self._stand_ins.pop(api_key, None)
+        else:
+            handler = self._stand_ins[api_key] = InterceptedHandler(handler, look)
+        for key_and_version, route in self._routes.items():
+            if route.api_key == api_key:  # requests that are parked still look for theirs
+                self._routes[key_and_version] = _Route(handler, route.api_version, route.metrics)
 
     async def close(self) -> None:
         """Cancels the coroutines that still run, and waits for their ends. To be called when the network is closed."""
@@ -310,6 +327,7 @@ class Dispatcher:
             metrics = self._metrics.of(handler.api_key.api_name)
             if isinstance(handler, FastPathHandler):
                 handler.count_by(metrics)
+            handler = self._stand_ins.get(api_key, handler)
             route = self._routes[key_and_version] = _Route(handler, api_version, metrics)
             return route
         if handler is not None and api_key == ApiKey.API_VERSIONS:

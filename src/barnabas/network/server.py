@@ -101,6 +101,13 @@ class NetworkServer:
             self._config, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max
         )
 
+    def forget_fast_paths(self) -> None:
+        """Has the next request of each connection looked at anew: its handler may be another now."""
+        for connection in self._connections:
+            fast_path, connection.fast_path = connection.fast_path, None
+            if fast_path is not None and connection.collected:
+                fast_path.finish()
+
     async def close(self, drain_ms: float) -> bool:
         """Stops listening and reading, lets requests on their way be answered for `drain_ms`, then closes all.
 
