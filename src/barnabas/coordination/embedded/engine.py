@@ -202,10 +202,22 @@ class Engine:
                 self.sessions.postpone(session, now)
                 continue
             self._logger.info("session %#x was silent for %d ms and has expired", session.id, session.timeout_ms)
-            attachment = session.attachment
-            self.end_session(session, lambda: None)
-            if attachment is not None:
-                attachment.finish()
+            self._expire(session)
+
+    def expire_session(self, session_id: int) -> bool:
+        """Ends a session as if its time were over; False where there is none. For tests of what its client does."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return False
+        self._logger.info("session %#x is ended, as was asked for", session_id)
+        self._expire(session)
+        return True
+
+    def _expire(self, session: Session[Attachment]) -> None:
+        attachment = session.attachment
+        self.end_session(session, lambda: None)
+        if attachment is not None:
+            attachment.finish()
 
     def write(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes]:
         """Carries out a write request; returns the reply's error code and body."""
