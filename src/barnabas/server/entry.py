@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.kernel.host import Host
@@ -12,6 +12,9 @@ from barnabas.kernel.logs import Logs
 from barnabas.server.broker import Broker
 from barnabas.server.config import LOGS_LEVELS, log_levels, read_server_config
 from barnabas.server.errors import BrokerStartError
+
+if TYPE_CHECKING:
+    from barnabas.coordination.embedded.server import EmbeddedCoordinator
 
 Main = Callable[[Host], Coroutine[Any, Any, None]]
 
@@ -44,8 +47,10 @@ def broker_main(
     return main
 
 
-def coordinator_main(config: CoordinatorConfig) -> Main:
-    """Runs an embedded coordinator until it is cancelled, or its disk fails."""
+def coordinator_main(
+    config: CoordinatorConfig, *, on_started: Callable[[EmbeddedCoordinator], object] = lambda _coordinator: None
+) -> Main:
+    """Runs an embedded coordinator until it is cancelled, or its disk fails. `on_started` is called when it serves."""
 
     async def main(host: Host) -> None:
         from barnabas.coordination.embedded.server import EmbeddedCoordinator
@@ -53,6 +58,7 @@ def coordinator_main(config: CoordinatorConfig) -> Main:
         coordinator = EmbeddedCoordinator(host, config)
         try:
             await coordinator.start()
+            on_started(coordinator)
             raise await coordinator.failure
         finally:
             await coordinator.stop()

@@ -286,7 +286,23 @@ class Supervisor:
             await self.stop_broker(broker_id)
         await self.start_broker(broker_id)
 
+    def suspend(self, name: str) -> None:
+        """SIGSTOP to a process, by its name in `processes`: nothing of it runs until `resume`. Raises KeyError where
+        it does not run.
+        """
+        self._program(name).suspend()
+
+    def resume(self, name: str) -> None:
+        """SIGCONT after `suspend`."""
+        self._program(name).resume()
+
     # Inside.
+
+    def _program(self, name: str) -> RealProgram:
+        for member in (self._coordinator, *self._brokers.values()):
+            if member.name == name and member.program is not None and member.program.is_running:
+                return member.program
+        raise KeyError(f"{name} does not run")
 
     async def _lock_directory(self) -> None:
         """Two supervisors of one directory would write into each other's files, and take the other's words for those

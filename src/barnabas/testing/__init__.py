@@ -1,1 +1,24 @@
-"""What users and our own tests drive clusters with: the deterministic simulator, fault injection, checkers."""
+"""What users and our own tests drive clusters with: clusters in this process with faults by call, the deterministic
+simulator, checkers.
+
+`KafkaCluster` and `KafkaContainer` are made for tests of users (`docs/testing.md`); the plugin of pytest finds them
+here. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.testing.kafka_cluster import KafkaCluster as KafkaCluster
+    from barnabas.testing.real_node import NodeError as NodeError
+
+_PLACES = {"KafkaCluster": "kafka_cluster", "NodeError": "real_node"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

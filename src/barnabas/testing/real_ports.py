@@ -1,0 +1,31 @@
+"""What a cluster in this process takes from the machine beside files: free ports, and a directory that goes with it."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+
+
+class KeptPort:
+    """Keeps a port from being given to anybody else, while who had it is down; nobody can connect to it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((host, port))
+
+    def close(self) -> None:
+        """Lets go of it."""
+        self._socket.close()
+
+
+class OwnDirectory:
+    """An empty directory, which is removed with all that is in it by `remove`."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)
+        self.path = self._directory.name
+
+    def remove(self) -> None:
+        self._directory.cleanup()
