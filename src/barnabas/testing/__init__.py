@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.testing.kafka_cluster import KafkaCluster as KafkaCluster
+    from barnabas.testing.kafka_container import KafkaContainer as KafkaContainer
     from barnabas.testing.real_node import NodeError as NodeError
 
-_PLACES = {"KafkaCluster": "kafka_cluster", "NodeError": "real_node"}
+_PLACES = {"KafkaCluster": "kafka_cluster", "KafkaContainer": "kafka_container", "NodeError": "real_node"}
 
 
 def __getattr__(name: str) -> Any:
