@@ -27,6 +27,15 @@ _VERSION_FILES = ("pyproject.toml", "src/barnabas/__init__.py")
 _VERSION_LINE = re.compile(r'^((?:version|__version__) = )"[^"]+"$', re.MULTILINE)
 _IN_WHEEL = ("barnabas/py.typed", "barnabas/wire/messages.pyi", "barnabas/cli/entry.py")
 _IN_SDIST = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "hatch_build.py", "src/barnabas/py.typed")
+_TESTING_TRIAL = """
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from barnabas.testing import KafkaCluster
+(plugin,) = entry_points(group="pytest11", name="barnabas")
+assert find_spec(plugin.value) is not None, "pytest would not find the plugin"
+with KafkaCluster() as cluster:
+    cluster.create_topic()
+"""
 _ONE_RECORD = "a record of a released wheel"
 _TRY_SECONDS_MAX = 120
 
@@ -95,6 +104,7 @@ def check_installed(wheel: Path, folder: Path) -> None:
     )
     command = str(environment / "bin" / "barnabas")
     _run([command, "--version"], folder)
+    _run([str(environment / "bin" / "python"), "-W", "error", "-c", _TESTING_TRIAL], folder)
     up = subprocess.Popen(
         [command, "up", "--port", "0", "--json", "--data", str(folder / "data")],
         cwd=folder,

@@ -64,8 +64,8 @@ class KafkaCluster:
         logs go to `log_handler`.
 
         With `processes` the coordinator and each broker are a process of their own: `kill` is kill -9, `pause` SIGSTOP,
-        what needs the inside of a broker raises NodeError, and logs are in the directory. That starts in a second or
-        so.
+        what needs the inside of a broker raises NodeError, files are synced, a session lasts 4 s at least, and logs are
+        in the directory. That starts in a second or so.
         """
         settings = {name: _text(value) for name, value in (config or {}).items()}
         self._own_directory: OwnDirectory | None = None

@@ -116,3 +116,31 @@ def test_a_session_that_does_not_use_it_imports_nothing_of_the_broker(tmp_path: 
         """,
     )
     assert "1 passed" in said, said
+
+
+def test_each_worker_of_xdist_has_a_cluster_of_its_own(tmp_path: Path) -> None:
+    said = run_pytest(
+        tmp_path,
+        """
+        import pathlib
+        import time
+
+        def use(cluster):
+            folder = pathlib.Path(__file__).parent / "servers"
+            folder.mkdir(exist_ok=True)
+            (folder / cluster.bootstrap_servers).touch()
+            ends_at = time.monotonic() + 60
+            while len(list(folder.iterdir())) < 2:
+                assert time.monotonic() < ends_at, "no other worker has a cluster"
+                time.sleep(0.01)
+
+        def test_one(kafka_cluster):
+            use(kafka_cluster)
+
+        def test_two(kafka_cluster):
+            use(kafka_cluster)
+        """,
+        "",
+        *("-p", "xdist", "-n", "2"),
+    )
+    assert "2 passed" in said, said
