@@ -173,7 +173,7 @@ class ProducePipeline:
             appended = self._appends.append(
                 kind.target, group.batches, kind.acks, kind.api_version, writes_at_once, only_at_once
             )
-            if not isinstance(appended, ProduceOutcome):
+            if type(appended) is not ProduceOutcome:
                 self._acknowledge(kind, group, appended)
                 return
             outcome = appended

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from barnabas.kernel.steps import Steps
 from barnabas.log.partition.appending import AppendError, AppendResult
@@ -49,6 +49,7 @@ _EXPECTED: Final = frozenset(
 )
 
 
+@final
 class ProduceOutcome(NamedTuple):
     """What became of the records of one partition; the fields of a Produce response."""
 

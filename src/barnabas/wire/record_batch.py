@@ -44,7 +44,6 @@ _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER_AT: Final = 43
 _OFFSET: Final = struct.Struct(">q")
-_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 _PRODUCER: Final = struct.Struct(">qhi")
 _CRC_AND_ATTRIBUTES: Final = struct.Struct(">Ih")
@@ -170,13 +169,10 @@ def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: 
     _OFFSET.pack_into(buffer, position, base_offset)
 
 
-def assign_offset_and_epoch(
-    buffer: bytearray | memoryview, position: int, base_offset: int, length_bytes: int, partition_leader_epoch: int
-) -> None:
-    """Sets what the leader decides; `length_bytes` is written as it was, to make it one store. All of it is outside of
-    the checksum.
-    """
-    _OFFSET_LENGTH_EPOCH.pack_into(buffer, position, base_offset, length_bytes, partition_leader_epoch)
+assign_offset_and_epoch: Final = struct.Struct(">qii").pack_into
+"""(buffer, position, base offset, length in bytes, leader epoch): sets what the leader decides. The length is written
+as it was, to make it one store. All of it is outside of the checksum.
+"""
 
 
 def set_max_timestamp(

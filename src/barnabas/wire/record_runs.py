@@ -7,7 +7,8 @@ Nothing is assumed: a record that differs in any byte of its frame ends the run.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from barnabas.wire.primitives import Buffer
 
@@ -82,8 +83,10 @@ def run_like(data: bytes, begin: int, end: int, number: int, count: int, no_time
 
 
 def _with_timestamps(columns: list[bytes], number: int, count: int, no_timestamp_delta: int) -> Run:
-    rows = list(zip(*columns, strict=True))
-    by_delta = {_delta(row): row for row in set(rows)}
+    # Deltas of one byte are the column itself: to make a row of each costs more than all else here.
+    is_of_one_byte = len(columns) == 1
+    rows: Sequence[Any] = columns[0] if is_of_one_byte else list(zip(*columns, strict=True))
+    by_delta = {_delta((row,) if is_of_one_byte else row): row for row in set(rows)}
     by_delta.pop(no_timestamp_delta, None)
     if not by_delta:
         return Run(count, None, 0, 0)

@@ -184,7 +184,7 @@ def test_a_request_that_comes_alone_is_written_and_answered_before_the_tick_is_o
         await caller.call(produce_request("flights", batch(b"first")), 9)
         caller.send(produce_request("flights", batch(b"second")), 9)
         assert partition.log is not None
-        assert partition.log.segments.active.pending_bytes == 0
+        assert len(partition.log.segments.active.pending) == 0
         assert [produced(response).base_offset for response in caller.received()] == [1]
 
     scenario(run, tmp_path, body)
@@ -227,7 +227,7 @@ def test_what_nothing_else_joins_is_written_and_answered_before_the_tick_is_over
         found: list[tuple[bool, set[bool]]] = []
 
         def look() -> None:
-            pending_bytes = log.segments.active.pending_bytes
+            pending_bytes = len(log.segments.active.pending)
             found.append((pending_bytes > 0, {bool(caller.transport.written) for caller in callers}))
 
         broker.log_manager.write_queue.before_writing(lambda: broker.calls.tick.before_send(look))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.partition.appending import AppendError, AppendResult, Validation
@@ -12,7 +12,7 @@ from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import LogState
 from barnabas.log.producers.batch_headers import marker_in
-from barnabas.log.producers.producer_state import BatchMetadata, ProducerStateError, Update
+from barnabas.log.producers.producer_state import BatchMetadata, ProducerEntry, ProducerStateError, Update
 from barnabas.log.segments.segment import BatchPlace
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import ATTRIBUTE_LOG_APPEND_TIME, RecordBatch, assign_offset_and_epoch
@@ -114,14 +114,16 @@ class LeaderAppender:
                 raise AppendError.of_producer(error, state.log_start_offset) from error
             if type(prepared) is BatchMetadata:
                 return self._repeated(batch, prepared)
-            update = cast("Update", prepared)
+            update = prepared
         records = batch.records
         size_bytes = len(records)
         if size_bytes > state.segment_config.segment_bytes:
             raise self._larger_than_segments(size_bytes)
         last_offset = assign_offsets(batch, base_offset, leader_epoch, now_ms)
         try:
-            segment = self._local_log.segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
+            segment = state.segments.active
+            if segment.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms):
+                segment = self._local_log.roll(base_offset)
             segment.append(records, last_offset, max_timestamp_ms, writes_at_once=writes_at_once)
         except OSError as error:
             raise state.append_failed(error) from error
@@ -199,7 +201,7 @@ class LeaderAppender:
         if len(run) < 2:
             return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
         outcomes: list[AppendResult | AppendError] = []
-        updates: list[Update] = []
+        producers: list[ProducerEntry] = []
         places: list[BatchPlace] = []
         parts: list[Buffer] = []
         base_offset = next_offset = state.log_end_offset
@@ -221,7 +223,7 @@ class LeaderAppender:
                 if type(prepared) is BatchMetadata:
                     outcomes.append(self._repeated(batch, prepared))
                     continue
-                updates.append(cast("Update", prepared))
+                producers.append(prepared)
             batch_bytes = len(records)
             if (
                 log_append_time_ms < 0
@@ -260,8 +262,8 @@ class LeaderAppender:
         state.log_end_offset = next_offset
         if leader_epoch > state.leader_epochs.latest_epoch:
             state.assign_epoch(leader_epoch, base_offset)
-        for update in updates:
-            state.producers.apply(update, next_offset)
+        if producers:
+            state.producers.apply_clients(producers, next_offset)
         if not self._written.is_queued:
             self._queue()
         return outcomes
@@ -278,7 +280,8 @@ class LeaderAppender:
         """What the batch changes for its producer; or the batch in the log that it repeats."""
         header = batch.header
         if origin is _CLIENT:
-            return self._state.producers.check_client(header, base_offset, max_timestamp_ms)
+            found = self._state.producers.check_client(header, base_offset, max_timestamp_ms)
+            return found if type(found) is BatchMetadata else Update(found, None)
         if header.is_control:
             marker = marker_in(RecordBatch(batch.records))
             if marker is not None:

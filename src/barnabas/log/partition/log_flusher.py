@@ -87,8 +87,14 @@ class LogFlusher:
 
     def queue(self) -> None:
         """Sees to it that what was appended gets written, and counts as written no sooner than it may."""
-        self._state.log_directory.has_appends = True
-        if self._state.segments.active.pending_bytes or self.must_sync:
+        state = self._state
+        state.log_directory.has_appends = True
+        # As `must_sync` has it, which costs as much as the rest when it is asked for every append.
+        if (
+            state.segments.active.pending
+            or not self._metadata_is_written
+            or state.log_end_offset - state.recovery_point >= state.config.flush_messages
+        ):
             self._services.write_queue.add(self)
 
     def write_pending(self) -> KafkaError | None:

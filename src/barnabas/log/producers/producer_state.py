@@ -10,9 +10,9 @@ whom it is being asked, and what it has said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, final
 
 from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
 from barnabas.log.segments.indexes import AbortedTransaction
@@ -61,6 +61,7 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     error = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
+@final
 class BatchMetadata(NamedTuple):
     """One of the last batches of a producer."""
 
@@ -228,8 +229,10 @@ class ProducerState:
                 return batch
         return None
 
-    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update | BatchMetadata:
-        """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what it changes."""
+    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry | BatchMetadata:
+        """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what becomes of the
+        producer, for `apply_clients`.
+        """
         _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, _ = header
         entry = self._producers.get(producer_id)
         if entry is not None and entry[1] == producer_epoch and entry[2]:
@@ -244,20 +247,14 @@ class ProducerState:
                 batch = _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp_ms))
                 known = batches[_ALL_BUT_OLDEST] + (batch,)  # faster than to unpack them
                 return _new_tuple(
-                    Update,
-                    (
-                        _new_tuple(
-                            ProducerEntry, (producer_id, producer_epoch, known, timestamp_ms, coordinator_epoch, None)
-                        ),
-                        None,
-                    ),
+                    ProducerEntry, (producer_id, producer_epoch, known, timestamp_ms, coordinator_epoch, None)
                 )
             duplicate = self.find_duplicate(header)
             if duplicate is not None:
                 return duplicate
         return self.prepare_client(header, base_offset, timestamp_ms)
 
-    def prepare_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
+    def prepare_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry:
         """Checks a batch of a client, with epoch and sequence, that would get `base_offset`; changes nothing.
 
         `timestamp_ms` is the largest in the batch, as it will be stored. Raises InvalidProducerEpochError,
@@ -270,7 +267,7 @@ class ProducerState:
         if self._awaited:
             self._check_awaited(header, base_offset)
         _check_sequence(entry, header, base_offset)
-        return _with_batch(entry, header, base_offset, timestamp_ms)
+        return _with_batch(entry, header, base_offset, timestamp_ms).entry
 
     def prepare_coordinator(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Update:
         """As `prepare_client` for a batch that a coordinator of this broker writes for a producer: offsets that are
@@ -325,6 +322,16 @@ class ProducerState:
         aborted = self._take(update)
         self.end_offset = self.changed_end_offset = end_offset
         return aborted
+
+    def apply_clients(self, entries: Sequence[ProducerEntry], end_offset: int) -> None:
+        """`apply` for what `check_client` gave of batches of different producers: clients end no transaction."""
+        producers = self._producers
+        for entry in entries:
+            if self._verifications or self._awaited or entry[5] is not None:
+                self._take(Update(entry, None))
+            else:
+                producers[entry[0]] = entry
+        self.end_offset = self.changed_end_offset = end_offset
 
     def _known(self, producer_id: int) -> ProducerEntry:
         return self._producers.get(producer_id) or ProducerEntry(producer_id)

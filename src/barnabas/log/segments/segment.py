@@ -149,7 +149,8 @@ class Segment:
         """The largest timestamp, and the last offset of the first batch that has it."""
         self._descriptor: int | None = None
         self._written_bytes = 0
-        self._pending = bytearray()
+        self.pending = bytearray()
+        """What the next `write_pending` writes; for others to read."""
         self._bytes_since_index_entry = 0
         self._first_timestamp_ms: int | None = None
         self._are_indexes_full = False
@@ -253,7 +254,7 @@ class Segment:
         self.offset_index.close()
         self.time_index.close()
         self.transaction_index.close()
-        if self._descriptor is not None and not self._pending:
+        if self._descriptor is not None and not self.pending:
             self._files.close(self._descriptor)
             self._descriptor = None
 
@@ -314,12 +315,20 @@ class Segment:
         """Whether the append belongs into a new segment: this one is full, old, or cannot index its offset."""
         config = self.config
         size_bytes = self.size_bytes
-        return (
+        if (
             size_bytes > config.segment_bytes - append_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self._are_indexes_full
-            or (size_bytes > 0 and self._age_ms(max_timestamp_ms, now_ms) > config.segment_ms - self._jitter_ms)
-        )
+        ):
+            return True
+        if not size_bytes:
+            return False
+        # How long the segment is in use: by the records' own time where they have one.
+        first_timestamp_ms = self._first_timestamp_ms
+        if first_timestamp_ms is None:
+            first_timestamp_ms = self.read_age()
+        age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self._created_ms
+        return age_ms > config.segment_ms - self._jitter_ms
 
     def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int, *, writes_at_once: bool = False) -> None:
         """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns. With
@@ -356,24 +365,19 @@ class Segment:
     def _add(self, records: Buffer, *, writes_at_once: bool = False) -> None:
         append_bytes = len(records)
         if append_bytes < SMALL_APPEND_BYTES and not writes_at_once:
-            if len(self._pending) >= PENDING_BYTES_MAX:
+            if len(self.pending) >= PENDING_BYTES_MAX:
                 self.write_pending()
-            self._pending += records
+            self.pending += records
         else:
-            if self._pending:
+            if self.pending:
                 self.write_pending()
             self._write(records)
 
     def write_pending(self) -> None:
         """Brings the small appends to the file. Raises OSError, and then they are pending still."""
-        if self._pending:
-            self._write(self._pending)
-            self._pending = bytearray()
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that the next `write_pending` writes."""
-        return len(self._pending)
+        if self.pending:
+            self._write(self.pending)
+            self.pending = bytearray()
 
     def prepare_sync(self) -> SyncWork:
         """Brings everything to the files, and says what must be synced. The segment stays open until that is done."""
@@ -464,7 +468,7 @@ class Segment:
         if self._descriptor is None:
             self._descriptor = self._files.open(self.path, os.O_RDWR)
             self._written_bytes = self._files.size(self._descriptor)
-            self.size_bytes = self._written_bytes + len(self._pending)
+            self.size_bytes = self._written_bytes + len(self.pending)
         return self._descriptor
 
     def _write(self, data: Buffer) -> None:
@@ -557,13 +561,6 @@ class Segment:
             first = next(scan_batches(self._files, self._open(), 0, self.size_bytes), None)
             self._first_timestamp_ms = NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
         return self._first_timestamp_ms
-
-    def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
-        """How long the segment is in use: by the records' own time where they have one."""
-        first_timestamp_ms = self.read_age() if self._first_timestamp_ms is None else self._first_timestamp_ms
-        if first_timestamp_ms >= 0:
-            return max_timestamp_ms - first_timestamp_ms
-        return now_ms - self._created_ms
 
     def _locate(self, offset: int) -> _Place | None:
         """The first batch that ends with `offset` or later. Reads headers only, whatever size the batches have."""

@@ -385,7 +385,7 @@ def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
         ]
         outcomes = log.append_all_as_leader(sent, 0)
         assert [isinstance(each, AppendError) and each.code for each in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 4
-        assert (log.is_offline, log.log_end_offset, log.segments.active.pending_bytes) == (True, 0, 0)
+        assert (log.is_offline, log.log_end_offset, len(log.segments.active.pending)) == (True, 0, 0)
 
     with_broker(main, is_clean=False)
 

@@ -16,10 +16,10 @@ from barnabas.log.producers.producer_state import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
+    ProducerEntry,
     ProducerState,
     ProducerStateError,
     TransactionCoordinatorFencedError,
-    Update,
 )
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
@@ -69,11 +69,11 @@ class Partition:
         assert outcome == wanted, "both in one give what they give one by one"
         if isinstance(outcome, BatchMetadata):
             return outcome.first_offset
-        self.state.apply(outcome, base_offset + batch.record_count)
+        self.state.apply_clients([outcome], base_offset + batch.record_count)
         self.log.append((batch._replace(base_offset=base_offset), None))
         return base_offset
 
-    def prepared(self, batch: BatchHeader, base_offset: int) -> Update | ProducerStateError:
+    def prepared(self, batch: BatchHeader, base_offset: int) -> ProducerEntry | ProducerStateError:
         try:
             return self.state.prepare_client(batch, base_offset, batch.max_timestamp_ms)
         except ProducerStateError as error:

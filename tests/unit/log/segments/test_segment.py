@@ -182,11 +182,11 @@ def test_an_append_that_is_written_at_once_takes_those_along_that_wait(directory
     segment.create()
     first, second = batch(BASE, [1]), batch(BASE + 1, [2])
     add(segment, first)
-    assert segment.pending_bytes == len(first.data)
+    assert len(segment.pending) == len(first.data)
     data = bytearray(second.data)
     segment.append(data, second.last_offset, second.max_timestamp_ms, writes_at_once=True)
     data[:] = bytes(len(data))
-    assert segment.pending_bytes == 0
+    assert len(segment.pending) == 0
     assert Path(segment.path).read_bytes() == first.data + second.data
     check_reads(segment, [first, second])
     segment.close()
@@ -198,7 +198,7 @@ def test_small_appends_wait_for_one_write(directory: Path) -> None:
     data = bytearray(batch(BASE, [1]).data)
     segment.append(data, BASE, 1)
     data[:] = bytes(len(data))  # the buffer belongs to the connection again
-    assert segment.pending_bytes == len(data)
+    assert len(segment.pending) == len(data)
     assert Path(segment.path).stat().st_size == 0
     assert contents(segment) == batch(BASE, [1]).data
     segment.close()
