@@ -60,7 +60,7 @@ _ATTRIBUTES_AT: Final = 22
 _RECORD_COUNT_AT: Final = 57
 _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 """The bits of the attributes that are left to the codec's requests."""
-_NOT_ALIKE: Final = _TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
+_LEFT_TO_THE_CODEC: Final = _TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _COLLECTED_BYTES_MAX: Final = 4096
 """Of the records of one request: larger ones are appended from where they were received."""
 _FEW_RECORDS_BYTES_MAX: Final = 256
@@ -281,7 +281,7 @@ class ProduceFastPath:
                 size == (_compact_size(size_bytes) if self._is_compact else size_bytes)
                 and length == size_bytes - _BATCH_SIZE_END
                 and magic == _MAGIC
-                and not attributes & _NOT_ALIKE
+                and not attributes & _LEFT_TO_THE_CODEC
                 and key_and_version == self._key_and_version
                 and prefix == self._prefix
                 and (records_end == end or buffer[records_end:end] == self._tail)

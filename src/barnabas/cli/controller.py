@@ -116,11 +116,11 @@ async def _present(client: Client) -> tuple[tuple[int, int], int, int] | None:
 
     try:
         epoch = await client.get_data(CONTROLLER_EPOCH_PATH)
-        office = await client.get_data(CONTROLLER_PATH)
+        registered = await client.get_data(CONTROLLER_PATH)
     except NoNodeError:
         return None
-    broker_id = ControllerRegistration.decode(office.data).broker_id
-    return (broker_id, decode_controller_epoch(epoch.data)), office.stat.version, epoch.stat.version
+    broker_id = ControllerRegistration.decode(registered.data).broker_id
+    return (broker_id, decode_controller_epoch(epoch.data)), registered.stat.version, epoch.stat.version
 
 
 def _shown(controller: tuple[int, int]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Compiles what reads the usual shape of a message.
 
-Nearly all messages of the most frequent APIs are alike: each array of structures has the same few elements (one, or
-none), what may be null is null, and there are no tagged fields. `usual_reader` makes the function that reads such a
+Nearly all messages of the most frequent APIs have one shape: each array of structures has the same few elements (one,
+or none), what may be null is null, and there are no tagged fields. `usual_reader` makes the function that reads such a
 message straight into a tuple of what varies, its holes, without any object of the message. It follows from the schema
 file, as the codec does (`compiler_decode`). What is not of the shape, or broken, is left to the codec, which says so.
 """

@@ -62,7 +62,9 @@ def settle_moves(
     """Puts right what the table above says, durably. `found` has the names in each log directory that is online, and
     `new_id` makes the 32 digits that mark a directory. Belongs off the loop.
     """
-    settling = _Settling(files, SettledMoves({path: list(names) for path, names in found.items()}), new_id, logger)
+    reconciler = _MoveReconciler(
+        files, SettledMoves({path: list(names) for path, names in found.items()}), new_id, logger
+    )
     replicas: dict[TopicPartition, _Replica] = {}
     for path, names in found.items():
         for name in names:
@@ -75,12 +77,12 @@ def settle_moves(
                 replicas.setdefault(parsed.partition, _Replica()).future.append((path, name))
     for partition, replica in replicas.items():
         if replica.future or len(replica.current) > 1:
-            settling.settle(partition, replica)
-    return settling.settled
+            reconciler.settle(partition, replica)
+    return reconciler.settled
 
 
 @dataclass(slots=True)
-class _Settling:
+class _MoveReconciler:
     files: Files
     settled: SettledMoves
     new_id: Callable[[], str]
