@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.leader.alter_partition import IsrAnswer, IsrChange
 from barnabas.leader.isr import IsrPhase, IsrState, RefusalAction, refusal_action
+from barnabas.leader.isr_changes import IsrAnswer, IsrChange
 from barnabas.leader.remote_replica import RemoteReplica
 from barnabas.leader.wake_ups import WatchedPartition
 from barnabas.wire.errors import ErrorCode

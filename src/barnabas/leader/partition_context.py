@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.leader.alter_partition import IsrChange, OnAnswer
+from barnabas.leader.isr_changes import IsrChange, OnAnswer
 from barnabas.leader.isr_expansion_retries import Reconsidered
 from barnabas.leader.wake_ups import WakeUps
 

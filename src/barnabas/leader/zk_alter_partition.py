@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from barnabas.coordination.operations import Create, SetData, ZnodeData
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.timers import Timers
-from barnabas.leader.alter_partition import CHANGES_PER_REQUEST, IsrAnswer, IsrChange, OnAnswer
+from barnabas.leader.isr_changes import IsrAnswer, IsrChange, IsrChangeQueue
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
@@ -37,8 +37,8 @@ PARTITIONS_PER_ANNOUNCEMENT: Final = 2_000
 
 
 class ZkAlterPartitionManager:
-    """The changes of one broker that are not written yet; at most one of each partition. It stands where
-    `AlterPartitionManager` does, with the same promises.
+    """The changes of one broker that are not written yet. It stands where `AlterPartitionManager` does, with the same
+    promises.
 
     Invariant: a change is answered NONE only if the znode holds it, in the version that the answer has; and as not made
     never, because a write whose answer was lost may still come. What is in doubt is answered so that the leader waits
@@ -59,66 +59,31 @@ class ZkAlterPartitionManager:
         self._loop = loop
         self._timers = timers
         self._logger = logger
-        self._waiting: dict[TopicPartition, tuple[IsrChange, OnAnswer]] = {}
+        self._queue = IsrChangeQueue(self._write, RETRY_MS, loop=loop, timers=timers, logger=logger)
+        self.submit = self._queue.submit
         self._unannounced: dict[TopicPartition, None] = {}
         self._changed_at = self._announced_at = float("-inf")
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._is_closed = False
+        self._announcing: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
         """How many changes are not answered."""
-        return len(self._waiting)
-
-    def submit(self, change: IsrChange, on_answer: OnAnswer) -> None:
-        """As `AlterPartitionManager.submit`."""
-        if self._is_closed:
-            return
-        if change.partition in self._waiting:
-            self._loop.call_soon(on_answer, IsrAnswer(ErrorCode.OPERATION_NOT_ATTEMPTED))
-            return
-        self._waiting[change.partition] = (change, on_answer)
-        self._start("alter-partition", self._write_all)
+        return self._queue.waiting
 
     async def close(self) -> None:
         """Gives up what waits, unanswered and unannounced: a controller that has this broker's leaderships moved reads
         what is in the znodes.
         """
-        self._is_closed = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
+        await self._queue.close()
+        task, self._announcing = self._announcing, None
+        if task is not None:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._waiting.clear()
-
-    def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs `work`, unless it runs. It must end in the turn in which it has seen that nothing is left to do."""
-
-        async def run() -> None:
-            try:
-                await work()
-            finally:
-                del self._tasks[name]
-
-        if name not in self._tasks:
-            self._tasks[name] = self._loop.create_task(run(), name=name)
+            await asyncio.gather(task, return_exceptions=True)
 
     # Writing.
 
-    async def _write_all(self) -> None:
-        while self._waiting:
-            changes = [change for change, _ in islice(self._waiting.values(), CHANGES_PER_REQUEST)]
-            try:
-                may_go_on = await self._write(changes)
-            except Exception:
-                # What waits must not be forgotten, whatever an answer looks like.
-                self._logger.exception("Writing %d changes of ISRs failed", len(changes))
-                may_go_on = False
-            if not may_go_on:
-                await self._timers.sleep(RETRY_MS)
-
-    async def _write(self, changes: Sequence[IsrChange]) -> bool:
-        """Writes them in a pipeline and gives out the answers; False where some are to be tried again later."""
+    async def _write(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, IsrAnswer]:
+        """`AskForChanges`: writes them in a pipeline."""
         outcomes = await self._store.submit(
             [
                 SetData(partition_state_path(*change.partition), self._state(change).encode(), change.partition_epoch)
@@ -132,21 +97,15 @@ class ZkAlterPartitionManager:
         if doubtful:
             data = await self._store.get_many([partition_state_path(*change.partition) for change in doubtful])
             found = dict(zip([change.partition for change in doubtful], data, strict=True))
-        may_go_on = True
+        answers: dict[TopicPartition, IsrAnswer] = {}
         for change, outcome in zip(changes, outcomes, strict=True):
             answer = self._answer(change, found.get(change.partition, outcome))
             if answer is None:
-                may_go_on = False
                 continue
             if answer.error is ErrorCode.NONE:
                 self._changed(change.partition)
-            _, on_answer = self._waiting.pop(change.partition)
-            try:
-                on_answer(answer)
-            except Exception:
-                self._logger.exception("Taking over the new ISR of %s failed", change.partition)
-            may_go_on = may_go_on and change.partition not in self._waiting
-        return may_go_on
+            answers[change.partition] = answer
+        return answers
 
     def _state(self, change: IsrChange) -> PartitionState:
         return PartitionState(self._broker_id, change.leader_epoch, tuple(change.isr), change.controller_epoch)
@@ -175,16 +134,21 @@ class ZkAlterPartitionManager:
     def _changed(self, partition: TopicPartition) -> None:
         self._unannounced[partition] = None
         self._changed_at = self._loop.time()
-        self._start("isr-change-propagation", self._announce_all)
+        if self._announcing is None:
+            self._announcing = self._loop.create_task(self._announce_all(), name="isr-change-propagation")
 
     async def _announce_all(self) -> None:
-        while self._unannounced:
-            await self._timers.sleep(ANNOUNCEMENT_CHECK_MS)
-            now = self._loop.time()
-            if (now - self._changed_at) * 1000 > ANNOUNCEMENT_LINGER_MS or (
-                now - self._announced_at
-            ) * 1000 > ANNOUNCEMENT_DELAY_MAX_MS:
-                await self._announce()
+        """Ends in the turn in which it has seen that nothing is left to announce."""
+        try:
+            while self._unannounced:
+                await self._timers.sleep(ANNOUNCEMENT_CHECK_MS)
+                now = self._loop.time()
+                if (now - self._changed_at) * 1000 > ANNOUNCEMENT_LINGER_MS or (
+                    now - self._announced_at
+                ) * 1000 > ANNOUNCEMENT_DELAY_MAX_MS:
+                    await self._announce()
+        finally:
+            self._announcing = None
 
     async def _announce(self) -> None:
         """Announces all there is, in pieces; what fails is announced after the next pause, at the latest."""

@@ -14,7 +14,7 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once, each
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.leader.alter_partition import IsrChanges
+from barnabas.leader.isr_changes import IsrChanges
 from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext

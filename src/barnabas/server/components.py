@@ -21,7 +21,8 @@ from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.follower.fetch_protocol import fetch_protocol
 from barnabas.follower.settings import ReplicaSettings
-from barnabas.leader.alter_partition import AlterPartitionManager, IsrChanges
+from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.isr_changes import IsrChanges
 from barnabas.leader.partition import Partition
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext

@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.follower.truncation import truncation
-from barnabas.leader.alter_partition import IsrAnswer
+from barnabas.leader.isr_changes import IsrAnswer
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError

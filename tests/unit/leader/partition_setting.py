@@ -7,7 +7,7 @@ import logging
 from typing import Any, NamedTuple
 
 from barnabas.kernel.metrics import Meter
-from barnabas.leader.alter_partition import IsrAnswer, IsrChange, OnAnswer
+from barnabas.leader.isr_changes import IsrAnswer, IsrChange, OnAnswer
 from barnabas.leader.isr_expansion_retries import Reconsidered
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext

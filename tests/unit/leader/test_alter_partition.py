@@ -9,7 +9,8 @@ import pytest
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
-from barnabas.leader.alter_partition import AlterPartitionManager, IsrAnswer, IsrChange
+from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.isr_changes import IsrAnswer, IsrChange
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode

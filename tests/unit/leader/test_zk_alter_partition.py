@@ -15,7 +15,7 @@ from barnabas.coordination.operations import Create, SetData, ZnodeData
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.timers import Timers
-from barnabas.leader.alter_partition import IsrAnswer, IsrChange
+from barnabas.leader.isr_changes import IsrAnswer, IsrChange
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
