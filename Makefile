@@ -85,7 +85,7 @@ test: lint ## Linters, types, and every test that needs no other system (some 15
 	@$(BIN)/pytest -m alone $(LEFT_OUT) tests/cluster
 
 .PHONY: test-clients
-test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript and C against three broker processes
+test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@BARNABAS_ALL_CLIENTS=1 $(BIN)/pytest tests/clients
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from tests.clients.drivers import java, kafkajs, kcat
+from tests.clients.drivers import franzgo, java, kafkajs, kcat
 from tests.clients.drivers.aiokafka_client import AiokafkaClient
 from tests.clients.drivers.confluent import ConfluentClient
 from tests.clients.drivers.kafka_python import KafkaPythonClient
@@ -18,11 +18,13 @@ _CLASSES: dict[str, type[Client]] = {
     java.JavaClient.name: java.JavaClient,
     kafkajs.KafkajsClient.name: kafkajs.KafkajsClient,
     kcat.KcatClient.name: kcat.KcatClient,
+    franzgo.FranzGoClient.name: franzgo.FranzGoClient,
 }
 _REASONS: dict[str, Callable[[], str | None]] = {
     java.JavaClient.name: java.reason_to_skip,
     kafkajs.KafkajsClient.name: kafkajs.reason_to_skip,
     kcat.KcatClient.name: kcat.reason_to_skip,
+    franzgo.FranzGoClient.name: franzgo.reason_to_skip,
 }
 CLIENTS = tuple(_CLASSES)
 IN_PYTHON = (ConfluentClient.name, KafkaPythonClient.name, AiokafkaClient.name)

@@ -77,7 +77,11 @@ class KafkajsTransactions:
         self._process = subprocess.Popen(
             _command("transact", options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), text=True
         )
-        self._answer()
+        try:
+            self._answer()
+        except Exception:
+            self.close()
+            raise
 
     def begin(self) -> None:
         self._ask(command="begin")

@@ -1,0 +1,145 @@
+"""franz-go: a client in pure Go, tried with transactions only. Go brings and builds it, into `.cache`."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Never
+
+from tests.clients.drivers.model import Capability, Fenced, GroupMember, Record
+
+VERSION = "1.20.6"
+TIMEOUT_SECONDS = 120.0
+BUILD_SECONDS = 600
+_SOURCE = Path(__file__).resolve().parent / "franzgo"
+_PROGRAM = Path(__file__).resolve().parents[3] / ".cache" / f"franz-go-{VERSION}" / "franzgo"
+_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+_REASON = "franz-go is tried with transactions only"
+
+
+def reason_to_skip() -> str | None:
+    """What is missing here."""
+    if shutil.which("go") is None:
+        return "franz-go needs Go 1.24 or newer: install it from go.dev (Debian: apt-get install golang-go)"
+    return None
+
+
+class FranzGoTransactions:
+    """A producer with a transactional id, in a process of its own."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [_program(), "transact", json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self._answer()
+        except Exception:
+            self.close()
+            raise
+
+    def begin(self) -> None:
+        self._ask(command="begin")
+
+    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+        encoded = [base64.b64encode(value).decode() for value in values]
+        self._ask(command="send", topic=topic, partition=partition, values=encoded)
+
+    def commit(self) -> None:
+        self._ask(command="commit")
+
+    def abort(self) -> None:
+        self._ask(command="abort")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Raises `Fenced`, or RuntimeError with the name of another error."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the process of franz-go has ended")
+        error = json.loads(line)
+        if error in _FENCED:
+            raise Fenced
+        if error is not None:
+            raise RuntimeError(f"franz-go: {error}")
+
+
+class FranzGoClient:
+    """franz-go's transactional producer, its consumer of committed records, and its session that copies."""
+
+    name: ClassVar[str] = "franz-go"
+    missing: ClassVar[dict[Capability, str]] = {
+        each: _REASON for each in Capability if each is not Capability.TRANSACTIONS
+    }
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers.split(",")
+
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> FranzGoTransactions:
+        return FranzGoTransactions(
+            {
+                "bootstrapServers": self._bootstrap_servers,
+                "transactionalId": transactional_id,
+                "timeoutMs": timeout_ms,
+            }
+        )
+
+    def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
+        return [base64.b64decode(value) for value in self._run("readCommitted", topic=topic, partition=partition)]
+
+    def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+        options = {"transactionalId": transactional_id, "timeoutMs": 60_000}
+        self._run("copy", source=source, target=target, group=group, count=count, **options)
+
+    def produce(self, topic: str, records: Sequence[Record], compression: str = "none") -> Never:
+        raise NotImplementedError(_REASON)
+
+    def read(self, topic: str, count: int, *, partition: int = 0) -> list[Record]:
+        raise NotImplementedError(_REASON)
+
+    def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
+        raise NotImplementedError(_REASON)
+
+    def join(self, topic: str, group: str) -> GroupMember:
+        raise NotImplementedError(_REASON)
+
+    def administer(self, topic: str) -> Never:
+        raise NotImplementedError(_REASON)
+
+    def _run(self, command: str, **options: Any) -> list[Any]:
+        done = subprocess.run(
+            [_program(), command, json.dumps({"bootstrapServers": self._bootstrap_servers, **options})],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"franz-go {command}: {done.stderr[-4000:]}"
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@functools.cache
+def _program() -> str:
+    """The built program: anew where its source is younger."""
+    written = max(path.stat().st_mtime for path in _SOURCE.iterdir())
+    if not _PROGRAM.exists() or _PROGRAM.stat().st_mtime < written:
+        _PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+        command = ["go", "build", "-buildvcs=false", "-o", str(_PROGRAM), "."]
+        built = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+        if built.returncode:
+            raise RuntimeError(f"franz-go could not be built: {built.stderr[-4000:]}")
+    return str(_PROGRAM)
