@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import printable
+from barnabas.cli.partition_files import FileText, json_partitions, read_text, topic_of
 from barnabas.wire.topics import TopicPartition
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 FILE_FORMS: Final = 'lines of TOPIC,PARTITION,OFFSET, or {"partitions": [{"topic": "a", "partition": 0, "offset": 7}]}'
 _BYTES_MAX: Final = 16 * 1024 * 1024
@@ -22,19 +18,8 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _PARTITION_MAX: Final = (1 << 31) - 1
 _COLUMNS: Final = 3
 _SHOWN_CHARACTERS_MAX: Final = 60
-STANDARD_INPUT: Final = "-"
 HIGH_WATERMARK: Final = -1
 """What `kafka-delete-records` takes for the end of a partition."""
-
-
-@contextlib.contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """A file that a user named; `-` is standard input. Raises OSError."""
-    if path == STANDARD_INPUT:
-        yield sys.stdin.buffer
-        return
-    with open(path, "rb") as stream:
-        yield stream
 
 
 def read_offsets(path: str, *, least: int = 0) -> dict[TopicPartition, int]:
@@ -42,18 +27,9 @@ def read_offsets(path: str, *, least: int = 0) -> dict[TopicPartition, int]:
     `offset`. With HIGH_WATERMARK as the `least` that may be there too. Raises CommandError with file and line for what
     is neither, OSError where the file cannot be read.
     """
-    with opened(path) as stream:
-        data = stream.read(_BYTES_MAX + 1)
-    name = "standard input" if path == STANDARD_INPUT else path
-    if len(data) > _BYTES_MAX:
-        raise CommandError(f"{name}: the file is larger than {_BYTES_MAX:,} bytes; give it in several")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{name}: byte {error.start + 1} is not UTF-8; it must be {FILE_FORMS}") from None
-    entries = (
-        _json_entries(text, name, least) if text.lstrip().startswith(("{", "[")) else _csv_entries(text, name, least)
-    )
+    file = read_text(path, _BYTES_MAX, FILE_FORMS)
+    is_json = file.text.lstrip().startswith(("{", "["))
+    entries = _json_entries(file, least) if is_json else _csv_entries(file, least)
     found: dict[TopicPartition, int] = {}
     for where, topic, number, offset in entries:
         partition = TopicPartition(topic, number)
@@ -61,14 +37,15 @@ def read_offsets(path: str, *, least: int = 0) -> dict[TopicPartition, int]:
             raise CommandError(f"{where}: {printable(str(partition))} is there twice; give it one offset")
         found[partition] = offset
     if not found:
-        raise CommandError(f"{name}: there is no offset in it; it must be {FILE_FORMS}")
+        raise CommandError(f"{file.name}: there is no offset in it; it must be {FILE_FORMS}")
     return found
 
 
 # Inside.
 
 
-def _csv_entries(text: str, name: str, least: int) -> Iterator[tuple[str, str, int, int]]:
+def _csv_entries(file: FileText, least: int) -> Iterator[tuple[str, str, int, int]]:
+    name, text = file
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         for row in reader:
@@ -95,24 +72,15 @@ def _number(where: str, text: str, largest: int) -> int:
     raise CommandError(f"{where}: {printable(text[:_SHOWN_CHARACTERS_MAX])!r} is no {what}: write a number from 0 on")
 
 
-def _json_entries(text: str, name: str, least: int) -> Iterator[tuple[str, str, int, int]]:
-    try:
-        document = json.loads(text, parse_int=_parsed_number)
-    except ValueError as error:
-        raise CommandError(f"{name}: it is not JSON ({error}); it must be {FILE_FORMS}") from None
-    except RecursionError:
-        raise CommandError(f"{name}: it is not JSON (too deep); it must be {FILE_FORMS}") from None
-    partitions = document.get("partitions") if isinstance(document, dict) else None
-    if not isinstance(partitions, list):
-        raise CommandError(f"{name}: it has no list of partitions; it must be {FILE_FORMS}")
+def _json_entries(file: FileText, least: int) -> Iterator[tuple[str, str, int, int]]:
+    _, partitions = json_partitions(file, FILE_FORMS, _parsed_number)
     for position, each in enumerate(partitions, start=1):
-        where = f"{name}, partition {position} of the list"
-        if not isinstance(each, dict) or not isinstance(each.get("topic"), str) or not each["topic"]:
-            raise CommandError(f"{where}: it names no topic; it must be {FILE_FORMS}")
+        where = f"{file.name}, partition {position} of the list"
+        topic = topic_of(where, each, FILE_FORMS)
         offset = each["new_offset"] if "new_offset" in each else each.get("offset")
         yield (
             where,
-            each["topic"],
+            topic,
             _json_number(where, "partition", each.get("partition"), 0, _PARTITION_MAX),
             _json_number(where, "offset", offset, least, _OFFSET_MAX),
         )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.cli.connection import CommandError
-from barnabas.cli.offset_files import STANDARD_INPUT, opened
 from barnabas.cli.output import printable
+from barnabas.cli.partition_files import json_partitions, read_text, topic_of
 from barnabas.wire.topics import TopicPartition
 
 FILE_FORM: Final = '{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": [1, 2, 3]}]}'
@@ -67,22 +67,9 @@ def read_reassignment(path: str) -> Reassignment:
     """What a file says. Raises CommandError with the place in the file for what is none of it, OSError where the file
     cannot be read.
     """
-    with opened(path) as stream:
-        data = stream.read(_BYTES_MAX + 1)
-    name = "standard input" if path == STANDARD_INPUT else path
-    if len(data) > _BYTES_MAX:
-        raise CommandError(f"{name}: the file is larger than {_BYTES_MAX:,} bytes; give it in several")
-    try:
-        document = json.loads(data.decode("utf-8-sig"), parse_int=_parsed)
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{name}: byte {error.start + 1} is not UTF-8; it must be {FILE_FORM}") from None
-    except ValueError as error:
-        raise CommandError(f"{name}: it is not JSON ({error}); it must be {FILE_FORM}") from None
-    except RecursionError:
-        raise CommandError(f"{name}: it is not JSON (too deep); it must be {FILE_FORM}") from None
-    entries = document.get("partitions") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise CommandError(f"{name}: it has no list of partitions; it must be {FILE_FORM}")
+    file = read_text(path, _BYTES_MAX, FILE_FORM)
+    name = file.name
+    document, entries = json_partitions(file, FILE_FORM, _parsed)
     if document.get("version", 1) != 1:
         raise CommandError(f"{name}: only version 1 is known; it must be {FILE_FORM}")
     found: dict[TopicPartition, tuple[int, ...]] = {}
@@ -110,11 +97,10 @@ def _parsed(digits: str) -> int:
 
 
 def _entry(where: str, entry: Any) -> tuple[TopicPartition, tuple[int, ...]]:
-    if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str) or not entry["topic"]:
-        raise CommandError(f"{where}: it names no topic; it must be {FILE_FORM}")
+    topic = topic_of(where, entry, FILE_FORM)
     if not _is_number(entry.get("partition")):
         raise CommandError(f"{where}: {_shown(entry.get('partition'))} is no partition: write a number from 0 on")
-    partition = TopicPartition(entry["topic"], entry["partition"])
+    partition = TopicPartition(topic, entry["partition"])
     replicas = entry.get("replicas")
     if not isinstance(replicas, list) or not all(map(_is_number, replicas)) or len(replicas) > _REPLICAS_MAX:
         raise CommandError(f"{where}: {_shown(replicas)} are no replicas: write the ids of brokers, such as [1, 2, 3]")
