@@ -1,7 +1,7 @@
 """How a record's value becomes the columns of a source's schema: Spark's `from_json`, and what it lets pass refused.
 
 Left to itself Spark takes the first JSON value and drops what is behind it, rounds a DECIMAL, makes infinity of 1e400,
-gives "12:30" today's date, and writes U+FFFD for bytes that are no text. See docs/decisions/0026-pipeline-records.md.
+gives "12:30" today's date, and writes U+FFFD for bytes that are no text. See docs/decisions/0027-pipeline-records.md.
 """
 
 from __future__ import annotations
