@@ -259,5 +259,8 @@ class NodeCluster:
         member = self._members[broker_id]
         if not member.node.is_running:
             raise NodeError(f"{member.node.name} does not run")
-        how(member.node)
-        member.kept_port = KeptPort(self._plan.host, member.port)
+        try:
+            how(member.node)
+        finally:
+            if not self.is_running(broker_id):
+                member.kept_port = KeptPort(self._plan.host, member.port)

@@ -11,6 +11,8 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from barnabas.api.context import RequestContext
     from barnabas.server.broker import Broker
     from barnabas.testing.real_links import HeldTransport, NodeLinks
@@ -43,6 +45,8 @@ class RequestFaults:
         self._links = links
         self._is_of_broker = is_of_broker
         self._faults: dict[ApiKey, list[RequestFault]] = {}
+        self._held: dict[asyncio.TimerHandle, HeldTransport] = {}
+        """Connections whose answers are late, by what lets them go."""
 
     def add(self, fault: RequestFault) -> None:
         """Has it happen after those of its API that were added before."""
@@ -54,9 +58,13 @@ class RequestFaults:
             components.network.forget_fast_paths()
 
     def clear(self) -> None:
-        """Ends all."""
+        """Ends all; answers that are late come now."""
         for api_key in list(self._faults):
             self._end(api_key)
+        while self._held:
+            timer, transport = self._held.popitem()
+            timer.cancel()
+            transport.let_go()
 
     def left(self, api_key: ApiKey) -> int:
         """How many requests of that API are still to be struck."""
@@ -82,16 +90,20 @@ class RequestFaults:
             if fault.is_lost:
                 transport.lose_next()
             else:
-                _hold_for(transport, fault.seconds, self._broker)
+                self._hold(transport, fault.seconds)
+
+    def _hold(self, transport: HeldTransport, seconds: float) -> None:
+        def let_go() -> None:
+            del self._held[timer]
+            transport.let_go()
+
+        transport.hold()
+        timer = self._broker.host.loop.call_later(seconds, let_go)
+        self._held[timer] = transport
 
     def _end(self, api_key: ApiKey) -> None:
         self._faults.pop(api_key, None)
         self._broker.components.dispatcher.intercept(api_key, None)
-
-
-def _hold_for(transport: HeldTransport, seconds: float, broker: Broker) -> None:
-    transport.hold()
-    broker.host.loop.call_later(seconds, transport.let_go)
 
 
 def api_named(name: str) -> ApiKey:
