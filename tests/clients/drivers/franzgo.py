@@ -7,9 +7,9 @@ import functools
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar
 
 from tests.clients.drivers.model import Capability, Fenced, GroupMember, Record
 
@@ -82,7 +82,7 @@ class FranzGoClient:
     """franz-go's transactional producer, its consumer of committed records, and its session that copies."""
 
     name: ClassVar[str] = "franz-go"
-    missing: ClassVar[dict[Capability, str]] = {
+    missing: ClassVar[Mapping[Capability, str]] = {
         each: _REASON for each in Capability if each is not Capability.TRANSACTIONS
     }
 
@@ -105,7 +105,7 @@ class FranzGoClient:
         options = {"transactionalId": transactional_id, "timeoutMs": 60_000}
         self._run("copy", source=source, target=target, group=group, count=count, **options)
 
-    def produce(self, topic: str, records: Sequence[Record], compression: str = "none") -> Never:
+    def produce(self, topic: str, records: Sequence[Record], compression: str = "none") -> None:
         raise NotImplementedError(_REASON)
 
     def read(self, topic: str, count: int, *, partition: int = 0) -> list[Record]:
@@ -117,7 +117,7 @@ class FranzGoClient:
     def join(self, topic: str, group: str) -> GroupMember:
         raise NotImplementedError(_REASON)
 
-    def administer(self, topic: str) -> Never:
+    def administer(self, topic: str) -> None:
         raise NotImplementedError(_REASON)
 
     def _run(self, command: str, **options: Any) -> list[Any]:
