@@ -27,6 +27,7 @@ _OTHER_FILES: Final = (
     "group_metadata.record",
     "header.api",
     "offset_commit.record",
+    "remote_log_metadata.record",
     "transaction_log.record",
 )
 """The files that belong to no API."""

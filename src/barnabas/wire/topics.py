@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"
+REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
+"""What is in remote storage. To clients it is a topic like any other, as in Apache Kafka."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
 """Topics of the brokers' own."""
 
