@@ -36,6 +36,7 @@ from barnabas.wire.sentinels import CONSUMER_ID, NO_EPOCH
 if TYPE_CHECKING:
     from barnabas.log.segments.reading import LogReader
     from barnabas.serving.leader_throttle import LeaderThrottle
+    from barnabas.serving.remote_fetch import RemoteReader
 
 _TOPIC_IDS_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
@@ -67,13 +68,15 @@ class FetchHandler:
         *,
         fetch_bytes_max: int,
         throttle: LeaderThrottle | None = None,
+        remote: RemoteReader | None = None,
     ) -> None:
-        """`fetch_bytes_max` bounds every response (`fetch.max.bytes`); `throttle` is that of `fetches`."""
+        """`fetch_bytes_max` bounds every response (`fetch.max.bytes`); `throttle` is that of `fetches`; `remote` is
+        there where the broker has remote storage."""
         self._fetches = fetches
         self._sessions = sessions
         self._metadata = metadata
         self._fetch_bytes_max = fetch_bytes_max
-        self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger, throttle)
+        self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger, throttle, remote)
         self._shared = SharedFetches(self, self._answers, sessions, fetches, host.loop.time, reader.read_cached)
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.log.segments.reading import LogReader
     from barnabas.log.segments.segment import ReadPlan
     from barnabas.serving.leader_throttle import LeaderThrottle
+    from barnabas.serving.remote_fetch import RemoteFetch, RemoteReader
 
 _LEADER_SINCE: Final = 16
 _ZSTD_SINCE: Final = 10
@@ -59,7 +60,9 @@ class FetchAnswers:
         topic_metrics: BrokerTopicMetrics,
         logger: logging.Logger,
         throttle: LeaderThrottle | None = None,
+        remote: RemoteReader | None = None,
     ) -> None:
+        self._remote = remote
         self._host = host
         self._throttle = throttle
         self._reader = reader
@@ -133,6 +136,8 @@ class FetchAnswers:
                 except OSError as error:
                     chosen[position] = Chosen(item, read, self._unreadable(read.plan, error))
                 is_complete = is_complete and data is not None
+            elif read.remote is not None and code == ErrorCode.NONE:
+                data, is_complete = None, False
             records.append(data)
         return Collected(chosen, records, is_complete)
 
@@ -213,6 +218,9 @@ class FetchAnswers:
                 data = records[position]
                 if data is None and read.plan is not None:
                     data, code = await self._read_cold(read.plan, code)
+                elif data is None and read.remote is not None:
+                    read, data = await self._read_remote(read, read.remote)
+                    code = read.code
                 if context.api_version <= _MAGIC_1_UNTIL and data:
                     data, code = await self._convert(context.api_version, item, read, data)
                 records[position] = data
@@ -233,6 +241,19 @@ class FetchAnswers:
             return b"", self._unreadable(plan, error)
         finally:
             plan.segment.unpin()
+
+    async def _read_remote(self, read: PartitionRead, fetch: RemoteFetch) -> tuple[PartitionRead, Buffer]:
+        """What there is in remote storage, or an error."""
+        if self._remote is None:
+            return PartitionRead(ErrorCode.OFFSET_OUT_OF_RANGE, partition=read.partition), b""
+        try:
+            found = await self._remote.read(fetch)
+        except KafkaError as error:
+            return PartitionRead(error.code, partition=read.partition), b""
+        except Exception:
+            self._logger.exception("Reading %r from remote storage failed", fetch.log)
+            return PartitionRead(ErrorCode.UNKNOWN_SERVER_ERROR, partition=read.partition), b""
+        return read._replace(aborted=found.aborted), found.data
 
     def _unreadable(self, plan: ReadPlan, error: OSError) -> ErrorCode:
         self._logger.warning("Reading %s failed: %s", plan, error)

@@ -1,6 +1,6 @@
 """ListOffsets, 0 to 9: offsets by timestamp, and the ends of logs, for clients, followers (all of the log) and tools.
 
-Left out: tiered storage; nothing is tiered, which is what timestamp -5 is told.
+Of a tiered partition a time is looked up in remote storage first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.serving.list_offsets import find_offset, latest_offset, offsets_before
 from barnabas.serving.ports import Replicas
+from barnabas.serving.remote_fetch import RemoteReader
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsRequest, ListOffsetsResponse
@@ -58,7 +59,16 @@ class ListOffsetsHandler:
     api_key = ApiKey.LIST_OFFSETS
     versions = (0, 9)
 
-    def __init__(self, replicas: Replicas, files: Files, clock: Clock, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        files: Files,
+        clock: Clock,
+        logger: logging.Logger,
+        remote: RemoteReader | None = None,
+    ) -> None:
+        """`remote` is there where the broker has remote storage."""
+        self._remote = remote
         self._replicas = replicas
         self._files = files
         self._clock = clock
@@ -144,6 +154,7 @@ class ListOffsetsHandler:
                 _isolation(request),
                 asked.current_leader_epoch,
                 leader_only=request.replica_id != _TOOL,
+                remote=self._remote,
             )
         except Exception as error:  # noqa: BLE001 - sorted there
             return self._refused(version, topic_partition, asked, error)

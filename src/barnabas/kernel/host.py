@@ -131,6 +131,7 @@ class OffloadKind(enum.Enum):
 
     SYNC = "sync"  # fsync and fdatasync
     DISK = "disk"  # reads, deletions, snapshots
+    REMOTE = "remote"  # remote storage, which may be far away
     CPU = "cpu"  # compression, large encodings
     PROBE = "probe"  # whether a disk answers at all; nothing else, so that it never waits for what hangs
 

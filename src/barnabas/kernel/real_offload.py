@@ -36,6 +36,7 @@ DEFAULT_LIMITS: Mapping[OffloadKind, OffloadLimits] = {
     # A sync waits for the device: several at once let the file system join them.
     OffloadKind.SYNC: OffloadLimits(workers=8, unfinished_max=8192),
     OffloadKind.DISK: OffloadLimits(workers=8, unfinished_max=8192),
+    OffloadKind.REMOTE: OffloadLimits(workers=10, unfinished_max=1024),
     OffloadKind.CPU: OffloadLimits(workers=max(1, os.cpu_count() or 1), unfinished_max=1024),
     OffloadKind.PROBE: OffloadLimits(workers=64, unfinished_max=1024),  # threads only for those that wait
 }

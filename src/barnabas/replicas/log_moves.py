@@ -99,6 +99,12 @@ class LogMoves:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has no log here yet")
         if log.log_directory is directory or topic_partition in self._log_manager.future_logs:
             return
+        if log.local_log_start_offset > log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{topic_partition} cannot be moved: some of it is in remote storage only. Remove its directory while"
+                " the broker is stopped, and it is fetched from the leader",
+            )
         self._log_manager.create_future_log(log, directory)
         self._copy(topic_partition)
 

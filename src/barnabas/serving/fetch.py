@@ -207,7 +207,7 @@ class DelayedFetches:
 
 
 def _tally(reads: Reads) -> tuple[int, int, int]:
-    """Partitions that are unknown, those to be told of at once (errors, and what another has to give), and bytes."""
+    """Partitions that are unknown, those to be told of at once (errors, and what is to be had elsewhere), and bytes."""
     unknown = errors = size_bytes = 0
     for _, read in reads:
         unknown += read.is_unknown
@@ -215,6 +215,7 @@ def _tally(reads: Reads) -> tuple[int, int, int]:
             (read.code != ErrorCode.NONE and not read.is_unknown)
             or read.diverging is not None
             or read.preferred_replica >= 0
+            or (read.plan is None and read.remote is not None)
         )
         size_bytes += read.size_bytes
     return unknown, errors, size_bytes

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from barnabas.log.partition.leader_epochs import EpochEnd
     from barnabas.log.segments.indexes import AbortedTransaction
     from barnabas.log.segments.segment import ReadPlan
+    from barnabas.serving.remote_fetch import RemoteFetch
 
 SessionKey = tuple[str | Uuid, int]
 """How a session knows a partition: topic, or topic id where it uses ids, and number."""
@@ -48,10 +49,14 @@ class PartitionRead(NamedTuple):
     """Where the consumer had better read; it is given no records then."""
     is_unknown: bool = False
     """This broker knows no such partition; unlike other errors, that does not end the wait for bytes."""
+    remote: RemoteFetch | None = None
+    """What is read from remote storage, of a tiered partition; there is no plan then."""
 
     @property
     def size_bytes(self) -> int:
-        return 0 if self.plan is None else self.plan.length_bytes
+        if self.plan is not None:
+            return self.plan.length_bytes
+        return 0 if self.remote is None else self.remote.bytes_max
 
 
 class FetchPartition:

@@ -12,6 +12,7 @@ from barnabas.log.partition.read_plans import ReadIsolation, visible_end
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
 from barnabas.serving.fetch_sessions import FetchScope
 from barnabas.serving.ports import MetadataSource, Replicas
+from barnabas.serving.remote_fetch import RemoteFetch
 from barnabas.serving.replica_selection import replica_in_rack
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ _EXPECTED: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
     )
 )
 
@@ -75,12 +77,22 @@ READ_PER_STEP: Final = 256
 class _Limit:
     """What is left of `max_bytes` while the partitions of a request are read."""
 
-    __slots__ = ("behind", "bytes", "catch_up_bytes", "has_minimum", "has_records_in_sync", "is_in_sync")
+    __slots__ = (
+        "behind",
+        "bytes",
+        "catch_up_bytes",
+        "has_minimum",
+        "has_records_in_sync",
+        "is_in_sync",
+        "reads_remote",
+    )
 
     def __init__(self, parameters: FetchParameters, session: FetchSession | None) -> None:
         self.bytes = self.catch_up_bytes = parameters.max_bytes
         """`catch_up_bytes` is for what a follower is behind with."""
         self.has_minimum = not parameters.is_max_bytes_hard
+        self.reads_remote = False
+        """A partition of the request is read from remote storage; there is one at most, as in Apache Kafka."""
         self.is_in_sync = self.has_records_in_sync = False
         """A follower, with one of those looked at; and it gets records of one."""
         self.behind: list[int] = []
@@ -235,6 +247,8 @@ class FetchReader:
                         )
             except Exception as error:  # noqa: BLE001 - sorted there
                 read = self._refused(item, error)
+                if read.code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE and not is_from_follower:
+                    read = self._in_remote_storage(parameters, item, left, limit, has_minimum=has_minimum)
             if read.size_bytes:
                 has_minimum = False
                 limit = max(0, limit - read.size_bytes)
@@ -275,7 +289,7 @@ class FetchReader:
             or log.topic_id != item.topic_id
             or last_fetched_epoch < 0
             or last_fetched_epoch != log.leader_epochs.latest_epoch
-            or not log.log_start_offset <= fetch_offset <= log.log_end_offset
+            or not log.local_log_start_offset <= fetch_offset <= log.log_end_offset
         ):
             return None
         follower = partition.in_sync.by_id.get(parameters.follower_id)
@@ -332,7 +346,10 @@ class FetchReader:
             return None  # the log was truncated
         if item.fetch_offset == end_offset or (self._throttled and self._is_held_back(parameters, partition)):
             return 0
-        return min(log.bytes_from(item.fetch_offset, parameters.isolation), item.max_bytes)
+        try:
+            return min(log.bytes_from(item.fetch_offset, parameters.isolation), item.max_bytes)
+        except KafkaError:
+            return None
 
     def _is_held_back(self, parameters: FetchParameters, partition: Partition) -> bool:
         """A throttle keeps the partition's records from the follower for now."""
@@ -392,7 +409,7 @@ class FetchReader:
         if (
             self._throttled
             and is_readable
-            and log.log_start_offset <= item.fetch_offset < log.log_end_offset
+            and log.local_log_start_offset <= item.fetch_offset < log.log_end_offset
             and self._is_held_back(parameters, partition)
         ):
             # Very many may be held back, and be looked at whenever their follower fetches others.
@@ -413,6 +430,31 @@ class FetchReader:
             found.aborted,
             partition=partition,
             has_more=item.fetch_offset < visible_end(log, parameters.isolation),
+        )
+
+    def _in_remote_storage(
+        self, parameters: FetchParameters, item: FetchPartition, left: _Limit, limit: int, *, has_minimum: bool
+    ) -> PartitionRead:
+        """What a consumer gets of a tiered partition whose local log starts behind its offset: it is read where the
+        response is made, as what is not cached is."""
+        try:
+            partition = self._partition(item)
+            log = self.log(parameters, item, partition)
+        except KafkaError as error:
+            return self._refused(item, error)
+        remote = None
+        bytes_max = min(item.max_bytes, limit)
+        if not left.reads_remote and (bytes_max or has_minimum):
+            left.reads_remote = True
+            is_committed = parameters.isolation is ReadIsolation.COMMITTED
+            remote = RemoteFetch(log, item.fetch_offset, max(1, bytes_max), has_minimum, is_committed)
+        return PartitionRead(
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            partition=partition,
+            remote=remote,
         )
 
     def _refused(self, item: FetchPartition, error: Exception) -> PartitionRead:

@@ -13,6 +13,7 @@ from barnabas.wire.sentinels import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP
 if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.serving.remote_fetch import RemoteReader
 
 _ALWAYS_KNOWN: Final = frozenset((EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP))
 
@@ -31,7 +32,13 @@ def latest_offset(
 
 
 async def find_offset(
-    partition: Partition, timestamp_ms: int, isolation: ReadIsolation, current_leader_epoch: int, *, leader_only: bool
+    partition: Partition,
+    timestamp_ms: int,
+    isolation: ReadIsolation,
+    current_leader_epoch: int,
+    *,
+    leader_only: bool,
+    remote: RemoteReader | None = None,
 ) -> ListedOffset | None:
     """The first record at or after a time, or a special place (`log.timestamp_lookup`); None if there is none.
 
@@ -40,7 +47,11 @@ async def find_offset(
     if timestamp_ms == LATEST_TIMESTAMP:
         return latest_offset(partition, isolation, current_leader_epoch, leader_only=leader_only)
     log = partition.readable_log(current_leader_epoch, leader_only=leader_only)
-    found = await log.list_offset(timestamp_ms)
+    found = None
+    if remote is not None and timestamp_ms >= 0 and log.log_start_offset < log.local_log_start_offset:
+        found = await remote.find_timestamp(log, timestamp_ms)
+    if found is None:
+        found = await log.list_offset(timestamp_ms)
     if timestamp_ms in _ALWAYS_KNOWN:
         return found
     if found is not None and found.offset < visible_end(log, isolation):

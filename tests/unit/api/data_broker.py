@@ -32,6 +32,8 @@ from barnabas.leader.partition import Partition
 from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.quotas.replication_quota import ReplicationQuota
 from barnabas.quotas.settings import ReplicationQuotaSettings
 from barnabas.replicas.replica_manager import ReplicaManager
@@ -42,6 +44,7 @@ from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FetchSessionCache
 from barnabas.serving.leader_throttle import LeaderThrottle
 from barnabas.serving.produce import RecordAppends
+from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
 from barnabas.serving.topic_metrics import BrokerTopicMetrics
 from barnabas.serving.transaction_markers import MarkerAppends
 from barnabas.serving.transaction_verification import BatchVerification, TransactionVerifier
@@ -210,6 +213,26 @@ class Coordinator:
         )
 
 
+class PlayedRemote:
+    """Remote storage. It is `serving.remote_fetch.RemoteReader`."""
+
+    def __init__(self) -> None:
+        self.asked: list[RemoteFetch] = []
+        self.answer: RemoteRecords | Exception = RemoteRecords(b"", None)
+        self.listed: ListedOffset | None = None
+
+    async def read(self, fetch: RemoteFetch) -> RemoteRecords:
+        self.asked.append(fetch)
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def find_timestamp(self, log: PartitionLog, timestamp_ms: int) -> ListedOffset | None:
+        await asyncio.sleep(0)
+        return self.listed
+
+
 class DataBroker:
     """Broker 1 of a cluster of three."""
 
@@ -262,6 +285,7 @@ class DataBroker:
         self.access = Access()
         self.groups = Groups()
         self.coordinator = Coordinator()
+        self.remote = PlayedRemote()
         self.verifier = TransactionVerifier(
             *(self.coordinator, lambda: self.coordinator.is_asked, host.loop, StepRunner(host.loop)),
             *(calls.metrics, calls.logger),
@@ -308,8 +332,9 @@ class DataBroker:
                 calls.logger,
                 fetch_bytes_max=fetch_bytes_max,
                 throttle=throttle,
+                remote=self.remote,
             ),
-            ListOffsetsHandler(replicas, host.files, host.clock, calls.logger),
+            ListOffsetsHandler(replicas, host.files, host.clock, calls.logger, self.remote),
             OffsetForLeaderEpochHandler(replicas),
             MetadataHandler(metadata, CLUSTER_ID, self.creation, lambda: self.creation.enabled, self.told),
             DescribeClusterHandler(metadata, CLUSTER_ID),

@@ -65,6 +65,8 @@ class LoadRequest:
     gaps_end_offset: int
     """Segments that begin there or before need not follow one another: the cleaner may have been there."""
     now_ms: int
+    is_tiered: bool = False
+    """What is before the first segment may be in remote storage."""
 
 
 @dataclass(slots=True)
@@ -115,9 +117,13 @@ class _Loading:
             )
             self._drop(self.segments)
             producers = self._begin_anew(epochs, request.log_start_offset)
+        elif request.is_tiered and self._lacks_auxiliary_state(epochs):
+            self.logger.warning("%s has no leader epochs of what is in remote storage: beginning anew", self.directory)
+            self._drop(self.segments)
+            producers = self._begin_anew(epochs, request.log_start_offset)
         self.segments[-1].read_age()
         end_offset = self.segments[-1].next_offset
-        start_offset = max(request.log_start_offset, self.segments[0].base_offset)
+        start_offset = max(request.log_start_offset, self._least_start_offset(epochs))
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(start_offset)
         self._remove_stray_snapshots(end_offset)
@@ -139,6 +145,21 @@ class _Loading:
             complete_end_offset=end_offset if request.was_clean and not self.unsynced else -1,
             unsynced_segments=[segment for segment in self.unsynced if segment in self.segments[:-1]],
         )
+
+    def _least_start_offset(self, epochs: LeaderEpochCache) -> int:
+        """Where the log starts at the earliest. One that is tiered may start before its first segment, but not before
+        its first leader epoch, which moves with the start, and whose checkpoint may be the newer one."""
+        if not self.request.is_tiered:
+            return self.segments[0].base_offset
+        earliest = epochs.earliest()
+        return 0 if earliest is None else min(earliest.start_offset, self.segments[-1].next_offset)
+
+    def _lacks_auxiliary_state(self, epochs: LeaderEpochCache) -> bool:
+        """A follower has begun a log behind what is in remote storage, and a crash came before its epochs were written:
+        it is to be begun again."""
+        first = self.segments[0]
+        has_none = first is self.segments[-1] and first.next_offset == first.base_offset and not epochs.entries
+        return has_none and first.base_offset > self.request.log_start_offset
 
     # Opening.
 
@@ -221,6 +242,8 @@ class _Loading:
                 # It was truncated before the next one was begun, and the loss of power has undone that.
                 segments[number].truncate_to(segments[number + 1].base_offset)
                 self.unsynced.append(segments[number])
+        if self.request.is_tiered:
+            first -= self._drop_before_gaps(first)
         start = segments[first].base_offset
         epochs.truncate_from_end(start)
         state = replay_producers(self.files, self._replay(segments[:first], start), self.logger)
@@ -254,6 +277,25 @@ class _Loading:
         end_offset = segments[-1].next_offset
         state.end_offset = end_offset
         return state
+
+    def _drop_before_gaps(self, first: int) -> int:
+        """Drops what is before a gap below the recovery point, and returns how many segments that are.
+
+        Invariant: the segments of a tiered log follow one another, or records in remote storage would be passed over.
+        Nothing but a loss of power leaves a gap there, when it has undone some of the deletions of local retention and
+        not others; all of them are in remote storage, or before the start of the log.
+        """
+        segments = self.segments
+        count = 0
+        for number in range(first):
+            if segments[number].next_offset != segments[number + 1].base_offset:
+                count = number + 1
+        if count:
+            self.logger.warning(
+                "Dropping %d segments of %s that were deleted: the one behind them is gone", count, self.directory
+            )
+            self._drop(segments[:count])
+        return count
 
     def _follows(self, earlier: Segment, later: Segment) -> bool:
         """Only the cleaner leaves gaps between segments (a follower begins a segment where its log ends), and it leaves

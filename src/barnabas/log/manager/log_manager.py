@@ -541,7 +541,8 @@ class LogManager:
 
     async def _write_log_start_offsets(self, directory: LogDirectory) -> None:
         def start_offset(log: PartitionLog) -> int:
-            return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else -1
+            has_own = log.is_tiered or log.log_start_offset > log.segments.first.base_offset
+            return log.log_start_offset if has_own else -1
 
         await directory.write_log_start_offsets(self._offsets(directory, start_offset))
 

@@ -14,6 +14,7 @@ from barnabas.log.directories.directory_watch import DirectoryWatch
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_cleaner import CleanedLogs, LogCleaner
 from barnabas.log.manager.retention import delete_old_segments
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.segments.segment import Segment
 from barnabas.wire.errors import KafkaError
 
@@ -112,11 +113,16 @@ class LogTasks:
         """Retention of every log; gives way to the loop after each."""
         started = self._host.loop.time()
         deleted = 0
+        checkpointed = await self._checkpoint_tiered()
         for log in list(self._manager.logs.values()):
             if log.is_closed or log.is_truncating or log.log_directory.is_held:
                 continue
+            if log.is_tiered and log.partition in self._manager.future_logs:
+                continue  # the copy in another log directory needs all that is here
             try:
-                deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms)
+                deleted += delete_old_segments(
+                    log, self._host.clock.time_ms(), self._modified_ms, checkpointed.get(log, 0)
+                )
             except KafkaError as error:
                 self._logger.warning("Retention of %r failed: %s", log, error)
             await yield_to_loop()
@@ -125,6 +131,14 @@ class LogTasks:
             deleted,
             round((self._host.loop.time() - started) * 1000),
         )
+
+    async def _checkpoint_tiered(self) -> dict[PartitionLog, int]:
+        """The recovery points of tiered logs, which are in their checkpoints when this returns."""
+        points = {log: log.recovery_point for log in self._manager.logs.values() if log.is_tiered}
+        for directory in dict.fromkeys(log.log_directory for log in points):
+            if not directory.is_offline and not directory.is_held:
+                await self._manager.write_recovery_points(directory)
+        return points
 
     async def flush_dirty_logs(self) -> None:
         """Syncs the logs whose `flush.ms` has passed; gives way to the loop after so many that it has not."""

@@ -17,6 +17,7 @@ from barnabas.log.manager.interrupted_moves import settle_moves
 from barnabas.log.manager.log_loader import ANY_OFFSET, LoadProgress, LoadRequest, load_log
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_services import LogServices
+from barnabas.log.partition.log_state import is_tiered
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.wire.topics import TopicPartition
 
@@ -190,6 +191,7 @@ class LogStartUp:
             was_clean=directory.was_clean,
             gaps_end_offset=_gaps_end_offset(partition, config, found),
             now_ms=self._host.clock.time_ms(),
+            is_tiered=self._services.settings.remote_storage_system_enable and is_tiered(partition.topic, config),
         )
 
     async def _load_all(

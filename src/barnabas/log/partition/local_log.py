@@ -131,6 +131,10 @@ class LocalLog:
         entries = state.producers.snapshot()
         return self._work.start(self._work.offload_disk(write_snapshot, self._files, state.directory, offset, entries))
 
+    async def keep_snapshot(self, offset: int) -> None:
+        """Writes the producers' state, of which nothing in the log tells. Raises OSError."""
+        await self._take_snapshot(offset)
+
     async def complete_snapshots(self) -> None:
         """For a clean stop: keeps the producers' state at the log's end. Raises OSError."""
         state = self._state

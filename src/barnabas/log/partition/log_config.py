@@ -15,6 +15,8 @@ from barnabas.wire.records import TimestampType
 
 UNLIMITED: Final = -1
 """`retention.bytes` and `retention.ms` of a topic that keeps everything."""
+AS_RETENTION: Final = -2
+"""`local.retention.bytes` and `local.retention.ms` that are what `retention.bytes` and `retention.ms` are."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class LogConfig:
     flush_messages: int = topic_setting("flush.messages", int)
     flush_ms: int = topic_setting("flush.ms", int)
     index_interval_bytes: int = topic_setting("index.interval.bytes", int)
+    local_retention_bytes: int = topic_setting("local.retention.bytes", int)
+    local_retention_ms: int = topic_setting("local.retention.ms", int)
     message_bytes_max: int = topic_setting("max.message.bytes", int)
     message_downconversion_enable: bool = topic_setting("message.downconversion.enable", bool)
     message_timestamp_type: str = topic_setting("message.timestamp.type", str)
@@ -40,6 +44,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = topic_setting("min.cleanable.dirty.ratio", float)
     min_compaction_lag_ms: int = topic_setting("min.compaction.lag.ms", int)
     min_insync_replicas: int = topic_setting("min.insync.replicas", int)
+    remote_storage_enable: bool = topic_setting("remote.storage.enable", bool)
     retention_bytes: int = topic_setting("retention.bytes", int)
     retention_ms: int = topic_setting("retention.ms", int)
     segment_bytes: int = topic_setting("segment.bytes", int)
@@ -56,6 +61,16 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        """How much of a tiered log stays in its directory."""
+        return self.retention_bytes if self.local_retention_bytes == AS_RETENTION else self.local_retention_bytes
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        """How long what is copied of a tiered log stays in its directory."""
+        return self.retention_ms if self.local_retention_ms == AS_RETENTION else self.local_retention_ms
 
     # Made once for all logs of a topic, of which there may be very many.
 
@@ -116,4 +131,5 @@ class LogSettings:
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms", int)
     producer_id_expiration_check_interval_ms: int = setting("producer.id.expiration.check.interval.ms", int)
     transaction_timeout_max_ms: int = setting("transaction.max.timeout.ms", int)
+    remote_storage_system_enable: bool = setting("remote.log.storage.system.enable", bool)
     directory_patience_ms: int = own_setting(DIRECTORY_PATIENCE)

@@ -4,6 +4,7 @@ Everything happens on the loop, one thing after another, but for syncs, cold rea
 at all times:
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <= log_end_offset
+    log_start_offset <= local_start_offset <= log_end_offset; they differ in a tiered log only
 
 *Committed* is what lies below the high watermark. It is moved by the replica's owner only (`leader` or `follower`), and
 never by an append. A record counts as *written*, and may be acknowledged, when the write queue says so; it is *synced*
@@ -20,9 +21,16 @@ from barnabas.log.partition.appending import AppendError, storage_error
 from barnabas.log.partition.loaded_log import LoadedLog
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC, TopicPartition
 
 NO_TRUNCATION: Final = (1 << 63) - 1
+_NEVER_TIERED: Final = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
+
+
+def is_tiered(topic: str, config: LogConfig) -> bool:
+    """Whether a topic's logs are tiered on a broker that has remote storage; internal and compacted topics never are,
+    as in Apache Kafka."""
+    return config.remote_storage_enable and not config.is_compacted and topic not in _NEVER_TIERED
 
 
 class LogState:
@@ -37,13 +45,16 @@ class LogState:
         "directory",
         "epochs_changed",
         "first_dirty_offset",
+        "has_remote_storage",
         "high_watermark",
         "is_closed",
         "is_offline",
+        "is_tiered",
         "is_truncating",
         "last_stable_offset",
         "leader_epochs",
         "least_end_offset",
+        "local_start_offset",
         "log_directory",
         "log_end_offset",
         "log_start_offset",
@@ -51,6 +62,7 @@ class LogState:
         "producers",
         "recovery_point",
         "refusal",
+        "remote_end_offset",
         "replacement_ended",
         "rules",
         "segment_config",
@@ -60,8 +72,15 @@ class LogState:
     )
 
     def __init__(
-        self, log_directory: LogDirectory, partition: TopicPartition, config: LogConfig, loaded: LoadedLog
+        self,
+        log_directory: LogDirectory,
+        partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        has_remote_storage: bool = False,
     ) -> None:
+        """`has_remote_storage`: the broker has remote storage, and a topic may use it."""
         self.partition = partition
         self.log_directory = log_directory
         self.directory = loaded.directory
@@ -93,10 +112,18 @@ class LogState:
         """Those that wait for the recovery point to go back."""
         self.replacement_ended: asyncio.Future[None] | None = None
         """Done when the cleaned segments that are being put in place are, or are not to be; None where none are."""
+        self.has_remote_storage = has_remote_storage
+        self.is_tiered = False
+        """Segments are copied to remote storage, and are deleted here before they are deleted there (KIP-405)."""
+        self.remote_end_offset = 0
+        """Up to where the log is known to be in remote storage."""
+        self.local_start_offset = 0
+        """Where what can be read here starts: not before the log start offset, which may be in remote storage."""
         self.refusal: ErrorCode | None = None
         """Why nothing can be appended."""
         self.settle_refusal()
         self.reconfigure(config)
+        self.settle_local_start()
 
     def __repr__(self) -> str:
         return f"Log(dir={self.directory}, topic={self.partition.topic}, partition={self.partition.partition})"
@@ -107,6 +134,11 @@ class LogState:
         self.rules = config.append_rules
         self.segment_config = config.segment_config
         self.segments.active.config = self.segment_config
+        self.is_tiered = self.has_remote_storage and is_tiered(self.partition.topic, config)
+
+    def settle_local_start(self) -> None:
+        """Brings `local_start_offset` up to date, after the log's start or its first segment."""
+        self.local_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Takes over a leader epoch that begins at an offset; whoever calls has seen that it is later than the last."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from barnabas.log.directories.checkpoints import EpochEntry
 from barnabas.log.partition.background_work import BackgroundWork
 from barnabas.log.partition.local_log import LocalLog
 from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import LogState
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.sentinels import NO_OFFSET
@@ -55,6 +57,23 @@ class LogTruncation:
             completion = self._begin_anew(offset, offset if log_start_offset is None else log_start_offset)
         await asyncio.shield(completion)
 
+    async def begin_behind_remote(
+        self,
+        offset: int,
+        log_start_offset: int,
+        epochs: Sequence[EpochEntry],
+        producers: Sequence[ProducerSnapshotEntry],
+        is_still_due: Callable[[], bool] | None,
+    ) -> bool:
+        """As `PartitionLog.begin_behind_remote`, but for what makes it durable."""
+        async with self._recovery_point_at_most(min(offset, self._state.segments.first.base_offset)):
+            if is_still_due is not None and not is_still_due():
+                return False
+            completion = self._begin_anew(offset, log_start_offset, epochs, producers)
+        await asyncio.shield(completion)
+        await self._local_log.keep_snapshot(offset)
+        return True
+
     @asynccontextmanager
     async def _recovery_point_at_most(self, offset: int) -> AsyncIterator[None]:
         """Invariant: within this, neither the recovery point nor its checkpoint is above `offset`.
@@ -92,7 +111,15 @@ class LogTruncation:
         end_offset = active.next_offset
         return self._truncated(end_offset, min(state.high_watermark, end_offset), snapshots_until=end_offset)
 
-    def _begin_anew(self, offset: int, log_start_offset: int) -> asyncio.Task[None]:
+    def _begin_anew(
+        self,
+        offset: int,
+        log_start_offset: int,
+        epochs: Sequence[EpochEntry] = (),
+        producers: Sequence[ProducerSnapshotEntry] = (),
+    ) -> asyncio.Task[None]:
+        """`epochs` and `producers` are of what is elsewhere. Invariant: they are there before anybody else gets to run,
+        so that nothing is appended without them."""
         state = self._state
         self._services.logger.info("%r: truncate and start at offset %d", state, offset)
         try:
@@ -101,8 +128,12 @@ class LogTruncation:
         except OSError as error:
             raise state.storage_failed(error) from error
         state.epochs_changed |= state.leader_epochs.clear()
-        state.producers.clear(offset)
+        for epoch, start_offset in epochs:
+            state.assign_epoch(epoch, start_offset)
+        state.leader_epochs.truncate_from_start(log_start_offset)
+        state.producers.load(producers, offset, self._services.time_ms())
         state.log_start_offset = log_start_offset
+        state.settle_local_start()
         state.least_end_offset = 0  # nothing is left of what was there, though this may go on at a later offset
         # Whichever offsets they are of, they tell of producers whose records are gone.
         return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
@@ -118,6 +149,8 @@ class LogTruncation:
         state.log_end_offset = end_offset
         state.least_end_offset = min(state.least_end_offset, end_offset)
         state.log_start_offset = min(state.log_start_offset, end_offset)
+        state.settle_local_start()
+        state.remote_end_offset = min(state.remote_end_offset, end_offset)
         state.recovery_point = min(state.recovery_point, end_offset)
         state.first_dirty_offset = min(state.first_dirty_offset, end_offset)
         state.epochs_changed |= state.leader_epochs.truncate_from_end(end_offset)

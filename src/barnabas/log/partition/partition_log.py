@@ -7,10 +7,11 @@ appenders and `LogTruncation` change the end. Offsets and what they mean are exp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from barnabas.kernel.ids import Uuid
+from barnabas.log.directories.checkpoints import EpochEntry
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.directories.names import DirectoryKind
 from barnabas.log.partition.background_work import BackgroundWork
@@ -27,6 +28,8 @@ from barnabas.log.partition.log_truncation import LogTruncation
 from barnabas.log.partition.read_plans import LogRead, ReadIsolation, available_bytes, plan_log_read
 from barnabas.log.partition.segment_replacement import SegmentReplacement
 from barnabas.log.partition.timestamp_lookup import ListedOffset, list_offset
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
+from barnabas.log.producers.producer_snapshots import snapshot_path
 from barnabas.log.producers.producer_state import ProducerEntry, ProducerState
 from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.segment import Segment
@@ -47,7 +50,8 @@ class PartitionLog:
         config: LogConfig,
         loaded: LoadedLog,
     ) -> None:
-        state = LogState(log_directory, partition, config, loaded)
+        has_remote_storage = services.settings.remote_storage_system_enable
+        state = LogState(log_directory, partition, config, loaded, has_remote_storage=has_remote_storage)
         work = BackgroundWork(services, state)
         flusher = LogFlusher(services, state, work, loaded)
         local_log = LocalLog(services, state, work, flusher, loaded)
@@ -106,6 +110,21 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int:
         return self._state.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Where what can be read here starts; what is before it, from the log start offset on, is in remote storage."""
+        return self._state.local_start_offset
+
+    @property
+    def is_tiered(self) -> bool:
+        """Its segments are copied to remote storage (KIP-405)."""
+        return self._state.is_tiered
+
+    @property
+    def remote_end_offset(self) -> int:
+        """Up to where the log is known to be in remote storage; 0 for nothing."""
+        return self._state.remote_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -193,10 +212,11 @@ class PartitionLog:
         """Where the batches from `offset` on lie, as far as this reader may see.
 
         `has_minimum` lets the first batch be larger than `bytes_max`. Raises KafkaError: OFFSET_OUT_OF_RANGE outside of
-        the log, KAFKA_STORAGE_ERROR where the directory has failed, CORRUPT_MESSAGE where the files are damaged.
+        the log, OFFSET_MOVED_TO_TIERED_STORAGE before the local log start offset, KAFKA_STORAGE_ERROR where the
+        directory has failed, CORRUPT_MESSAGE where the files are damaged.
         """
         state = self._state
-        if state.is_closed or not state.log_start_offset <= offset <= state.log_end_offset:
+        if state.is_closed or not state.local_start_offset <= offset <= state.log_end_offset:
             self._check_readable(offset)
         try:
             return plan_log_read(state, offset, bytes_max, isolation, has_minimum)
@@ -241,6 +261,12 @@ class PartitionLog:
                 f"offset {offset} of {self.partition.topic}-{self.partition.partition} is not between"
                 f" {state.log_start_offset} and {state.log_end_offset}",
             )
+        if offset < state.local_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+                f"offset {offset} of {self.partition.topic}-{self.partition.partition} is in remote storage: the local"
+                f" log starts at {state.local_start_offset}",
+            )
 
     def _damaged(self, error: Exception) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self!r} is damaged: {error}")
@@ -284,6 +310,7 @@ class PartitionLog:
                 f"the log cannot start at {offset}: the high watermark is {state.high_watermark}",
             )
         state.log_start_offset = offset
+        state.settle_local_start()
         state.epochs_changed |= state.leader_epochs.truncate_from_start(offset)
         state.producers.log_start_moved(offset)
         state.committed_more()
@@ -314,8 +341,41 @@ class PartitionLog:
         self._services.logger.info(
             "%r: deleting segments %s due to %s", self, [each.base_offset for each in removed], reason
         )
-        self.increase_log_start_offset(segments.first.base_offset, "segment deletion")
+        state.settle_local_start()
+        if not state.is_tiered:
+            self.increase_log_start_offset(segments.first.base_offset, "segment deletion")
         return len(removed)
+
+    # Remote storage (KIP-405).
+
+    def copied_to(self, end_offset: int) -> None:
+        """Takes note of up to where the log is in remote storage, from its local start on; retention may delete that
+        much here."""
+        self._state.remote_end_offset = min(end_offset, self._state.log_end_offset)
+
+    def producer_snapshot_path(self, offset: int) -> str:
+        """Where the state of producers up to an offset is kept, if it is."""
+        return snapshot_path(self.directory, offset)
+
+    async def begin_behind_remote(
+        self,
+        offset: int,
+        log_start_offset: int,
+        epochs: Sequence[EpochEntry],
+        producers: Sequence[ProducerSnapshotEntry],
+        is_still_due: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Drops everything and goes on at `offset`, with the epochs and the producers of what is in remote storage
+        before it; False, and nothing is dropped, where it is not due any more. Durable when this returns.
+
+        Raises KafkaError when the directory fails.
+        """
+        state = self._state
+        was_done = await self._truncation.begin_behind_remote(offset, log_start_offset, epochs, producers, is_still_due)
+        if was_done:
+            state.remote_end_offset = max(state.remote_end_offset, offset)
+            await self.make_ready()
+        return was_done
 
     # Compaction.
 

@@ -35,16 +35,19 @@ async def list_offset(log: LogState, host: Host, timestamp_ms: int) -> ListedOff
             return await _by_time(log, host, timestamp_ms)
         case -1:
             return ListedOffset(NO_TIMESTAMP, log.log_end_offset, log.leader_epochs.latest_epoch)
-        case -2 | -4:
+        case -2:
             earliest = log.leader_epochs.earliest()
             is_known = earliest is not None and earliest.start_offset <= log.log_start_offset
             epoch = earliest.epoch if earliest is not None and is_known else NO_EPOCH
             return ListedOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
+        case -4:
+            local_start = log.local_start_offset
+            return ListedOffset(NO_TIMESTAMP, local_start, log.leader_epochs.epoch_for_offset(local_start))
         case -3:
             return await _largest(log, host)
         case -5:
-            # Nothing is tiered.
-            return ListedOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+            last = log.remote_end_offset - 1 if log.is_tiered and log.remote_end_offset else NO_OFFSET
+            return ListedOffset(NO_TIMESTAMP, last, log.leader_epochs.epoch_for_offset(last))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"ListOffsets has no place for timestamp {timestamp_ms}")
 
 
