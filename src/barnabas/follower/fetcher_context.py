@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from barnabas.follower.fetch_protocol import FetchProtocol
-from barnabas.follower.ports import LeaderConnections
+from barnabas.follower.ports import LeaderConnections, RemoteStates
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.timers import Timers
 from barnabas.leader.wake_ups import WakeUps
@@ -35,3 +35,5 @@ class FetcherContext:
     logger: logging.Logger
     quota: ReplicationQuota | None = None
     """What throttled replicas may fetch (KIP-73)."""
+    remote: RemoteStates | None = None
+    """Of a broker that has remote storage (KIP-405)."""

@@ -26,6 +26,8 @@ class FetchPhase(enum.Enum):
     FETCHING = "fetching"
     RESETTING = "resetting"
     """The offset is out of the leader's range: it is to be found out where to go on."""
+    BUILDING = "building"
+    """The leader has it in remote storage only: our log begins anew behind that, with what has to be known of it."""
 
 
 class FetchEvent(enum.Enum):
@@ -33,6 +35,7 @@ class FetchEvent(enum.Enum):
 
     DIVERGED = "diverged"
     OUT_OF_RANGE = "out of range"
+    MOVED_TO_REMOTE = "moved to remote storage"
     SETTLED = "settled"
     """The log is cut off, and it is known from where to fetch."""
 
@@ -43,8 +46,10 @@ FETCHING: Final = TransitionTable(
     transitions={
         (FetchPhase.FETCHING, FetchEvent.DIVERGED): FetchPhase.TRUNCATING,
         (FetchPhase.FETCHING, FetchEvent.OUT_OF_RANGE): FetchPhase.RESETTING,
+        (FetchPhase.FETCHING, FetchEvent.MOVED_TO_REMOTE): FetchPhase.BUILDING,
         (FetchPhase.TRUNCATING, FetchEvent.SETTLED): FetchPhase.FETCHING,
         (FetchPhase.RESETTING, FetchEvent.SETTLED): FetchPhase.FETCHING,
+        (FetchPhase.BUILDING, FetchEvent.SETTLED): FetchPhase.FETCHING,
     },
 )
 
@@ -194,6 +199,10 @@ class FetcherPartitions:
     def out_of_range(self, fetched: FetchedPartition) -> None:
         """The leader has nothing at our offset."""
         self._unsettle(fetched, FetchEvent.OUT_OF_RANGE)
+
+    def moved_to_remote(self, fetched: FetchedPartition) -> None:
+        """The leader has our offset in remote storage only."""
+        self._unsettle(fetched, FetchEvent.MOVED_TO_REMOTE)
 
     def settled(self, fetched: FetchedPartition, fetch_offset: int, last_fetched_epoch: int) -> None:
         """The log is cut off, and is fetched from `fetch_offset`."""

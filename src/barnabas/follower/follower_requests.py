@@ -33,6 +33,7 @@ class LeaderOffset(NamedTuple):
 
     error: ErrorCode
     offset: int
+    leader_epoch: int = NO_EPOCH
 
 
 class LeaderEpochEnd(NamedTuple):
@@ -149,7 +150,7 @@ def offsets_request(fetched: Iterable[FetchedPartition], timestamp: int, broker_
 def leader_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, LeaderOffset]:
     return {
         TopicPartition(topic.name, partition.partition_index): LeaderOffset(
-            ErrorCode.for_code(partition.error_code), partition.offset
+            ErrorCode.for_code(partition.error_code), partition.offset, partition.leader_epoch
         )
         for topic in response.topics
         for partition in topic.partitions

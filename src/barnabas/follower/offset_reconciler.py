@@ -9,12 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
-from barnabas.follower.follower_requests import epoch_ends, epoch_request, leader_offsets, offsets_request
+from barnabas.follower.follower_requests import (
+    LeaderOffset,
+    epoch_ends,
+    epoch_request,
+    leader_offsets,
+    offsets_request,
+)
 from barnabas.follower.truncation import Truncation, truncation
 from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
+from barnabas.wire.sentinels import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +73,9 @@ class OffsetReconciler:
         resetting = [fetched for fetched in unsettled if fetched.phase is FetchPhase.RESETTING]
         if resetting:
             await self._reset(resetting)
+        building = [fetched for fetched in unsettled if fetched.phase is FetchPhase.BUILDING]
+        if building:
+            await self._build(building)
 
     def _epoch_to_ask_for(self, fetched: FetchedPartition) -> int | None:
         """The epoch that our log ends with, where the leader must be asked about it first."""
@@ -193,7 +202,82 @@ class OffsetReconciler:
             self._context.wake_ups.add(fetched.partition)
             self._go_on(fetched, log)
 
+    # Remote storage.
+
+    async def _build(self, building: Sequence[FetchedPartition]) -> None:
+        """Goes on where the leader's remote segments end that are before its local log, and knows of these what has to
+        be known: the history of leader epochs, and the producers."""
+        starts = await self._listed(building, EARLIEST_LOCAL_TIMESTAMP)
+        log_starts = await self._offsets([fetched for fetched in building if fetched in starts], EARLIEST_TIMESTAMP)
+        asking: dict[TopicPartition, tuple[FetchedPartition, int]] = {}
+        epochs = {fetched: starts[fetched].leader_epoch for fetched in log_starts}
+        for fetched, epoch in epochs.items():
+            if epoch > 0:
+                asking[fetched.topic_partition] = (fetched, epoch - 1)
+        if asking:
+            # The record before the local log may be of an earlier epoch than its first.
+            response = await self._connection.send(
+                epoch_request(asking, self._context.broker_id),
+                self._context.protocol.offset_for_leader_epoch_version,
+                self._context.settings.request_timeout_ms,
+            )
+            for topic_partition, answer in epoch_ends(response).items():
+                asked = asking.get(topic_partition)
+                if asked is not None and answer.error is ErrorCode.NONE:
+                    fetched = asked[0]
+                    if answer.end.end_offset >= starts[fetched].offset:
+                        epochs[fetched] = answer.end.epoch
+        for fetched, log_start_offset in log_starts.items():
+            await self._build_behind(fetched, starts[fetched].offset - 1, epochs[fetched], log_start_offset)
+
+    async def _build_behind(
+        self, fetched: FetchedPartition, last_offset: int, leader_epoch: int, log_start_offset: int
+    ) -> None:
+        log, remote = self._log_of(fetched), self._context.remote
+        if log is None:
+            return
+        if remote is None:
+            self._fail(fetched, "its leader has it in remote storage, which this broker does not have")
+            return
+        if log_start_offset > last_offset:
+            # Nothing is in remote storage any more.
+            self._go_on(fetched, log)
+            return
+        try:
+            found = await remote.auxiliary_state(log, leader_epoch, last_offset)
+        except KafkaError as error:
+            self._put_off(fetched, str(error))
+            return
+        if found is None:
+            self._put_off(fetched, f"offset {last_offset} of leader epoch {leader_epoch} is in no remote segment")
+            return
+        is_held = partial(self._partitions.holds, fetched)
+        try:
+            await log.begin_behind_remote(found.end_offset, log_start_offset, found.epochs, found.producers, is_held)
+        except KafkaError as error:
+            self._fail(fetched, f"beginning the log at {found.end_offset} failed: {error}")
+            return
+        if self._partitions.holds(fetched):
+            self._context.logger.info(
+                "Partition %s goes on at offset %d, behind what is in remote storage",
+                *(fetched.topic_partition, found.end_offset),
+            )
+            self._context.wake_ups.add(fetched.partition)
+            self._go_on(fetched, log)
+
+    def _put_off(self, fetched: FetchedPartition, reason: str) -> None:
+        if self._partitions.holds(fetched):
+            self._context.logger.warning(
+                "Partition %s cannot go on behind what is in remote storage yet: %s", fetched.topic_partition, reason
+            )
+            self._delay(fetched)
+
+    # Asking for offsets.
+
     async def _offsets(self, wanted: Sequence[FetchedPartition], timestamp: int) -> dict[FetchedPartition, int]:
+        return {fetched: answer.offset for fetched, answer in (await self._listed(wanted, timestamp)).items()}
+
+    async def _listed(self, wanted: Sequence[FetchedPartition], timestamp: int) -> dict[FetchedPartition, LeaderOffset]:
         if not wanted:
             return {}
         response = await self._connection.send(
@@ -202,7 +286,7 @@ class OffsetReconciler:
             self._context.settings.request_timeout_ms,
         )
         answers = leader_offsets(response)
-        found: dict[FetchedPartition, int] = {}
+        found: dict[FetchedPartition, LeaderOffset] = {}
         for fetched in wanted:
             if not self._partitions.holds(fetched):
                 continue
@@ -211,7 +295,7 @@ class OffsetReconciler:
             if answer is None or error is not ErrorCode.NONE:
                 self._refused(fetched, error, "the bounds of its log")
             else:
-                found[fetched] = answer.offset
+                found[fetched] = answer
         return found
 
     # Both.

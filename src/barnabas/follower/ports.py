@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
+    from barnabas.log.directories.checkpoints import EpochEntry
+    from barnabas.log.partition.partition_log import PartitionLog
+    from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
     from barnabas.wire.primitives import Buffer
 
 
@@ -51,4 +54,22 @@ class LeaderConnections(Protocol):
 
     def connect(self, node: Node, client_id: str) -> LeaderConnection:
         """A connection that is made when it is first used, and again when it was lost."""
+        ...
+
+
+class AuxiliaryState(NamedTuple):
+    """What a follower needs whose log goes on behind what is in remote storage."""
+
+    end_offset: int
+    """Where it goes on."""
+    epochs: Sequence[EpochEntry]
+    producers: Sequence[ProducerSnapshotEntry]
+
+
+class RemoteStates(Protocol):
+    """What is in remote storage beside records; `tiered.remote_reads` has one."""
+
+    async def auxiliary_state(self, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
+        """Of what ends with the remote segment that has `last_offset`, written in that epoch; None where there is no
+        such segment. Raises KafkaError where that cannot be told now."""
         ...

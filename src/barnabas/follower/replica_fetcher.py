@@ -452,6 +452,9 @@ class ReplicaFetcher:
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._partitions.out_of_range(fetched)
                 return
+            case ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                self._partitions.moved_to_remote(fetched)
+                return
             case ErrorCode.FENCED_LEADER_EPOCH:
                 self._fail_partition(
                     fetched,

@@ -34,7 +34,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
-    from barnabas.follower.ports import LeaderConnections
+    from barnabas.follower.ports import LeaderConnections, RemoteStates
     from barnabas.kernel.host import Host
     from barnabas.kernel.logs import Logs
     from barnabas.kernel.metrics import MetricsRegistry
@@ -87,12 +87,14 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
         protocol: FetchProtocol | None = None,
         follower_quota: ReplicationQuota | None = None,
+        remote: RemoteStates | None = None,
         on_leadership_change: OnLeadershipChange | None = None,
         on_stop: OnStop | None = None,
         on_directory_failed: Callable[[LogDirectory], object] | None = None,
     ) -> None:
         """`log_config` gives the config of a topic's logs, from memory; `broker_epoch` the present one of this broker;
-        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`; `follower_quota` throttles fetching.
+        `protocol` what is spoken with leaders, by `inter.broker.protocol.version`; `follower_quota` throttles fetching;
+        `remote` is there where the broker has remote storage.
         """
         self.offline_partitions: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
@@ -118,7 +120,7 @@ class ReplicaManager:
         self._isr_changes = isr_changes
         self._expansion_retries = IsrExpansionRetries(timers, settings.fetch_wait_max_ms)
         fetcher_context = self._fetcher_context(
-            timers, logs, broker_epoch, protocol or FetchProtocol(), connections, follower_quota
+            timers, logs, broker_epoch, protocol or FetchProtocol(), connections, follower_quota, remote
         )
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
@@ -171,6 +173,7 @@ class ReplicaManager:
         protocol: FetchProtocol,
         connections: LeaderConnections,
         quota: ReplicationQuota | None,
+        remote: RemoteStates | None,
     ) -> FetcherContext:
         return FetcherContext(
             broker_id=self._broker_id,
@@ -184,6 +187,7 @@ class ReplicaManager:
             wake_ups=self._wake_ups,
             logger=logs.logger("kafka.server.ReplicaFetcherThread"),
             quota=quota,
+            remote=remote,
         )
 
     def _log_moves(self, timers: Timers, logs: Logs) -> LogMoves:

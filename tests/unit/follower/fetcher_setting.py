@@ -11,6 +11,7 @@ from barnabas.cluster.image import Node
 from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_context import FetcherContext
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
+from barnabas.follower.ports import AuxiliaryState
 from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.ids import Uuid
@@ -97,15 +98,31 @@ class PlayedWriteQueue:
         self.waiting.append(callback)
 
 
+class PlayedRemoteStates:
+    """Remote storage, of a follower."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.answers: list[AuxiliaryState | KafkaError | None] = []
+
+    async def auxiliary_state(self, _log: object, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
+        self.asked.append((leader_epoch, last_offset))
+        answer = self.answers.pop(0)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+
 class Setting:
     """A follower with its fetcher; made within a loop."""
 
-    def __init__(self, protocol: FetchProtocol) -> None:
+    def __init__(self, protocol: FetchProtocol, *, has_remote_storage: bool = True) -> None:
         loop = asyncio.get_running_loop()
         self.leader = PlayedLeader()
         self.writes = PlayedWriteQueue()
         self.broker = BrokerSetting(1)
         self.failed: list[TopicPartition] = []
+        self.remote = PlayedRemoteStates()
         self.quota = ReplicationQuota(ReplicationQuotaSettings(), loop.time)
         context = FetcherContext(
             broker_id=1,
@@ -119,6 +136,7 @@ class Setting:
             wake_ups=self.broker.woken,  # type: ignore[arg-type]
             logger=logging.getLogger("barnabas.tests.replication"),
             quota=self.quota,
+            remote=self.remote if has_remote_storage else None,
         )
         self.fetcher = ReplicaFetcher(context, LEADER, 0, self.failed.append)
 

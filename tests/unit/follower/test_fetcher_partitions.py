@@ -41,6 +41,8 @@ def test_every_phase_and_event() -> None:
     expected = {
         (FetchPhase.FETCHING, FetchEvent.DIVERGED): FetchPhase.TRUNCATING,
         (FetchPhase.FETCHING, FetchEvent.OUT_OF_RANGE): FetchPhase.RESETTING,
+        (FetchPhase.FETCHING, FetchEvent.MOVED_TO_REMOTE): FetchPhase.BUILDING,
+        (FetchPhase.BUILDING, FetchEvent.SETTLED): FetchPhase.FETCHING,
         (FetchPhase.TRUNCATING, FetchEvent.SETTLED): FetchPhase.FETCHING,
         (FetchPhase.RESETTING, FetchEvent.SETTLED): FetchPhase.FETCHING,
     }
