@@ -23,7 +23,7 @@ FUZZ_SECONDS ?= 60
 TEST_PROCESSES ?= auto
 
 # What lasts longer than in `make test`, or is done there not at all.
-LONGER_FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py)
+LONGER_FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
 
 # Set where test-clients and test-cluster follow, which do all that `make test` does of them, and more.
 SUITES_FOLLOW ?=

@@ -18,6 +18,7 @@ from barnabas.follower.fetcher_partitions import FETCHING
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.leader.isr import ISR
 from barnabas.server.lifecycle import BROKER
+from barnabas.tiered.segment_metadata import PARTITION_DELETION, SEGMENT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "state-machines.md"
 TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
@@ -29,6 +30,8 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A partition of a coordinator's topic", "`coordinators/shard.py`", SHARD),
     ("A consumer group", "`coordinators/group/states.py`", GROUP),
     ("A transactional id", "`coordinators/transaction/states.py`", TRANSACTION),
+    ("A segment in remote storage", "`tiered/segment_metadata.py`", SEGMENT),
+    ("The deletion of a partition in remote storage", "`tiered/segment_metadata.py`", PARTITION_DELETION),
     ("A broker", "`server/lifecycle.py`", BROKER),
     ("A member of a group, in our own client", "`client/group_member.py`", MEMBER),
     ("A position of our own consumer", "`client/positions.py`", POSITION),

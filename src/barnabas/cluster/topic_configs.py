@@ -88,6 +88,10 @@ class TopicConfigs:
             self._tell(topic)
         return True
 
+    def topics_with(self, name: str, text: str) -> list[str]:
+        """The topics that set a config of their own to this."""
+        return [topic for topic, known in self._topics.items() if known.overrides.get(name) == text]
+
     def set_missing(self, topic: str) -> None:
         """Notes that the topic has no znode for configs, so that it has none of its own."""
         before = self.overrides(topic)

@@ -109,8 +109,10 @@ CHECKS: Final = (
     ),
     Check(
         ("remote.log.storage.system.enable",),
-        lambda values: not values["remote.log.storage.system.enable"],
-        "tiered storage (KIP-405) is not there yet, and segments in remote storage would not be read; leave it out",
+        lambda values: (
+            not values["remote.log.storage.system.enable"] or bool(values.get("barnabas.remote.storage.url"))
+        ),
+        "tiered storage needs to be told where it is: set barnabas.remote.storage.url, such as file:///mnt/tier",
     ),
     Check(
         ("broker.id", "broker.id.generation.enable", "reserved.broker.max.id"),

@@ -37,6 +37,9 @@ _DERIVED: Final[Mapping[str, Callable[[Values], object]]] = {
 }
 """What a topic has, unless it says otherwise, where that is not simply the value of one key of the broker."""
 _IGNORED_MESSAGE_FORMAT: Final = "3.0-IV1"
+_TIERED: Final = "remote.storage.enable"
+_UNLIMITED: Final = -1
+_AS_TOTAL: Final = -2
 
 
 class TopicConfigError(ValueError):
@@ -73,8 +76,11 @@ def topic_config(overrides: Mapping[str, str], broker_values: Values) -> Values:
     return MappingProxyType(topic_defaults(broker_values) | own)
 
 
-def check_topic_configs(overrides: Mapping[str, str], broker_values: Values) -> Values:
-    """The values of a topic that is to have these configs of its own. Raises TopicConfigError."""
+def check_topic_configs(
+    overrides: Mapping[str, str], broker_values: Values, previous: Mapping[str, str] = MappingProxyType({})
+) -> Values:
+    """The values of a topic that is to have these configs of its own, in place of `previous`. Raises
+    TopicConfigError."""
     problems: list[str] = []
     is_of_value = False
     values = topic_defaults(broker_values)
@@ -90,6 +96,8 @@ def check_topic_configs(overrides: Mapping[str, str], broker_values: Values) -> 
             is_of_value = is_of_value or not problems
             problems.append(str(error))
     problems += _conflicts(values, broker_values)
+    if previous.get(_TIERED, "").strip().lower() == "true" and not values[_TIERED]:
+        problems.append(f"{_TIERED} cannot be switched off: what is in remote storage would be lost; delete the topic")
     if problems:
         raise TopicConfigError(problems, is_of_value=is_of_value)
     return MappingProxyType(values)
@@ -137,6 +145,17 @@ def _conflicts(values: Values, broker_values: Values) -> list[str]:
     for name in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         if values[name]:
             problems.append(f"{name} is not possible in ZooKeeper mode")
-    if values["remote.storage.enable"] and not broker_values["remote.log.storage.system.enable"]:
+    if values[_TIERED] and not broker_values["remote.log.storage.system.enable"]:
         problems.append("remote.storage.enable needs remote.log.storage.system.enable on the broker")
+    return problems + (_tiered_conflicts(values) if values[_TIERED] else [])
+
+
+def _tiered_conflicts(values: Values) -> list[str]:
+    problems = []
+    if "compact" in values["cleanup.policy"]:
+        problems.append(f"{_TIERED} is not possible for compacted topics")
+    for name in ("retention.bytes", "retention.ms"):
+        total, local = values[name], values[f"local.{name}"]
+        if total > _UNLIMITED and local != _AS_TOTAL and (local == _UNLIMITED or local > total):
+            problems.append(f"local.{name} ({local}) must not be above {name} ({total}), nor -1 where that is set")
     return problems

@@ -42,10 +42,12 @@ from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
+from barnabas.server.remote_components import RemoteComponents
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.transaction_verification import TransactionVerifier
+from barnabas.wire.topics import TopicPartition
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
 
@@ -98,6 +100,7 @@ class BrokerComponents:
         self.controller_channel = self._channel("forwarding")
         self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
         self._broker_channels = self._channels_to_brokers()
+        self.remote = self._remote()
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
@@ -107,7 +110,7 @@ class BrokerComponents:
         self.verifier = self._verifier()
         self.handlers = self._handlers()
         self.replica_manager.on_leadership_change = self._leadership_changed
-        self.replica_manager.on_stop = self.coordinators.replicas_stopped
+        self.replica_manager.on_stop = self._replicas_stopped
         self.dispatcher = Dispatcher(
             host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), shared.metrics, shared.steps
         )
@@ -145,6 +148,8 @@ class BrokerComponents:
         self.session.add_session_listener(self.features)
         self.session.add_session_listener(self.controller)
         self.controller.start(self.session)
+        if self.remote is not None:
+            self.remote.manager.start()
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
         """Makes the components follow dynamic configs."""
@@ -166,7 +171,9 @@ class BrokerComponents:
 
     def stopping(self, drain_ms: float) -> list[Step]:
         """The components to stop before the logs, in order."""
+        remote: list[Step] = [] if self.remote is None else [("remote storage", self.remote.manager.stop)]
         return [
+            *remote,
             ("the dynamic configs", self.storage.dynamic_configs.stop),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
             ("the coordinators", self.coordinators.stop),
@@ -200,6 +207,24 @@ class BrokerComponents:
         followers = {follower.broker_id for partition in became_leader for follower in partition.followers}
         self.handlers.fetch_sessions.call_followers(followers)
         self.coordinators.leadership_changed(became_leader, became_follower)
+        if self.remote is not None:
+            self.remote.leadership_changed(became_leader, became_follower)
+
+    def _replicas_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
+        self.coordinators.replicas_stopped(stopped)
+        if self.remote is not None:
+            self.remote.replicas_stopped(stopped)
+
+    def _remote(self) -> RemoteComponents | None:
+        if not self.config.values["remote.log.storage.system.enable"]:
+            return None
+        return RemoteComponents(
+            self.shared,
+            self.config,
+            self.identity.broker_id,
+            self.metadata_cache,
+            lambda: self.replica_manager.partitions.values(),  # noqa: PLW0108 - it is made after this
+        )
 
     def _is_known(self) -> bool:
         image = self.metadata_cache.image
@@ -280,6 +305,7 @@ class BrokerComponents:
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
             follower_quota=self.storage.throttles.follower,
+            remote=None if self.remote is None else self.remote.reads,
         )
 
     def _isr_changes(self) -> IsrChanges:
@@ -320,6 +346,7 @@ class BrokerComponents:
                 controller=self.controller,
                 coordinators=self.coordinators,
                 verifier=self.verifier,
+                remote=None if self.remote is None else self.remote.reads,
             )
         )
 

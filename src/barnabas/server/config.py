@@ -10,6 +10,7 @@ from barnabas.config.broker_config import BrokerConfig, read_broker_config
 from barnabas.config.keys import Between, ConfigKey, ConfigType, Importance
 from barnabas.config.settings import own_setting, setting
 from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
+from barnabas.tiered.settings import TIERED_KEYS
 
 METRICS_PORT: Final[ConfigKey[int]] = ConfigKey(
     name="barnabas.metrics.port",
@@ -50,6 +51,7 @@ OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     LOGS_DIRECTORY,
     LOGS_LEVELS,
     DIRECTORY_PATIENCE,
+    *TIERED_KEYS,
 )
 """Every broker key that Kafka does not have."""
 

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from barnabas.server.shared_services import SharedServices
     from barnabas.server.storage import Storage
     from barnabas.serving.acknowledgements import Acknowledgements
+    from barnabas.serving.remote_fetch import RemoteReader
     from barnabas.serving.transaction_verification import TransactionVerifier
 
 
@@ -115,6 +116,8 @@ class HandlerParts:
     controller: Controller
     coordinators: CoordinatorComponents
     verifier: TransactionVerifier
+    remote: RemoteReader | None = None
+    """Of a broker that has remote storage."""
 
 
 class Handlers:
@@ -207,8 +210,9 @@ class Handlers:
                 logger,
                 fetch_bytes_max=values["fetch.max.bytes"],
                 throttle=throttle,
+                remote=components.remote,
             ),
-            ListOffsetsHandler(replicas, host.files, host.clock, logger),
+            ListOffsetsHandler(replicas, host.files, host.clock, logger, components.remote),
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(
                 RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), components.metadata_cache

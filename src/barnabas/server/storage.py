@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
@@ -16,10 +17,13 @@ from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.dynamic_configs import DynamicConfigs
+from barnabas.server.errors import BrokerStartError
 from barnabas.server.log_directories import LogDirectories
 from barnabas.server.replication_throttles import ReplicationThrottles
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.topic_log_configs import TopicLogConfigs
+
+_TOPICS_SHOWN: Final = 5
 
 
 class TopicConfigLoader:
@@ -111,11 +115,23 @@ class Storage:
             directory.uuid = None if properties is None else properties.directory_id
 
     async def load(self) -> None:
-        """Loads every log with its topic's configs, and starts the tasks on them."""
+        """Loads every log with its topic's configs, and starts the tasks on them. Raises BrokerStartError."""
+        if not self.log_manager.settings.remote_storage_system_enable:
+            self._check_that_none_is_tiered()
         self.log_manager.default_config = self.log_configs.default()
         await self.log_manager.load(self.log_configs.log_config)
         self._is_loaded = True
         self.log_manager.start()
+
+    def _check_that_none_is_tiered(self) -> None:
+        """Without remote storage a log would start where its local part does, and the rest would be given up."""
+        tiered = self.topic_configs.topics_with("remote.storage.enable", "true")
+        if tiered:
+            shown = ", ".join(sorted(tiered)[:_TOPICS_SHOWN])
+            raise BrokerStartError(
+                f"{len(tiered)} topics have remote.storage.enable=true ({shown}): set"
+                " remote.log.storage.system.enable=true, or delete them before tiered storage is switched off"
+            )
 
     async def close(self, broker_epoch: int) -> None:
         """Leaves the directories, as after a clean stop where they were loaded."""

@@ -26,7 +26,7 @@ def only_problem(text: str) -> str:
         ("zookeeper.connect=", "must name the ZooKeeper servers"),
         ("process.roles=broker", "ZooKeeper mode"),
         ("zookeeper.metadata.migration.enable=true", "stays with ZooKeeper"),
-        ("remote.log.storage.system.enable=true", "tiered storage .KIP-405. is not there yet"),
+        ("remote.log.storage.system.enable=true", "set barnabas.remote.storage.url"),
         ("controller.listener.names=C", "KRaft mode"),
         ("broker.id=1001", "reserved.broker.max.id"),
         ("broker.id=-2", "broker.id=-2"),

@@ -111,3 +111,48 @@ def test_what_no_broker_key_sets_is_a_default_without_synonyms() -> None:
 def test_an_unknown_config_of_a_topic_is_hidden() -> None:
     found = describe("from.the.future", {"from.the.future": "x"}, BrokerLayers(STATIC))
     assert (found.value, found.sensitive, found.type) == (None, True, 0)
+
+
+TIERED_BROKER = {**broker_values(), "remote.log.storage.system.enable": True}
+TIERED = {"remote.storage.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"cleanup.policy": "compact,delete"}, "not possible for compacted topics"),
+        ({"retention.ms": "100", "local.retention.ms": "101"}, r"local.retention.ms \(101\) must not be above"),
+        ({"retention.ms": "100", "local.retention.ms": "-1"}, "nor -1 where that is set"),
+        (
+            {"retention.bytes": "100", "local.retention.bytes": "101"},
+            r"local.retention.bytes \(101\) must not be above",
+        ),
+        ({"retention.bytes": "100", "local.retention.bytes": "-1"}, "nor -1 where that is set"),
+    ],
+)
+def test_what_a_tiered_topic_cannot_have(overrides: dict[str, str], says: str) -> None:
+    with pytest.raises(TopicConfigError, match=says):
+        check_topic_configs(TIERED | overrides, TIERED_BROKER)
+    if "compact" not in overrides.get("cleanup.policy", ""):
+        check_topic_configs(overrides, TIERED_BROKER)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"retention.ms": "100", "local.retention.ms": "-2"},
+        {"retention.ms": "-1", "local.retention.ms": "-1"},
+        {"retention.bytes": "100", "local.retention.bytes": "100"},
+    ],
+)
+def test_what_a_tiered_topic_can_have(overrides: dict[str, str]) -> None:
+    check_topic_configs(TIERED | overrides, TIERED_BROKER)
+
+
+def test_tiered_storage_cannot_be_switched_off() -> None:
+    for changed in ({}, {"remote.storage.enable": "false"}):
+        with pytest.raises(TopicConfigError, match="cannot be switched off: what is in remote storage would be lost"):
+            check_topic_configs(changed, TIERED_BROKER, TIERED)
+    check_topic_configs(TIERED, TIERED_BROKER, TIERED)
+    check_topic_configs({}, TIERED_BROKER, {"remote.storage.enable": "false"})

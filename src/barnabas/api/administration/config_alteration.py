@@ -88,7 +88,7 @@ class ConfigAlterer:
         def change(existing: Texts) -> dict[str, str]:
             changed = edit(existing, topic_keys())
             try:
-                check_topic_configs(changed, self._broker_configs.values)
+                check_topic_configs(changed, self._broker_configs.values, existing)
             except TopicConfigError as error:
                 # As Kafka has it, which says so of values only.
                 what = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{topic}'): "

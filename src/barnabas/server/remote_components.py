@@ -1,0 +1,65 @@
+"""Remote storage of one broker, where it is told to have it (KIP-405)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.settings import take
+from barnabas.leader.partition import Partition
+from barnabas.server.errors import BrokerStartError
+from barnabas.server.shared_services import SharedServices
+from barnabas.tiered.metadata_topic import MetadataTopic
+from barnabas.tiered.remote_log_manager import RemoteLogManager
+from barnabas.tiered.remote_metrics import RemoteMetrics
+from barnabas.tiered.remote_reads import RemoteReads
+from barnabas.tiered.settings import TieredSettings
+from barnabas.tiered.storage import StorageConfigError, open_store
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cluster.metadata_cache import MetadataCache
+
+
+class RemoteComponents:
+    """The readers, and the manager that copies and deletes."""
+
+    def __init__(
+        self,
+        shared: SharedServices,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata_cache: MetadataCache,
+        partitions: Callable[[], Iterable[Partition]],
+    ) -> None:
+        """`partitions` are those that the broker hosts. Raises BrokerStartError for a storage that cannot be used."""
+        settings = take(TieredSettings, config.values)
+        try:
+            open_store(shared.host.files, settings.url, settings.options)
+        except StorageConfigError as error:
+            raise BrokerStartError(str(error)) from error
+        listener = config.listeners.inter_broker
+        logger = shared.logs.logger("kafka.log.remote.RemoteLogManager")
+        topic = MetadataTopic(
+            shared.host,
+            shared.timers,
+            settings,
+            lambda: tuple(f"{node.host}:{node.port}" for node in metadata_cache.image.nodes(listener)),
+            shared.logs.logger(
+                "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+            ),
+        )
+        metrics = RemoteMetrics(shared.metrics)
+        self.reads = RemoteReads(shared.host, shared.timers, settings, topic, logger, metrics.fetched)
+        self.manager = RemoteLogManager(
+            shared.host, shared.timers, broker_id, settings, topic, self.reads, partitions, metrics, logger
+        )
+
+    def leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
+        """For the replica manager."""
+        self.manager.leadership_changed(became_leader, became_follower)
+
+    def replicas_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
+        """For the replica manager."""
+        self.manager.replicas_stopped(stopped)

@@ -1,0 +1,96 @@
+"""What the child process does that copies a segment: it writes every object of it, the log last, and ends.
+
+When it ends with status 0 all of them are there, and durable. Whatever else happens, the copy counts for nothing, since
+nobody says COPY_SEGMENT_FINISHED: what it has left is deleted by the segment's id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from barnabas.kernel.host import Files
+from barnabas.log.producers.batch_headers import marker_in
+from barnabas.log.producers.producer_snapshot import format_snapshot, parse_snapshot
+from barnabas.log.producers.producer_state import ProducerState
+from barnabas.log.segments.batch_scan import scan_batches
+from barnabas.tiered.storage import open_store, put_file, read_local
+from barnabas.wire.record_batch import RecordBatch
+
+ENTRY: Final = "barnabas.tiered.copying:copy_segment"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWork:
+    """One segment, and where its objects go."""
+
+    url: str
+    options: str
+    log_path: str
+    log_bytes: int
+    log_name: str
+    others: tuple[tuple[str, str, bool], ...]
+    """Path, name, and whether it must be there, of each index."""
+    epochs_name: str
+    epochs: str
+    """The text of a leader epoch checkpoint."""
+    snapshot_path: str
+    """The snapshot of producers at the segment's end, which may be missing after a crash."""
+    former_snapshot_path: str
+    """That at its beginning."""
+    snapshot_name: str
+    base_offset: int
+    end_offset: int
+    """The first offset behind the segment."""
+    expiration_ms: int
+    transaction_timeout_max_ms: int
+    now_ms: int
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> CopyWork:
+        fields = json.loads(data)
+        fields["others"] = tuple(tuple(each) for each in fields["others"])
+        return cls(**fields)
+
+
+def copy_segment(files: Files, argument: bytes) -> int:
+    """The entry of the child process."""
+    perform_copy(files, CopyWork.decode(argument))
+    return 0
+
+
+def perform_copy(files: Files, work: CopyWork) -> None:
+    """Writes the objects. Raises OSError, and whatever the storage raises."""
+    store = open_store(files, work.url, work.options)
+    for path, name, is_needed in work.others:
+        if is_needed or files.exists(path):
+            put_file(store, name, files, path)
+    if files.exists(work.snapshot_path):
+        put_file(store, work.snapshot_name, files, work.snapshot_path)
+    else:
+        store.put(work.snapshot_name, [_made_snapshot(files, work)])
+    store.put(work.epochs_name, [work.epochs.encode()])
+    put_file(store, work.log_name, files, work.log_path, work.log_bytes)
+
+
+def _made_snapshot(files: Files, work: CopyWork) -> bytes:
+    """The producers at the segment's end, from those at its beginning: a crash may have taken the snapshot."""
+    state = ProducerState(work.expiration_ms, work.transaction_timeout_max_ms)
+    state.clear(work.base_offset)
+    if files.exists(work.former_snapshot_path):
+        entries = parse_snapshot(read_local(files, work.former_snapshot_path))
+        state.load(entries, work.base_offset, work.now_ms)
+
+    descriptor = files.open(work.log_path, os.O_RDONLY)
+    try:
+        for _, batch in scan_batches(files, descriptor, 0, work.log_bytes):
+            if isinstance(batch, RecordBatch):
+                state.replay(batch.header, marker_in(batch))
+    finally:
+        files.close(descriptor)
+    return format_snapshot(state.snapshot())

@@ -1,0 +1,214 @@
+"""`__remote_log_metadata`, read and written by our own client, as Apache Kafka's brokers do by theirs.
+
+A broker reads the partitions of the topic that tell of partitions which it hosts, and keeps in memory what all of these
+say. Invariant: what was published is not published, to its publisher, before this broker has read it back: whoever
+decides next has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.client import Client
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import ClientError
+from barnabas.client.producer import Producer
+from barnabas.client.records import ProducerRecord
+from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
+from barnabas.kernel.host import Host
+from barnabas.kernel.timers import Timers
+from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
+from barnabas.tiered.metadata_records import decode_metadata, encode_metadata, metadata_partition
+from barnabas.tiered.segment_metadata import (
+    RemoteLogMetadata,
+    RemotePartitionDeleteState,
+    TopicIdPartition,
+    partition_of,
+)
+from barnabas.tiered.settings import TieredSettings
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.topics import REMOTE_LOG_METADATA_TOPIC, TopicPartition
+
+_POLL_MS: Final = 1_000
+_AGAIN_MS: Final = 1_000
+_APPLIED_PER_POLL: Final = 200
+_WAIT_SECONDS: Final = 30.0
+
+
+class MetadataTopic:
+    """What one broker knows of remote segments, and says of them."""
+
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        settings: TieredSettings,
+        bootstrap_servers: Callable[[], tuple[str, ...]],
+        logger: logging.Logger,
+    ) -> None:
+        """`bootstrap_servers` are asked for when the first partition is needed."""
+        self._host = host
+        self._timers = timers
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self._logger = logger
+        self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
+        self._needed: set[int] = set()
+        self._assigned: set[int] = set()
+        self._read_to: dict[int, int] = {}
+        """The offset of the next record, by partition that is read."""
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._partition_count = settings.metadata_partitions
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """What is known of a partition so far; `catch_up` says when that is all."""
+        return self._caches.setdefault(partition, RemoteLogMetadataCache())
+
+    def partitions(self) -> list[TopicIdPartition]:
+        """All of which anything is known."""
+        return list(self._caches)
+
+    async def catch_up(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """Returns when everything is known that was published of a partition before the call. Raises TimeoutError,
+        ClientError and KafkaError."""
+        async with asyncio.timeout(_WAIT_SECONDS):
+            number, consumer, _ = await self._ready(partition)
+            place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
+            end_offset = (await consumer.end_offsets([place]))[place]
+            await self._read_up_to(number, end_offset)
+        return self.cache(partition)
+
+    async def publish(self, metadata: RemoteLogMetadata) -> None:
+        """Writes what is to be known; returns when this broker has read it. Raises TimeoutError, ClientError and
+        KafkaError, and then it may have been written or not."""
+        async with asyncio.timeout(_WAIT_SECONDS):
+            number, _, producer = await self._ready(partition_of(metadata))
+            record = ProducerRecord(REMOTE_LOG_METADATA_TOPIC, encode_metadata(metadata), partition=number)
+            written = await producer.send_and_wait(record)
+            await self._read_up_to(number, written.offset + 1)
+
+    async def close(self) -> None:
+        """Reads no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _ready(self, partition: TopicIdPartition) -> tuple[int, Consumer, Producer]:
+        """The partition of the topic that tells of it, which is being read when this returns."""
+        if self._task is None:
+            self._task = self._host.loop.create_task(self._run(), name="remote-log-metadata")
+        while True:
+            consumer, producer = self._consumer, self._producer
+            if consumer is not None and producer is not None:
+                # How many partitions there are is known from then on.
+                number = metadata_partition(partition, self._partition_count)
+                self._needed.add(number)
+                if number in self._read_to:
+                    return number, consumer, producer
+            await self._wait()
+
+    async def _read_up_to(self, number: int, end_offset: int) -> None:
+        while self._read_to.get(number, 0) < end_offset:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _run(self) -> None:
+        """Invariant: nothing but `close` ends this."""
+        while True:
+            try:
+                await self._read()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, reading goes on
+                self._logger.warning("Reading %s failed; trying again: %s", REMOTE_LOG_METADATA_TOPIC, error)
+            self._producer = self._consumer = None
+            await self._timers.sleep(_AGAIN_MS)
+
+    async def _read(self) -> None:
+        self._assigned.clear()
+        settings = ClientSettings(bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata")
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(Client(self._host, settings, self._logger))
+            await self._create_topic(client)
+            self._producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
+            consumer = await stack.enter_async_context(
+                Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit=False))
+            )
+            self._consumer = consumer
+            self._tell()
+            while True:
+                if self._needed != self._assigned:
+                    await self._assign(consumer)
+                for record in await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL):
+                    if record.value is not None:
+                        self._apply(record.value, record.partition.partition, record.offset)
+                    self._read_to[record.partition.partition] = record.offset + 1
+                self._tell()
+
+    async def _create_topic(self, client: Client) -> None:
+        settings = self._settings
+        topic = NewTopic(
+            REMOTE_LOG_METADATA_TOPIC,
+            partitions=settings.metadata_partitions,
+            replication_factor=settings.metadata_replication_factor,
+            configs={"cleanup.policy": "delete", "retention.ms": str(settings.metadata_retention_ms)},
+        )
+        admin = Admin(client)
+        try:
+            await admin.create_topics([topic])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        except ClientError as error:
+            if REMOTE_LOG_METADATA_TOPIC not in await admin.list_topics():
+                raise error from None
+        described = await admin.describe_topics([REMOTE_LOG_METADATA_TOPIC])
+        found = len(described[REMOTE_LOG_METADATA_TOPIC].partitions)
+        if found != settings.metadata_partitions:
+            self._logger.warning(
+                "%s has %d partitions, and not %d as configured",
+                *(REMOTE_LOG_METADATA_TOPIC, found, settings.metadata_partitions),
+            )
+            self._partition_count = found
+
+    async def _assign(self, consumer: Consumer) -> None:
+        needed = set(self._needed)
+        consumer.assign(TopicPartition(REMOTE_LOG_METADATA_TOPIC, number) for number in sorted(needed))
+        added = [TopicPartition(REMOTE_LOG_METADATA_TOPIC, number) for number in needed - self._assigned]
+        starts = await consumer.beginning_offsets(added) if added else {}
+        for place, offset in starts.items():
+            self._read_to[place.partition] = max(offset, self._read_to.get(place.partition, 0))
+            consumer.seek(place, self._read_to[place.partition])
+        self._assigned = needed
+
+    def _apply(self, value: bytes, number: int, offset: int) -> None:
+        try:
+            metadata = decode_metadata(value)
+            partition = partition_of(metadata)
+            cache = self.cache(partition)
+            cache.apply(metadata)
+            if cache.deletion is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+                del self._caches[partition]
+        except (ProtocolError, IllegalTransitionError) as error:
+            # A leader that was deposed in the middle of a copy says that it has finished, after another has begun to
+            # delete that; whoever reads this decides the same.
+            self._logger.warning(
+                "Record %d of %s-%d is passed over: %s", offset, REMOTE_LOG_METADATA_TOPIC, number, error
+            )

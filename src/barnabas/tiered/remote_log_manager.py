@@ -1,0 +1,396 @@
+"""What a broker does with remote storage, from time to time (`remote.log.manager.task.interval.ms`): of partitions that
+it leads, it copies segments and deletes what retention gives up; of those that it follows, it learns how far they are
+copied, so that local retention may go on. And it deletes what is left of a partition whose topic is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from barnabas.client.errors import ClientError
+from barnabas.kernel.host import ChildLimitError, Host, HostClosedError, OffloadFullError, OffloadKind
+from barnabas.kernel.steps import Steps
+from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.tiered.lineage import with_records
+from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
+from barnabas.tiered.metadata_topic import MetadataTopic
+from barnabas.tiered.object_names import object_names
+from barnabas.tiered.remote_metrics import RemoteMetrics
+from barnabas.tiered.remote_reads import RemoteReads, topic_id_partition
+from barnabas.tiered.remote_retention import Expired, RetentionView, expired, remote_size_bytes
+from barnabas.tiered.segment_copier import CopyFailedError, SegmentCopier, candidates
+from barnabas.tiered.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
+    RemotePartitionDeleteState,
+    RemotePartitionDeletion,
+    TopicIdPartition,
+)
+from barnabas.tiered.settings import TieredSettings
+from barnabas.tiered.storage import RemoteStore, open_store
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.sentinels import EPOCH_DURING_DELETE
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.leader.partition import Partition
+    from barnabas.log.partition.partition_log import PartitionLog
+
+Result = TypeVar("Result")
+_LOOKED_AT_PER_TURN: Final = 1000
+_AT_ONCE_MAX: Final = 4
+"""Partitions that are worked on at a time, each with one child process at most."""
+_PASSING: Final = (
+    KafkaError,
+    ClientError,
+    OSError,
+    CopyFailedError,
+    ChildLimitError,
+    OffloadFullError,
+)
+"""What may be gone by the next time; time-outs are OSErrors too."""
+
+
+class RemoteLogManager:
+    """That of one broker."""
+
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        broker_id: int,
+        settings: TieredSettings,
+        topic: MetadataTopic,
+        reads: RemoteReads,
+        partitions: Callable[[], Iterable[Partition]],
+        metrics: RemoteMetrics,
+        logger: logging.Logger,
+    ) -> None:
+        """`partitions` are those that this broker hosts now."""
+        self._host = host
+        self._timers = timers
+        self._broker_id = broker_id
+        self._settings = settings
+        self._topic = topic
+        self._reads = reads
+        self._partitions = partitions
+        self._metrics = metrics
+        self._logger = logger
+        self._copier = SegmentCopier(host, broker_id, settings, topic, logger)
+        self._led: dict[TopicPartition, PartitionLog] = {}
+        """What this broker leads, or led when its replica was stopped."""
+        self._caught_up: dict[TopicIdPartition, int] = {}
+        """The leader epoch as of which everything is known that was published before."""
+        self._deletions: dict[TopicIdPartition, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look for work."""
+        self._task = self._host.loop.create_task(self._run(), name="remote-log-manager")
+
+    async def stop(self) -> None:
+        """Ends at once: what is being copied is copied anew by the next leader."""
+        tasks = [*self._deletions.values()]
+        if self._task is not None:
+            tasks.append(self._task)
+        for task in tasks:
+            task.cancel()
+        self._copier.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._topic.close()
+
+    # What it is told.
+
+    def leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
+        """For the replica manager."""
+        for partition in became_leader:
+            log = partition.log
+            if log is not None:
+                self._led[partition.topic_partition] = log
+        for partition in became_follower:
+            if partition.leader_id >= 0:
+                self._led.pop(partition.topic_partition, None)
+
+    def replicas_stopped(self, stopped: list[tuple[TopicPartition, int, bool]]) -> None:
+        """For the replica manager. What is in remote storage goes where the topic is deleted, and by who led it."""
+        for topic_partition, leader_epoch, is_deleted in stopped:
+            if not is_deleted:
+                continue
+            log = self._led.pop(topic_partition, None)
+            if log is not None and log.is_tiered and log.topic_id is not None and leader_epoch == EPOCH_DURING_DELETE:
+                self._begin_deletion(topic_id_partition(log))
+
+    # Running.
+
+    async def _run(self) -> None:
+        """Invariant: nothing but `stop` ends this."""
+        while True:
+            await self._timers.sleep(self._settings.task_interval_ms)
+            try:
+                await self.run_once()
+            except HostClosedError:
+                pass
+            except Exception:
+                self._logger.exception("The remote log manager has failed; it goes on after its interval")
+
+    async def run_once(self) -> None:
+        """Looks at every partition once; several at a time."""
+        tiered: list[Partition] = []
+        self._forget_gone()
+        for number, partition in enumerate(list(self._partitions()), start=1):
+            if partition.log is not None and partition.log.is_tiered and not partition.log.is_closed:
+                tiered.append(partition)
+            if not number % _LOOKED_AT_PER_TURN:
+                await yield_to_loop()
+        waiting = iter(tiered)
+
+        async def work() -> None:
+            for partition in waiting:
+                await self._look_after(partition)
+
+        threads = self._settings.copier_threads if self._settings.copier_threads > 0 else self._settings.threads
+        await asyncio.gather(*(work() for _ in range(min(threads, _AT_ONCE_MAX, len(tiered)))))
+
+    def _forget_gone(self) -> None:
+        here = {partition.topic_partition for partition in self._partitions()}
+        for key in [key for key in self._caught_up if key.topic_partition not in here]:
+            del self._caught_up[key]
+        for gone in [gone for gone in self._metrics.sizes if gone not in here]:
+            del self._metrics.sizes[gone]
+
+    async def _look_after(self, partition: Partition) -> None:
+        log = partition.log
+        if log is None or log.topic_id is None or log.is_closed:
+            return
+        try:
+            cache = await self._caught_up_cache(partition, log)
+            if partition.is_leader:
+                await self._lead(partition, log, cache)
+            else:
+                self._metrics.sizes.pop(partition.topic_partition, None)
+                log.copied_to(copied_end_offset(log, cache))
+        except _PASSING as error:
+            self._logger.warning(
+                "Remote storage of %s: %s; trying again", partition.topic_partition, str(error) or "time-out"
+            )
+        except HostClosedError:
+            raise
+        except Exception:
+            self._logger.exception("Remote storage of %s failed", partition.topic_partition)
+
+    async def _caught_up_cache(self, partition: Partition, log: PartitionLog) -> RemoteLogMetadataCache:
+        """What is known of a partition: once in each leader epoch, all that was published before."""
+        key, epoch = topic_id_partition(log), partition.leader_epoch
+        if self._caught_up.get(key) != epoch:
+            cache = await self._topic.catch_up(key)
+            if partition.is_leader and partition.leader_epoch == epoch and partition.log is log:
+                _raise_log_start(log, cache)
+            self._caught_up[key] = epoch
+        return self._topic.cache(key)
+
+    async def _lead(self, partition: Partition, log: PartitionLog, cache: RemoteLogMetadataCache) -> None:
+        leader_epoch = partition.leader_epoch
+
+        def is_still_due() -> bool:
+            return (
+                partition.is_leader
+                and partition.leader_epoch == leader_epoch
+                and partition.log is log
+                and not log.is_closed
+            )
+
+        if cache.deletion is not None:
+            return  # the topic is being deleted
+        copied_to = copied_end_offset(log, cache)
+        log.copied_to(copied_to)
+        meters = self._metrics.of(partition.topic)
+        try:
+            await self._copy(partition, log, max(copied_to, log.log_start_offset), is_still_due)
+        except _PASSING as error:
+            # Whether the last record was written is known after everything was read again.
+            self._caught_up.pop(topic_id_partition(log), None)
+            meters.copy_errors.count += 1
+            self._logger.warning(
+                "Copying of %s was not completed; trying again: %s", partition.topic_partition, str(error) or "time-out"
+            )
+        if is_still_due():
+            await self._expire(partition, log, cache, is_still_due)
+
+    async def _copy(
+        self, partition: Partition, log: PartitionLog, from_offset: int, is_still_due: Callable[[], bool]
+    ) -> None:
+        """Invariant: one segment after another, in the order of their offsets, and none behind one that failed: so what
+        is in remote storage up to an offset has no hole."""
+        meters = self._metrics.of(partition.topic)
+        for candidate in candidates(log, from_offset):
+            if not is_still_due() or log.log_directory.is_held:
+                return
+            meters.copy_requests.count += 1
+            copied = await self._copier.copy(log, candidate, is_still_due)
+            meters.copy_bytes.count += copied.size_bytes
+            self._logger.info(
+                "Copied segment %d of %s to remote storage, %d bytes, with id %s",
+                *(copied.start_offset, partition.topic_partition, copied.size_bytes, copied.segment_id.id),
+            )
+            if is_still_due():
+                log.copied_to(copied_end_offset(log, self._topic.cache(copied.segment_id.partition)))
+
+    async def _expire(
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        cache: RemoteLogMetadataCache,
+        is_still_due: Callable[[], bool],
+    ) -> None:
+        view = RetentionView(
+            lineage=with_records(log.leader_epochs.entries),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            remote_end_offset=log.remote_end_offset,
+            local_only_bytes=_local_only_bytes(log),
+            retention_bytes=log.config.retention_bytes,
+            retention_ms=log.config.retention_ms,
+            now_ms=self._host.clock.time_ms(),
+        )
+        remote_bytes = await _in_turns(remote_size_bytes(cache, view))
+        self._metrics.sizes[partition.topic_partition] = remote_bytes
+        found: Expired = await _in_turns(expired(cache, view, remote_bytes, self._copier.being_copied))
+        if not is_still_due():
+            return
+        if found.log_start_offset is not None and found.log_start_offset > log.log_start_offset:
+            # First of all: followers, and whoever leads next, know then that the records are gone.
+            log.increase_log_start_offset(
+                min(found.log_start_offset, log.high_watermark), "remote segments that retention gives up"
+            )
+        for segment in found.segments:
+            if not is_still_due():
+                return
+            await self._delete(segment)
+
+    async def _delete(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Deletes a segment; may be done again where it was interrupted.
+
+        Invariant: DELETE_SEGMENT_STARTED is known, so that nobody reads it, before anything of it goes; and
+        DELETE_SEGMENT_FINISHED is said when all of it has gone.
+        """
+        topic = segment.segment_id.partition.topic_partition.topic
+        meters = self._metrics.of(topic)
+        meters.delete_requests.count += 1
+        try:
+            await self._say(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+            settings = self._settings
+            await asyncio.shield(
+                self._host.offload(
+                    OffloadKind.REMOTE,
+                    _delete_objects,
+                    self._host.files,
+                    settings.url,
+                    settings.options,
+                    object_names(segment),
+                )
+            )
+            await self._say(segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+        except BaseException:
+            meters.delete_errors.count += 1
+            raise
+        self._reads.forget(segment.segment_id)
+        self._logger.info(
+            "Deleted remote segment %s of %s, with offsets %d to %d",
+            *(segment.segment_id.id, segment.segment_id.partition, segment.start_offset, segment.end_offset),
+        )
+
+    async def _say(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> None:
+        await self._topic.publish(
+            RemoteLogSegmentUpdate(
+                segment.segment_id, self._broker_id, self._host.clock.time_ms(), state, segment.custom_metadata
+            )
+        )
+
+    # Deleted topics.
+
+    def _begin_deletion(self, partition: TopicIdPartition) -> None:
+        if partition not in self._deletions:
+            task = self._host.loop.create_task(self._delete_partition(partition), name=f"delete-remote-{partition}")
+            self._deletions[partition] = task
+            task.add_done_callback(lambda _: self._deletions.pop(partition, None))
+
+    async def _delete_partition(self, partition: TopicIdPartition) -> None:
+        while True:
+            try:
+                cache = await self._topic.catch_up(partition)
+                if not cache.segments() and cache.deletion is None:
+                    return
+                await self._say_deletion(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+                await self._say_deletion(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
+                for segment in cache.segments():
+                    await self._delete(segment)
+                await self._say_deletion(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+            except _PASSING as error:
+                self._logger.warning("Deleting what is in remote storage of %s: %s; trying again", partition, error)
+                await self._timers.sleep(self._settings.task_interval_ms)
+            else:
+                self._metrics.sizes.pop(partition.topic_partition, None)
+                self._logger.info("Deleted what was in remote storage of %s", partition)
+                return
+
+    async def _say_deletion(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> None:
+        known = self._topic.cache(partition).deletion
+        if known is None or known < state:
+            await self._topic.publish(
+                RemotePartitionDeletion(partition, self._broker_id, self._host.clock.time_ms(), state)
+            )
+
+
+async def _in_turns(steps: Steps[Result]) -> Result:
+    """Does the steps, each in a turn of the loop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+        await yield_to_loop()
+
+
+def copied_end_offset(log: PartitionLog, cache: RemoteLogMetadataCache) -> int:
+    """Up to where everything from the local log start on can be read from remote storage, by the log's leader epochs.
+
+    Invariant: a local segment that ends there or before has no record that is not in a segment which is whole. (What
+    was once said to be copied is not enough: whoever has not heard of it may have deleted it since.)
+    """
+    end_offset = log.local_log_start_offset
+    while end_offset < log.log_end_offset:
+        segment = cache.find(log.leader_epochs.epoch_for_offset(end_offset), end_offset)
+        if segment is None:
+            break
+        end_offset = segment.end_offset + 1
+    return end_offset
+
+
+def _raise_log_start(log: PartitionLog, cache: RemoteLogMetadataCache) -> None:
+    """A leader whose checkpoint was lost starts its log where what can be read starts."""
+    start_offset = log.local_log_start_offset
+    for epoch, _ in log.leader_epochs.entries:
+        readable = [
+            segment.start_offset
+            for segment in cache.segments_of(epoch)
+            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        ]
+        if readable:
+            start_offset = min(start_offset, *readable)
+            break
+    log.increase_log_start_offset(min(start_offset, log.high_watermark), "the start of what is in remote storage")
+
+
+def _local_only_bytes(log: PartitionLog) -> int:
+    return sum(segment.size_bytes for segment in log.segments if segment.base_offset >= log.remote_end_offset)
+
+
+def _delete_objects(files: Any, url: str, options: str, names: list[str]) -> None:
+    store: RemoteStore = open_store(files, url, options)
+    store.delete(names)

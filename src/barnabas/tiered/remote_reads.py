@@ -1,0 +1,246 @@
+"""Reads from remote storage: for consumers, for look-ups by time, and for followers. Off the loop, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from barnabas.follower.ports import AuxiliaryState
+from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
+from barnabas.kernel.timers import Timers
+from barnabas.log.directories.checkpoints import parse_epochs
+from barnabas.log.partition.timestamp_lookup import ListedOffset
+from barnabas.log.producers.producer_snapshot import parse_snapshot
+from barnabas.log.segments.indexes import AbortedTransaction
+from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
+from barnabas.tiered.lineage import is_within, with_records
+from barnabas.tiered.metadata_topic import MetadataTopic
+from barnabas.tiered.object_names import ObjectKind, object_name
+from barnabas.tiered.remote_segment import SegmentIndexes, find_timestamp, load_indexes, read_batches
+from barnabas.tiered.segment_metadata import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+from barnabas.tiered.settings import TieredSettings
+from barnabas.tiered.storage import RemoteStore, open_store
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_errors import RecordsError
+
+if TYPE_CHECKING:
+    from barnabas.log.partition.partition_log import PartitionLog
+
+Result = TypeVar("Result")
+_READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what one fetch gets at a time, but for a batch that is larger."""
+_CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Indexes are kept in memory: of `remote.log.index.file.cache.total.size.bytes`, which Kafka keeps on disks, at most
+this much."""
+
+
+class RemoteReads:
+    """Those of one broker. It is `serving.remote_fetch.RemoteReader`."""
+
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        settings: TieredSettings,
+        topic: MetadataTopic,
+        logger: logging.Logger,
+        count_fetched: Callable[[str, int], object] = lambda _topic, _size_bytes: None,
+    ) -> None:
+        self._host = host
+        self._timers = timers
+        self._settings = settings
+        self._topic = topic
+        self._logger = logger
+        self._count_fetched = count_fetched
+        self._indexes: OrderedDict[RemoteLogSegmentId, SegmentIndexes] = OrderedDict()
+        self._indexes_bytes = 0
+        self._pending = 0
+
+    async def read(self, fetch: RemoteFetch) -> RemoteRecords:
+        """What a consumer gets; nothing where that takes longer than `remote.fetch.max.wait.ms`, or too many wait: it
+        comes back. Raises KafkaError: OFFSET_OUT_OF_RANGE, and UNKNOWN_SERVER_ERROR where the storage fails."""
+        if self._pending >= self._settings.reads_pending_max:
+            return RemoteRecords(b"", [])
+        self._pending += 1
+        try:
+            async with asyncio.timeout(self._settings.fetch_wait_max_ms / 1000):
+                return await self._read(fetch)
+        except (TimeoutError, OffloadFullError):
+            return RemoteRecords(b"", [])
+        except (OSError, RecordsError) as error:
+            self._logger.warning("Reading %r at %d from remote storage failed: %s", fetch.log, fetch.offset, error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"remote storage cannot be read: {error}") from error
+        finally:
+            self._pending -= 1
+
+    async def find_timestamp(self, log: PartitionLog, timestamp_ms: int) -> ListedOffset | None:
+        """The first record in remote storage that is not older, and not in the local log; None where there is none.
+
+        Raises KafkaError as `read`.
+        """
+        partition = topic_id_partition(log)
+        cache = await self._caught_up(partition)
+        lineage = with_records(log.leader_epochs.entries)
+        seen: set[RemoteLogSegmentId] = set()
+        for epoch in lineage:
+            for segment in cache.segments_of(epoch):
+                if (
+                    segment.segment_id in seen
+                    or segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                    or segment.max_timestamp_ms < timestamp_ms
+                    or segment.end_offset < log.log_start_offset
+                    or segment.start_offset >= log.local_log_start_offset
+                    or not is_within(segment, log.log_end_offset, lineage)
+                ):
+                    continue
+                seen.add(segment.segment_id)
+                try:
+                    indexes = await self._indexes_of(segment)
+                    found = await self._off_loop(find_timestamp, segment, indexes, timestamp_ms, log.log_start_offset)
+                except (OSError, RecordsError) as error:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, f"remote storage cannot be read: {error}"
+                    ) from error
+                if found is not None:
+                    return ListedOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+        return None
+
+    async def auxiliary_state(self, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
+        """What a follower needs that goes on behind the segment which has `last_offset`; None where there is no such
+        segment yet. Raises KafkaError where the storage fails."""
+        partition = topic_id_partition(log)
+        cache = await self._caught_up(partition)
+        segment = cache.find(leader_epoch, last_offset)
+        if segment is None:
+            return None
+        try:
+            epochs = await self._off_loop(_read_object, segment, ObjectKind.LEADER_EPOCHS)
+            producers = await self._off_loop(_read_object, segment, ObjectKind.PRODUCER_SNAPSHOT)
+            return AuxiliaryState(
+                segment.end_offset + 1,
+                parse_epochs(epochs, object_name(segment, ObjectKind.LEADER_EPOCHS)),
+                parse_snapshot(producers),
+            )
+        except Exception as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"remote storage cannot be read: {error}") from error
+
+    def forget(self, segment_id: RemoteLogSegmentId) -> None:
+        """The segment is deleted."""
+        indexes = self._indexes.pop(segment_id, None)
+        if indexes is not None:
+            self._indexes_bytes -= indexes.size_bytes
+
+    async def _read(self, fetch: RemoteFetch) -> RemoteRecords:
+        log, offset = fetch.log, fetch.offset
+        cache = self._topic.cache(topic_id_partition(log))
+        segment = cache.find(log.leader_epochs.epoch_for_offset(offset), offset)
+        if segment is None:
+            # It may have begun to lead, or to follow, a moment ago.
+            cache = await self._caught_up(topic_id_partition(log))
+            segment = cache.find(log.leader_epochs.epoch_for_offset(offset), offset)
+        while segment is not None:
+            indexes = await self._indexes_of(segment)
+            found = await self._off_loop(
+                _read_batches, segment, indexes, offset, min(fetch.bytes_max, _READ_BYTES_MAX), fetch.has_minimum
+            )
+            if found.is_found:
+                aborted = await self._aborted(log, segment, offset, found.end_position) if fetch.is_committed else None
+                self._count_fetched(log.partition.topic, len(found.data))
+                return RemoteRecords(found.data, aborted)
+            following = segment.end_offset + 1
+            segment = cache.find(log.leader_epochs.epoch_for_offset(following), following)
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {log.partition} is in no remote segment of leader epoch"
+            f" {log.leader_epochs.epoch_for_offset(offset)}",
+        )
+
+    async def _aborted(
+        self, log: PartitionLog, segment: RemoteLogSegmentMetadata, offset: int, end_position: int
+    ) -> list[AbortedTransaction]:
+        """Those among what is read: from this segment's index on, up to where no later one can have more."""
+        cache = self._topic.cache(segment.segment_id.partition)
+        upper = (await self._indexes_of(segment)).end_offset_of(end_position) or segment.end_offset + 1
+        found: list[AbortedTransaction] = []
+        each: RemoteLogSegmentMetadata | None = segment
+        following = offset
+        while each is not None:
+            some, is_complete = (await self._indexes_of(each)).collect_aborted(offset, upper)
+            found += some
+            if is_complete:
+                return found
+            following = each.end_offset + 1
+            each = cache.find(log.leader_epochs.epoch_for_offset(following), following)
+        for local in log.segments:
+            if local.next_offset <= following:
+                continue
+            some, is_complete = local.transaction_index.collect(offset, upper)
+            found += [entry for entry in some if entry not in found]
+            if is_complete:
+                break
+        return found
+
+    async def _caught_up(self, partition: TopicIdPartition) -> Any:
+        try:
+            return await self._topic.catch_up(partition)
+        except TimeoutError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "__remote_log_metadata cannot be read now") from error
+
+    async def _indexes_of(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes:
+        known = self._indexes.get(segment.segment_id)
+        if known is not None:
+            self._indexes.move_to_end(segment.segment_id)
+            return known
+        indexes = await self._off_loop(load_indexes, segment)
+        if segment.segment_id not in self._indexes:
+            self._indexes[segment.segment_id] = indexes
+            self._indexes_bytes += indexes.size_bytes
+        limit = min(self._settings.index_cache_bytes, _CACHED_BYTES_MAX)
+        while self._indexes_bytes > limit and len(self._indexes) > 1:
+            _, dropped = self._indexes.popitem(last=False)
+            self._indexes_bytes -= dropped.size_bytes
+        return indexes
+
+    async def _off_loop(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        settings = self._settings
+        work = self._host.offload(
+            OffloadKind.REMOTE, _with_store, self._host.files, settings.url, settings.options, function, arguments
+        )
+        result: Result = await asyncio.shield(work)
+        return result
+
+
+def topic_id_partition(log: PartitionLog) -> TopicIdPartition:
+    """The partition of a tiered log. Raises KafkaError where the log has no topic id."""
+    if log.topic_id is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{log!r} has no topic id, which remote storage needs")
+    return TopicIdPartition(log.topic_id, log.partition)
+
+
+def _with_store(
+    files: Any, url: str, options: str, function: Callable[..., Result], arguments: tuple[Any, ...]
+) -> Result:
+    return function(open_store(files, url, options), *arguments)
+
+
+def _read_object(store: RemoteStore, segment: RemoteLogSegmentMetadata, kind: ObjectKind) -> bytes:
+    return store.read_all(object_name(segment, kind))
+
+
+def _read_batches(
+    store: RemoteStore,
+    segment: RemoteLogSegmentMetadata,
+    indexes: SegmentIndexes,
+    offset: int,
+    bytes_max: int,
+    has_minimum: bool,
+) -> Any:
+    return read_batches(store, segment, indexes, offset, bytes_max, has_minimum=has_minimum)

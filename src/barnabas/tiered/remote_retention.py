@@ -1,0 +1,123 @@
+"""Which remote segments a leader deletes: by time, by size, and what lies before the start of the log. Without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas.kernel.steps import Steps
+from barnabas.tiered.lineage import is_within
+from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
+from barnabas.tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
+
+_UNLIMITED: Final = -1
+_LOOKED_AT_PER_STEP: Final = 200
+_COUNTED: Final = frozenset({RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED})
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionView:
+    """What the decision depends on beside the segments."""
+
+    lineage: Mapping[int, int]
+    """First offset by leader epoch of the leader's log, without epochs that have no records."""
+    log_start_offset: int
+    log_end_offset: int
+    remote_end_offset: int
+    """Up to where everything can be read from remote storage."""
+    local_only_bytes: int
+    """Of the segments that were not copied."""
+    retention_bytes: int
+    retention_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Expired:
+    """What is to be deleted, oldest first, after the log's start has moved."""
+
+    segments: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+    log_start_offset: int | None = None
+    """Where the log is to start; None for where it does."""
+
+
+def remote_size_bytes(cache: RemoteLogMetadataCache, view: RetentionView) -> Steps[int]:
+    """Of what can be read of the log's history."""
+    seen: dict[RemoteLogSegmentId, int] = {}
+    for epoch in view.lineage:
+        for number, segment in enumerate(cache.segments_of(epoch), start=1):
+            if segment.state in _COUNTED and is_within(segment, view.log_end_offset, view.lineage):
+                seen[segment.segment_id] = segment.size_bytes
+            if not number % _LOOKED_AT_PER_STEP:
+                yield
+    return sum(seen.values())
+
+
+def expired(
+    cache: RemoteLogMetadataCache,
+    view: RetentionView,
+    remote_bytes: int,
+    being_copied: Collection[RemoteLogSegmentId] = (),
+) -> Steps[Expired]:
+    """What retention gives up; `remote_bytes` is `remote_size_bytes`.
+
+    Invariant: along the log's history nothing is deleted behind a segment that stays, so that what is left of the log
+    has no hole; nor anything that is being copied. What was copied in part goes when all of its records can be read
+    from other segments: whoever copied it may have said that it is whole by then, and another may rely on that.
+    """
+    found = Expired()
+    chosen: set[RemoteLogSegmentId] = set()
+    excess_bytes = 0
+    if view.retention_bytes > _UNLIMITED:
+        excess_bytes = view.local_only_bytes + remote_bytes - view.retention_bytes
+    first_epoch = min(view.lineage, default=None)
+    goes_on = True
+    for epoch in view.lineage:
+        for number, segment in enumerate(cache.segments_of(epoch) if goes_on else (), start=1):
+            if not number % _LOOKED_AT_PER_STEP:
+                yield
+            if segment.segment_id in chosen:
+                continue
+            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+                continue
+            is_valid = is_within(segment, view.log_end_offset, view.lineage)
+            if _is_before_start(segment, view.log_start_offset, first_epoch):
+                is_doomed = True
+            elif not is_valid:
+                continue
+            elif view.retention_ms > _UNLIMITED and segment.max_timestamp_ms <= view.now_ms - view.retention_ms:
+                is_doomed = True
+                excess_bytes -= segment.size_bytes
+                found.log_start_offset = max(found.log_start_offset or 0, segment.end_offset + 1)
+            else:
+                is_doomed = 0 < segment.size_bytes <= excess_bytes
+                if is_doomed:
+                    excess_bytes -= segment.size_bytes
+                    found.log_start_offset = max(found.log_start_offset or 0, segment.end_offset + 1)
+            if not is_doomed:
+                goes_on = False
+                break
+            chosen.add(segment.segment_id)
+            found.segments.append(segment)
+    for number, segment in enumerate(cache.segments(), start=1):
+        if not number % _LOOKED_AT_PER_STEP:
+            yield
+        if segment.segment_id in chosen or segment.segment_id in being_copied:
+            continue
+        is_partial = segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED and (
+            segment.end_offset < max(view.remote_end_offset, view.log_start_offset)
+        )
+        is_begun = segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+        is_forgotten = first_epoch is not None and max(segment.leader_epochs) < first_epoch
+        if is_partial or is_begun or is_forgotten:
+            found.segments.append(segment)
+    return found
+
+
+def _is_before_start(segment: RemoteLogSegmentMetadata, log_start_offset: int, first_epoch: int | None) -> bool:
+    return (
+        first_epoch is not None
+        and segment.end_offset < log_start_offset
+        and all(epoch <= first_epoch for epoch in segment.leader_epochs)
+    )

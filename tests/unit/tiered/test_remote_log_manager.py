@@ -1,0 +1,385 @@
+"""Copying, reading, look-ups, retention and deletion of one leader's log, on a simulated machine."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from barnabas.kernel.host import Host
+from barnabas.kernel.ids import Uuid
+from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.serving.list_offsets import find_offset
+from barnabas.serving.remote_fetch import RemoteFetch
+from barnabas.testing.simulation import Simulation
+from barnabas.tiered.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from barnabas.wire.batch_formats import read_records
+from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.sentinels import EPOCH_DURING_DELETE
+from tests.unit.log.log_broker import FLIGHTS, Lines, records, send
+from tests.unit.tiered.tiered_broker import PlayedRecords, TieredBroker, tiered_broker
+
+FIRST_MS = 1_700_000_000_000
+Body = Callable[[TieredBroker], Awaitable[None]]
+Run = Callable[[Body], None]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Runs a test with a leader of its own."""
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+
+        def run_body(body: Body) -> None:
+            async def main(host: Host) -> None:
+                async with tiered_broker(host, PlayedRecords()) as tiered:
+                    await body(tiered)
+
+            simulation.run_on(machine, main)
+
+        yield run_body
+
+
+async def fill(tiered: TieredBroker, start: int, end: int) -> None:
+    """A record in each batch, with its number as value and in its time; all committed, and durable."""
+    for number in range(start, end):
+        data = records(b"%d" % number + b"." * 100, timestamp_ms=FIRST_MS + number)
+        tiered.log.append_as_leader(data, tiered.partition.leader_epoch)
+    await commit(tiered)
+
+
+async def commit(tiered: TieredBroker) -> None:
+    await tiered.broker.written(tiered.log)
+    await tiered.log.flush()
+    tiered.log.update_high_watermark(tiered.log.log_end_offset)
+
+
+async def tier(tiered: TieredBroker) -> None:
+    """Copies what can be, and deletes what may be here."""
+    await tiered.manager.run_once()
+    await tiered.delete_locally()
+    assert tiered.log.local_log_start_offset > tiered.log.log_start_offset
+
+
+def remote_fetch(tiered: TieredBroker, offset: int, bytes_max: int = 1000, **options: bool) -> RemoteFetch:
+    return RemoteFetch(tiered.log, offset, bytes_max, **({"has_minimum": True, "is_committed": False} | options))
+
+
+def test_what_is_copied_is_all_but_the_active_segment_and_is_read_again(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        active = tiered.log.segments.active.base_offset
+        await tier(tiered)
+        assert tiered.log.remote_end_offset == active
+        found = await tiered.everything()
+        assert [int(record.value.rstrip(b".")) for record in found if record.value] == list(range(100))
+        tiered.check_objects()
+        meters = tiered.metrics.of("flights")
+        assert meters.copy_bytes.count == sum(segment.size_bytes for segment in tiered.cache.segments())
+        assert meters.copy_requests.count == len(tiered.cache.segments()) > 4
+        assert meters.fetch_bytes.count > 0
+        before = len(tiered.objects())
+        await tiered.manager.run_once()
+        assert len(tiered.objects()) == before, "nothing is copied twice"
+
+    run(body)
+
+
+def test_nothing_is_copied_that_is_not_stable(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        tiered.log.update_high_watermark(30)
+        await tiered.manager.run_once()
+        assert 0 < tiered.log.remote_end_offset <= 30
+        assert all(segment.end_offset < 30 for segment in tiered.cache.segments())
+
+    run(body)
+
+
+def test_nothing_is_deleted_here_that_is_not_copied(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        tiered.reconfigure(local_retention_bytes=0, local_retention_ms=0, retention_bytes=1)
+        await fill(tiered, 0, 100)
+        await tiered.delete_locally()
+        assert tiered.log.local_log_start_offset == 0
+        tiered.log.update_high_watermark(30)
+        await tiered.manager.run_once()
+        await tiered.delete_locally()
+        assert 0 < tiered.log.local_log_start_offset <= 30
+
+    run(body)
+
+
+def test_a_read_gets_as_much_as_it_may_and_at_least_one_batch(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        one = len(bytes(records(b"0" + b"." * 100)))
+        for bytes_max, expected in ((1, [0]), (one + 5, [0]), (3 * one + 5, [0, 1, 2])):
+            found = (await tiered.reads.read(remote_fetch(tiered, 0, bytes_max))).data
+            assert [record.offset for record in read_records(found)] == expected
+        assert (await tiered.reads.read(remote_fetch(tiered, 0, 1, has_minimum=False))).data == b""
+        with pytest.raises(KafkaError) as caught:
+            await tiered.reads.read(remote_fetch(tiered, 1_000))
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(body)
+
+
+def test_a_storage_that_fails_or_takes_too_long_is_told(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        segment = tiered.cache.segments()[0]
+        for name in tiered.objects():
+            if str(segment.segment_id.id) in name:
+                tiered.host.files.unlink(f"/tier/{name}")
+        with pytest.raises(KafkaError, match="remote storage cannot be read") as caught:
+            await tiered.reads.read(remote_fetch(tiered, 0))
+        assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        tiered.reads._settings = replace(tiered.settings, fetch_wait_max_ms=0)
+        assert (await tiered.reads.read(remote_fetch(tiered, 20))).data == b"", "the consumer comes back"
+        tiered.reads._settings = replace(tiered.settings, reads_pending_max=0)
+        assert (await tiered.reads.read(remote_fetch(tiered, 20))).data == b""
+
+    run(body)
+
+
+def test_times_and_places_are_looked_up_remotely_first(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        await tier(tiered)
+        log = tiered.log
+        tiered.partition.readable_log = lambda *_, **__: log  # type: ignore[attr-defined]
+        tiered.partition.latest_offset_error = lambda: None  # type: ignore[attr-defined]
+
+        async def find(timestamp_ms: int) -> int | None:
+            found = await find_offset(
+                tiered.partition,  # type: ignore[arg-type]
+                timestamp_ms,
+                ReadIsolation.HIGH_WATERMARK,
+                -1,
+                leader_only=True,
+                remote=tiered.reads,
+            )
+            return None if found is None else found.offset
+
+        for number in range(100):
+            assert await find(FIRST_MS + number) == number
+        assert await find(0) == 0
+        assert await find(FIRST_MS + 100) is None
+        assert await find(-2) == 0
+        assert await find(-4) == log.local_log_start_offset > 0
+        assert await find(-5) == log.remote_end_offset - 1
+        log.delete_records_to(10)
+        assert (await find(0), await find(-2)) == (10, 10)
+
+    run(body)
+
+
+def test_readers_of_committed_records_learn_what_was_aborted(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        log = tiered.log
+        for round_number in range(12):
+            send(log, round_number * 2, b"a" * 200, b"b" * 200, producer_id=7, is_transactional=True)
+            kind = ControlRecordType.ABORT if round_number % 3 else ControlRecordType.COMMIT
+            log.append_as_leader(_marker(kind), 0, origin=AppendOrigin.COORDINATOR)
+        await commit(tiered)
+        await fill(tiered, 100, 130)
+        local = {
+            offset: log.read(offset, 300, ReadIsolation.COMMITTED, has_minimum=True).aborted
+            for offset in range(0, 36, 3)
+        }
+        assert any(local.values())
+        await tier(tiered)
+        for offset, expected in local.items():
+            if offset < log.local_log_start_offset:
+                found = await tiered.reads.read(remote_fetch(tiered, offset, 300, is_committed=True))
+                assert set(expected or ()) <= set(found.aborted or ())
+                assert all(each.last_offset >= offset for each in found.aborted or ())
+        assert (await tiered.reads.read(remote_fetch(tiered, 0))).aborted is None
+
+    run(body)
+
+
+def _marker(kind: ControlRecordType) -> bytearray:
+    return end_transaction_batch(EndTransactionMarker(kind, 0), timestamp_ms=FIRST_MS, producer_id=7, producer_epoch=0)
+
+
+def test_retention_deletes_remotely_and_moves_the_start_of_the_log(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        await tier(tiered)
+        tiered.reconfigure(retention_bytes=6_000)
+        await tiered.manager.run_once()
+        start = tiered.log.log_start_offset
+        assert start > 0
+        assert [record.offset for record in await tiered.everything()] == list(range(start, 100))
+        tiered.check_objects()
+        tiered.log.delete_records_to(95)
+        await tiered.manager.run_once()
+        await tiered.manager.run_once()
+        assert all(segment.end_offset >= 95 for segment in tiered.cache.segments())
+        tiered.check_objects()
+
+    run(body)
+
+
+def test_a_copy_that_fails_leaves_nothing_and_is_made_again(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        path = tiered.log.segments.first.offset_index.path
+        tiered.host.files.rename(path, f"{path}.away")
+        await tiered.manager.run_once()
+        assert tiered.log.remote_end_offset == 0
+        assert [segment.state for segment in tiered.cache.segments()] == [RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+        assert tiered.metrics.of("flights").copy_errors.count == 1
+        tiered.host.files.rename(f"{path}.away", path)
+        await tiered.manager.run_once()
+        assert tiered.log.remote_end_offset == tiered.log.segments.active.base_offset
+        tiered.check_objects()
+
+    run(body)
+
+
+def test_a_leader_that_is_deposed_in_the_middle_says_nothing_more(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        spawn = tiered.host.spawn
+
+        async def deposed(entry: str, argument: bytes) -> object:
+            tiered.partition.is_leader = False
+            return await spawn(entry, argument)
+
+        object.__setattr__(tiered.manager._copier._host, "spawn", deposed)
+        await tiered.manager.run_once()
+        object.__setattr__(tiered.manager._copier._host, "spawn", spawn)
+        assert [segment.state for segment in tiered.cache.segments()] == [RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+        assert tiered.log.remote_end_offset == 0
+        tiered.partition.is_leader, tiered.partition.leader_epoch = True, 1
+        tiered.log.begin_epoch(1, tiered.log.log_end_offset)
+        await tiered.manager.run_once()
+        tiered.check_objects()
+
+    run(body)
+
+
+def test_a_missing_snapshot_is_made_from_the_one_before(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        for number in range(60):
+            send(tiered.log, number, b"v" * 100, timestamp_ms=tiered.host.clock.time_ms())
+        await commit(tiered)
+        second = list(tiered.log.segments)[1].base_offset
+        whole = tiered.log.producer_snapshot_path(second)
+        tiered.host.files.unlink(whole)
+        await tier(tiered)
+        state = await tiered.reads.auxiliary_state(tiered.log, 0, second - 1)
+        assert state is not None
+        (producer,) = state.producers
+        assert (producer.producer_id, producer.last_sequence, producer.last_offset) == (7, second - 1, second - 1)
+
+    run(body)
+
+
+def test_a_follower_goes_on_behind_remote_storage(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        for number in range(60):
+            send(tiered.log, number, b"v" * 100, timestamp_ms=tiered.host.clock.time_ms())
+        await commit(tiered)
+        tiered.log.begin_epoch(3, 60)
+        await fill(tiered, 60, 90)
+        await tier(tiered)
+        log = tiered.log
+        start = log.local_log_start_offset
+        assert await tiered.reads.auxiliary_state(log, 9, start - 1) is None
+        state = await tiered.reads.auxiliary_state(log, log.leader_epochs.epoch_for_offset(start - 1), start - 1)
+        assert state is not None
+        epochs = log.leader_epochs.entries
+        assert state.end_offset == start
+        assert await log.begin_behind_remote(start, 5, state.epochs, state.producers)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (5, start, start)
+        assert [each.epoch for each in log.leader_epochs.entries] == [
+            epoch for epoch, offset in epochs if offset < start
+        ]
+        assert [each.producer_id for each in log.active_producers()] == [7]
+        await tiered.broker.crash()
+
+        tiered.broker.__init__(  # type: ignore[misc]
+            tiered.host, ["/data/logs"], tiered.broker.manager.settings, tiered.broker.config, Lines()
+        )
+        await tiered.broker.start()
+        again = tiered.broker.log()
+        assert (again.local_log_start_offset, again.log_end_offset) == (start, start), "it is durable"
+        assert [each.producer_id for each in again.active_producers()] == [7]
+        assert again.leader_epochs.entries == log.leader_epochs.entries
+
+    run(body)
+
+
+def test_a_follower_that_is_not_to_go_on_any_more_keeps_what_it_has(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 10)
+        assert not await tiered.log.begin_behind_remote(5, 0, (), (), lambda: False)
+        assert tiered.log.log_end_offset == 10
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("is_deleted", "leader_epoch", "is_leader", "stays"),
+    [
+        (True, EPOCH_DURING_DELETE, True, False),
+        (True, 3, True, True),
+        (False, EPOCH_DURING_DELETE, True, True),
+        (True, EPOCH_DURING_DELETE, False, True),
+    ],
+)
+def test_what_is_remote_goes_with_its_topic_and_not_with_a_replica(
+    run: Run, is_deleted: bool, leader_epoch: int, is_leader: bool, stays: bool
+) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        became = [tiered.partition]
+        tiered.manager.leadership_changed(became, [])  # type: ignore[arg-type]
+        if not is_leader:
+            tiered.partition.leader_id = 2
+            tiered.manager.leadership_changed([], became)  # type: ignore[arg-type]
+        tiered.manager.replicas_stopped([(FLIGHTS, leader_epoch, is_deleted)])
+        for _ in range(2_000):
+            if not tiered.manager._deletions:
+                break
+            await tiered.broker.timers.sleep(1)
+        assert bool(tiered.objects()) is stays
+        expected = None if stays else RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+        assert tiered.cache.deletion is expected
+
+    run(body)
+
+
+def test_the_start_of_the_log_is_raised_to_what_can_be_read(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        first = tiered.cache.segments()[0]
+        await tiered.manager._delete(first)
+        tiered.partition.leader_epoch = 1
+        tiered.log.begin_epoch(1, 60)
+        await tiered.manager.run_once()
+        assert tiered.log.log_start_offset == first.end_offset + 1
+
+    run(body)
+
+
+def test_a_log_without_a_topic_id_is_left_alone(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        tiered.log._state.topic_id = None
+        await tiered.manager.run_once()
+        assert not tiered.objects()
+        tiered.log._state.topic_id = Uuid(bytes(16))
+
+    run(body)
