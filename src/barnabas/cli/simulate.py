@@ -26,6 +26,7 @@ _PLANS = (
     "together",
     "unclean",
     "directories",
+    "hanging",
     "configs",
     "retention",
     "spoiled",
