@@ -10,12 +10,14 @@ import pytest
 
 from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import Support, UpdateMode
+from barnabas.config.settings import take
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.kernel.host import Host
 from barnabas.log.manager.start_up import LogStartUp
 from barnabas.server.broker import Broker
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.tiered.settings import TieredSettings
 from barnabas.wire.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from barnabas.wire.topics import TopicPartition
 from tests.simulation.test_broker_start import PORT, Requests, properties
@@ -65,6 +67,15 @@ def of_cleaner(name: str) -> Look:
     return look
 
 
+def of_remote_storage(name: str) -> Look:
+    """A setting that remote storage takes when it begins; a broker without it has it all the same."""
+
+    def look(broker: Broker) -> Any:
+        return getattr(take(TieredSettings, broker.components.config.values), name)
+
+    return look
+
+
 LOGS: dict[str, tuple[str, Look, Any]] = {
     "compression.gzip.level": ("7", of_log("compression_gzip_level"), 7),
     "compression.lz4.level": ("5", of_log("compression_lz4_level"), 5),
@@ -82,6 +93,8 @@ LOGS: dict[str, tuple[str, Look, Any]] = {
     "log.flush.interval.ms": ("60001", of_log("flush_ms"), 60_001),
     "log.index.interval.bytes": ("8192", of_log("index_interval_bytes"), 8192),
     "log.index.size.max.bytes": ("1048576", of_log("segment_index_bytes"), 1_048_576),
+    "log.local.retention.bytes": ("12345", of_log("local_retention_bytes"), 12_345),
+    "log.local.retention.ms": ("54321", of_log("local_retention_ms"), 54_321),
     "log.message.downconversion.enable": ("false", of_log("message_downconversion_enable"), False),
     "log.message.timestamp.after.max.ms": ("3600001", of_log("message_timestamp_after_max_ms"), 3_600_001),
     "log.message.timestamp.before.max.ms": ("3600002", of_log("message_timestamp_before_max_ms"), 3_600_002),
@@ -96,6 +109,8 @@ LOGS: dict[str, tuple[str, Look, Any]] = {
     "min.insync.replicas": ("2", of_log("min_insync_replicas"), 2),
     "num.replica.fetchers": ("3", fetchers, 3),
     "producer.id.expiration.ms": ("54000", producer_expiration_ms, 54_000),
+    "remote.fetch.max.wait.ms": ("777", of_remote_storage("fetch_wait_max_ms"), 777),
+    "remote.log.index.file.cache.total.size.bytes": ("1234567", of_remote_storage("index_cache_bytes"), 1_234_567),
     "transaction.partition.verification.enable": ("false", verifies_transactions, False),
 }
 """A value that is not the default, where its owner has it, and what is found there then."""

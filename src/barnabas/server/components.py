@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.api.dispatch import Dispatcher
 from barnabas.api.internal_log import ReplicatedInternalLog
@@ -42,12 +42,14 @@ from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
 from barnabas.server.registration import Registration
-from barnabas.server.remote_components import RemoteComponents
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.transaction_verification import TransactionVerifier
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.server.remote_components import RemoteComponents
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
 
@@ -218,6 +220,9 @@ class BrokerComponents:
     def _remote(self) -> RemoteComponents | None:
         if not self.config.values["remote.log.storage.system.enable"]:
             return None
+        # With our own client behind it, which no other broker needs.
+        from barnabas.server.remote_components import RemoteComponents
+
         return RemoteComponents(
             self.shared,
             self.config,

@@ -13,8 +13,8 @@ from barnabas.wire.schema import Kind, SchemaError, Struct
 
 def test_every_message_is_found_by_its_name() -> None:
     names = catalogue.message_names()
-    # APIs of Kafka, our own, headers, records by key and value, consumer protocol, principal.
-    assert len(names) == 2 * 62 + 2 * 1 + 2 + 2 * 9 + 2 + 1
+    # APIs of Kafka, our own, headers, records by key and value, consumer protocol, principal, remote segments.
+    assert len(names) == 2 * 62 + 2 * 1 + 2 + 2 * 9 + 2 + 1 + 3
     for name in names:
         assert catalogue.message(name).name == name
 
