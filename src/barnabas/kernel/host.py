@@ -195,7 +195,8 @@ class Spawn(Protocol):
     async def __call__(self, entry: str, argument: bytes, /) -> ChildProcess:
         """Runs `entry`, `"package.module:function"` taking `(files, argument)`, in a process of its own.
 
-        `files` is a `Files` of the same disks. The exit status is what the function returns (an int, or None for 0),
+        `files` is a `Files` of the same disks. The exit status is what the function returns (an int, or None for 0;
+        `PacedWork` of one, for what is not to go as fast as it can),
         and 1 when it raised (the traceback goes to stderr). The child never outlives its parent for long: it gets
         SIGTERM, and seconds later is killed. Raises ValueError for a malformed entry or an oversize argument,
         `ChildLimitError` and `HostClosedError`.

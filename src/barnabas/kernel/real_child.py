@@ -13,11 +13,15 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Generator
 
+from barnabas.kernel.paced_work import finish
 from barnabas.kernel.real_files import RealFiles
 
 ARGUMENT_LENGTH = struct.Struct("!I")
 STOP_SECONDS = 10.0
+NICE = 10
+"""Children do what can wait, while their parent answers."""
 
 
 def main(entry: str) -> int:
@@ -31,7 +35,10 @@ def main(entry: str) -> int:
     argument = _read_exactly(lifeline, length)
     threading.Thread(target=_stop_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
     module, _, function = entry.partition(":")
+    os.nice(NICE)
     status = getattr(importlib.import_module(module), function)(RealFiles(), argument)
+    if isinstance(status, Generator):
+        status = finish(status, time.monotonic, time.sleep)
     return 0 if status is None else int(status)
 
 

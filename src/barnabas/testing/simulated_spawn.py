@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from barnabas.kernel.host import ChildLimitError
+from barnabas.kernel.paced_work import finish
 from barnabas.kernel.real_spawn import ARGUMENT_BYTES_MAX, CHILDREN_MAX
 from barnabas.testing.simulated_files import SimulatedFiles, WorkUnderWay
 from barnabas.testing.simulated_loop import ProcessEndedError
@@ -85,9 +86,14 @@ class SimulatedChild:
         self._files.work = self._work
         try:
             returned = self._entry(self._files, self._argument)
+            if isinstance(returned, Generator):
+                returned = finish(returned, lambda: 0.0, self._pause)
         except (Exception, ProcessEndedError):  # noqa: BLE001 - a child's traceback goes to its stderr; the parent sees the status
             return 1
         return returned if isinstance(returned, int) else 0
+
+    def _pause(self, seconds: float) -> None:
+        self._work.seconds += seconds
 
     def _exit(self, status: int) -> None:
         if self._status is None:

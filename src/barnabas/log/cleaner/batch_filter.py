@@ -1,7 +1,8 @@
 """What is kept of one batch (Apache Kafka's MemoryRecords.filterTo with the filter of LogCleaner; KIP-534).
 
 Offsets never change. A batch whose records all go stays as an empty one where it is the last of its producer, or where
-the cleaning ends with it.
+the cleaning ends with it. What stays of a batch is copied as it is, byte by byte: the batch keeps its first timestamp,
+too, unless it gets a horizon in its place.
 """
 
 from __future__ import annotations
@@ -10,12 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.log.cleaner.offset_map import OffsetMap
-from barnabas.log.cleaner.transactions import CleanedTransactions
-from barnabas.wire.compression_types import Buffer, Compression
-from barnabas.wire.record_batch import RecordBatch
-from barnabas.wire.record_builder import RecordBatchBuilder, empty_batch
-from barnabas.wire.records import Record
+from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, kept_records
+from barnabas.wire.compression import compress
+from barnabas.wire.compression_types import NO_COMPRESSION, Buffer, Compression
+from barnabas.wire.legacy_records import LegacyBatch, write_messages
+from barnabas.wire.record_batch import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    BATCH_HEADER_BYTES,
+    HEADER,
+    RecordBatch,
+    set_checksum,
+)
+from barnabas.wire.record_builder import empty_batch, write_varint
+from barnabas.wire.record_reader import read_long, read_varint
+from barnabas.wire.records import LOG_OVERHEAD_BYTES
+
+_WITHOUT_TOMBSTONES = bytes(DROPPED if state == TOMBSTONE else state for state in range(256))
 
 
 class LastBatch(NamedTuple):
@@ -59,52 +72,76 @@ def is_last_of_producer(batch: RecordBatch, producers: Mapping[int, LastBatch]) 
 
 
 def filter_batch(
-    batch: RecordBatch, data: Buffer, offsets: OffsetMap, transactions: CleanedTransactions, rules: FilterRules
+    batch: RecordBatch, data: Buffer, states: bytes, rules: FilterRules, *, is_discardable: bool
 ) -> Kept | None:
-    """`data` is the batch as it is; None where nothing of it is needed. Raises RecordsError for what cannot be read."""
+    """`data` is the batch as it is, `states` what its records are: `DROPPED`, or what is kept, for one that is not a
+    marker. None where nothing of it is needed. Raises RecordsError for what cannot be read."""
     header = batch.header
-    is_discardable = transactions.is_discarded(batch)
+    attributes = header.attributes
+    is_control = attributes & ATTRIBUTE_CONTROL
     horizon_ms = header.delete_horizon_ms
     is_due = horizon_ms is not None and horizon_ms <= rules.now_ms
-    drops_all = is_discardable and (is_due or not batch.is_control)
-    kept: list[Record] = []
-    if not drops_all:
-        # A batch with a horizon has it in place of its first timestamp; one without lets its tombstones stay.
-        kept = [
-            record
-            for record in batch.records()
-            if batch.is_control or _is_kept(record, offsets, keeps_tombstones=not is_due)
-        ]
-    if not kept:
-        if is_last_of_producer(batch, rules.producers) or batch.last_offset + 1 == rules.end_offset:
-            return Kept(empty_batch(header), batch.last_offset, batch.max_timestamp_ms)
+    sets_horizon = False
+    if is_control:
+        states = bytes((DROPPED if is_discardable and is_due else VALUE,)) * header.record_count
+        sets_horizon = is_discardable and horizon_ms is None
+    elif is_discardable:
+        states = bytes(header.record_count)
+    elif TOMBSTONE in states:
+        if is_due:
+            states = states.translate(_WITHOUT_TOMBSTONES)
+        sets_horizon = horizon_ms is None
+    dropped = states.count(DROPPED)
+    if dropped == len(states):
+        if batch.last_offset + 1 == rules.end_offset or is_last_of_producer(batch, rules.producers):
+            return Kept(empty_batch(header), batch.last_offset, header.max_timestamp_ms)
         return None
-    sets_horizon = horizon_ms is None and (
-        any(record.value is None for record in kept) or (batch.is_control and is_discardable)
+    if not dropped and not sets_horizon:
+        return Kept(data, batch.last_offset, header.max_timestamp_ms)
+    records, largest = kept_records(bytes(batch.payload()), states)
+    base_timestamp_ms, max_timestamp_ms = header.base_timestamp_ms, header.max_timestamp_ms
+    if not attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        max_timestamp_ms = base_timestamp_ms + largest
+    if sets_horizon:
+        horizon_ms = rules.now_ms + rules.delete_retention_ms
+        records = [_moved(record, base_timestamp_ms - horizon_ms) for record in records]
+        base_timestamp_ms = horizon_ms
+        attributes |= ATTRIBUTE_DELETE_HORIZON
+    payload = compress(b"".join(records), Compression(header.compression_type))
+    new_header = header._replace(
+        length_bytes=BATCH_HEADER_BYTES + len(payload) - LOG_OVERHEAD_BYTES,
+        attributes=attributes,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        record_count=len(records),
     )
-    if len(kept) == header.record_count and not sets_horizon:
+    kept = bytearray().join((HEADER.pack(*new_header), payload))
+    set_checksum(kept)
+    return Kept(kept, batch.last_offset, max_timestamp_ms)
+
+
+def _moved(record: bytes, by_ms: int) -> bytes:
+    """The record with another difference of its timestamp."""
+    _, start = read_varint(record, 0)
+    start += 1
+    delta, end = read_varint(record, start) if record[start] < 0x80 else read_long(record, start, 64)
+    body = b"".join((record[start - 1 : start], write_varint(delta + by_ms), record[end:]))
+    return write_varint(len(body)) + body
+
+
+def filter_legacy_batch(batch: LegacyBatch, data: Buffer, states: bytes) -> Kept | None:
+    """As `filter_batch` for messages of magic 0 and 1, which have no place for a horizon: their tombstones stay."""
+    dropped = states.count(DROPPED)
+    if not dropped:
         return Kept(data, batch.last_offset, batch.max_timestamp_ms)
-    builder = RecordBatchBuilder(
-        base_offset=header.base_offset,
-        compression=Compression(header.compression_type),
+    if dropped == len(states):
+        return None
+    records = [record for record, state in zip(batch.records(), states, strict=True) if state]
+    kept = write_messages(
+        batch.magic,
+        records,
+        Compression(batch.compression_type) if batch.compression_type else NO_COMPRESSION,
         timestamp_type=batch.timestamp_type,
-        log_append_time_ms=header.max_timestamp_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-        partition_leader_epoch=header.partition_leader_epoch,
-        delete_horizon_ms=rules.now_ms + rules.delete_retention_ms if sets_horizon else horizon_ms,
+        log_append_time_ms=batch.max_timestamp_ms,
     )
-    for record in kept:
-        builder.append(record.timestamp_ms, record.key, record.value, record.headers, record.offset)
-    return Kept(builder.build(batch.last_offset), batch.last_offset, builder.max_timestamp_ms)
-
-
-def _is_kept(record: Record, offsets: OffsetMap, *, keeps_tombstones: bool) -> bool:
-    if record.offset > offsets.latest_offset:
-        return True
-    if record.key is None:
-        return False
-    return record.offset >= offsets.get(record.key) and (record.value is not None or keeps_tombstones)
+    return Kept(kept, records[-1].offset, LegacyBatch(kept).max_timestamp_ms)

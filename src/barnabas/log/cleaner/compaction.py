@@ -6,25 +6,30 @@ When it ends with status 0, `RESULT` says what it has written, and all of that i
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from barnabas.kernel.host import Buffer, Files
-from barnabas.log.cleaner.batch_filter import FilterRules, LastBatch, filter_batch
+from barnabas.kernel.paced_work import PacedWork
+from barnabas.log.cleaner.batch_filter import FilterRules, Kept, LastBatch, filter_batch, filter_legacy_batch
 from barnabas.log.cleaner.offset_map import OffsetMap
 from barnabas.log.cleaner.plan import SegmentFacts, group_segments
+from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, scan_keys
 from barnabas.log.cleaner.transactions import CleanedTransactions
 from barnabas.log.directories.files import read_at, write_all
 from barnabas.log.directories.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
-from barnabas.log.segments.batch_scan import scan_batches
 from barnabas.log.segments.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction
 from barnabas.log.segments.named_segment import add_suffix
 from barnabas.log.segments.segment import Segment, SegmentConfig, perform_sync
-from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.batch_formats import batch_at
+from barnabas.wire.legacy_records import LegacyBatch
+from barnabas.wire.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.records import Batch, BatchWalk, walk_batches
 
 ENTRY: Final = "barnabas.log.cleaner.compaction:compact"
 RESULT: Final = "compaction.tmp"
@@ -40,7 +45,11 @@ _PLAIN_FIELDS: Final = (
     "delete_retention_ms",
     "entries_max",
     "slots",
+    "chunk_bytes",
+    "bytes_per_second",
 )
+_OF_TRANSACTIONS: Final = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
+_PREFIX_BYTES: Final = 17  # offset, size, leader epoch or CRC-32, magic: the size of a batch is known
 _ENTRIES_PER_LINE: Final = 1000
 
 
@@ -62,6 +71,10 @@ class Compaction:
     """How many keys the map of keys takes at most."""
     slots: int
     """Of the map of keys, at most."""
+    chunk_bytes: int = 256 * 1024
+    """What is read at a time."""
+    bytes_per_second: float = math.inf
+    """What may be read and written, in sum."""
 
     def encode(self) -> Iterator[bytes]:
         """As the argument of a child process, in pieces that take a millisecond or two."""
@@ -126,11 +139,11 @@ def remove_cleaned(files: Files, directory: str) -> None:
             files.unlink(f"{directory}/{name}")
 
 
-def compact(files: Files, argument: bytes) -> int:
-    """The entry of the child process; returns its status, which tells an error of the disk from all others. Raises
-    RecordsError for batches that cannot be compacted."""
+def compact(files: Files, argument: bytes) -> PacedWork[int]:
+    """The entry of the child process; paced by the bytes that it reads and writes. Returns its status, which tells
+    an error of the disk from all others. Raises RecordsError for batches that cannot be compacted."""
     try:
-        _compact(files, Compaction.decode(argument))
+        yield from _compact(files, Compaction.decode(argument))
     except OSError as error:
         if not error.errno:
             raise
@@ -138,21 +151,18 @@ def compact(files: Files, argument: bytes) -> int:
     return 0
 
 
-def _compact(files: Files, work: Compaction) -> None:
+def _compact(files: Files, work: Compaction) -> PacedWork[None]:
     remove_cleaned(files, work.directory)
-    offsets, is_complete = _map_offsets(files, work)
-    rules = FilterRules(work.now_ms, work.delete_retention_ms, work.producers, offsets.latest_offset + 1)
-    transactions = CleanedTransactions(
-        entry for entry in work.aborted if entry.last_offset >= work.segments[0].base_offset
-    )
+    offsets, is_complete = yield from _map_offsets(files, work)
     groups = group_segments(
         (segment for segment in work.segments if segment.base_offset <= offsets.latest_offset),
         size_bytes_max=work.config.segment_bytes,
         index_bytes_max=work.config.index_bytes_max,
         offsets_max=RELATIVE_OFFSET_MAX,
     )
+    batch_filter = _Filter(work, offsets)
     for group in groups:
-        _write_group(files, work, group, offsets, transactions, rules)
+        yield from _write_group(files, work, group, batch_filter)
     result = CompactionResult(
         end_offset=work.end_offset if is_complete else offsets.latest_offset + 1,
         groups=[[segment.base_offset for segment in group] for group in groups],
@@ -165,54 +175,119 @@ def _compact(files: Files, work: Compaction) -> None:
 
 
 def _map_for(work: Compaction) -> OffsetMap:
-    """A short stretch has no more keys than offsets, and needs no more than twice as many slots."""
+    """A short stretch has no more keys than offsets, and needs no more slots than that."""
     offsets = max(work.end_offset - work.first_dirty_offset, 1)
-    return OffsetMap(min(work.entries_max, offsets), min(work.slots, 2 * offsets))
+    return OffsetMap(min(work.entries_max, offsets), min(work.slots, offsets))
 
 
-def _map_offsets(files: Files, work: Compaction) -> tuple[OffsetMap, bool]:
-    """The last offset of each key from the first dirty offset on, and whether all of that fitted."""
+def _map_offsets(files: Files, work: Compaction) -> PacedWork[tuple[OffsetMap, bool]]:
+    """Which records are the last of their keys from the first dirty offset on, and whether all of that fitted."""
     offsets = _map_for(work)
     transactions = CleanedTransactions(entry for entry in work.aborted if entry.last_offset >= work.first_dirty_offset)
     for segment in work.segments:
         if segment.end_offset <= work.first_dirty_offset:
             continue
-        for batch, _ in _batches(files, work.directory, segment):
-            if batch.last_offset < work.first_dirty_offset:
-                continue
-            if not transactions.is_discarded(batch) and not batch.is_control:
-                for entry in batch.entries():
-                    if (
-                        entry.key is not None
-                        and entry.offset >= work.first_dirty_offset
-                        and not offsets.put(bytes(entry.key), entry.offset)
-                    ):
-                        return offsets, False
-            offsets.passed(batch.last_offset)
-    offsets.passed(work.first_dirty_offset)
-    return offsets, True
+        for chunk_bytes, batches in _chunks(files, work, segment):
+            yield chunk_bytes / work.bytes_per_second
+            for batch, _ in batches:
+                if batch.last_offset < work.first_dirty_offset:
+                    continue
+                if not isinstance(batch, RecordBatch):
+                    keys, states = _legacy_keys(batch)
+                elif _is_discardable(batch, transactions) or batch.header.attributes & ATTRIBUTE_CONTROL:
+                    keys, states = [], bytes(batch.header.record_count)
+                else:
+                    keys, states = _keys(batch)
+                if not offsets.put(keys, states, batch.last_offset, batch.size_bytes):
+                    offsets.finish()
+                    return offsets, False
+    is_complete = offsets.finish()
+    if is_complete:
+        offsets.passed(work.first_dirty_offset)
+    return offsets, is_complete
 
 
-def _write_group(
-    files: Files,
-    work: Compaction,
-    group: list[SegmentFacts],
-    offsets: OffsetMap,
-    transactions: CleanedTransactions,
-    rules: FilterRules,
-) -> None:
+def _is_discardable(batch: RecordBatch, transactions: CleanedTransactions) -> bool:
+    return bool(batch.header.attributes & _OF_TRANSACTIONS) and transactions.is_discarded(batch)
+
+
+def _keys(batch: RecordBatch) -> tuple[list[bytes], bytes]:
+    count = batch.header.record_count
+    return scan_keys(bytes(batch.payload()), count) if count else ([], b"")
+
+
+def _legacy_keys(batch: Batch) -> tuple[list[bytes], bytes]:
+    keys: list[bytes] = []
+    states = bytearray()
+    for entry in batch.entries():
+        if entry.key is None:
+            states.append(DROPPED)
+        else:
+            keys.append(entry.key)
+            states.append(VALUE if entry.has_value else TOMBSTONE)
+    return keys, bytes(states)
+
+
+class _Filter:
+    """The second pass: what is kept of each batch, in the order of the log."""
+
+    def __init__(self, work: Compaction, offsets: OffsetMap) -> None:
+        self._first_dirty_offset = work.first_dirty_offset
+        self._offsets = offsets
+        self._rules = FilterRules(work.now_ms, work.delete_retention_ms, work.producers, offsets.latest_offset + 1)
+        self._number = 0
+        """Of the next record that the map of keys knows."""
+        self.transactions = CleanedTransactions(
+            entry for entry in work.aborted if entry.last_offset >= work.segments[0].base_offset
+        )
+
+    def keep(self, batch: Batch, data: Buffer) -> Kept | None:
+        """As `filter_batch`. What the map does not reach stays as it is, but for transactions that were aborted."""
+        if not isinstance(batch, RecordBatch):
+            legacy = cast("LegacyBatch", batch)
+            if batch.last_offset > self._offsets.latest_offset:
+                return Kept(data, batch.last_offset, batch.max_timestamp_ms)
+            keys, states = _legacy_keys(legacy)
+            return filter_legacy_batch(legacy, data, self._last(batch, keys, states, len(states)))
+        is_discardable = _is_discardable(batch, self.transactions)
+        header = batch.header
+        is_plain = not (is_discardable or header.attributes & ATTRIBUTE_CONTROL)
+        if header.last_offset > self._offsets.latest_offset:
+            if is_plain:
+                return Kept(data, header.last_offset, header.max_timestamp_ms)
+            states = b""
+        elif header.last_offset >= self._first_dirty_offset:
+            states = self._last(batch, [], b"", header.record_count)
+        elif is_plain:
+            states = self._last(batch, *_keys(batch), header.record_count)
+        else:
+            states = b""
+        return filter_batch(batch, data, states, self._rules, is_discardable=is_discardable)
+
+    def _last(self, batch: Batch, keys: list[bytes], states: bytes, record_count: int) -> bytes:
+        if batch.last_offset < self._first_dirty_offset:
+            return self._offsets.states_without(keys, states)
+        number = self._number
+        self._number += record_count
+        return self._offsets.last_states(number, record_count)
+
+
+def _write_group(files: Files, work: Compaction, group: list[SegmentFacts], batch_filter: _Filter) -> PacedWork[None]:
     cleaned = Segment(files, work.directory, group[0].base_offset, work.config, created_ms=work.now_ms)
     add_suffix(cleaned, CLEANED_SUFFIX)
     cleaned.create()
     try:
-        transactions.kept.clear()
+        batch_filter.transactions.kept.clear()
         for segment in group:
-            for batch, data in _batches(files, work.directory, segment):
-                kept = filter_batch(batch, data, offsets, transactions, rules)
-                if kept is not None:
-                    cleaned.append(kept.data, kept.last_offset, kept.max_timestamp_ms)
+            for chunk_bytes, batches in _chunks(files, work, segment):
+                written_bytes = cleaned.size_bytes
+                for batch, data in batches:
+                    kept = batch_filter.keep(batch, data)
+                    if kept is not None:
+                        cleaned.append(kept.data, kept.last_offset, kept.max_timestamp_ms)
+                yield (chunk_bytes + cleaned.size_bytes - written_bytes) / work.bytes_per_second
         cleaned.transaction_index.descriptor()  # there always: it replaces one that may have had entries
-        for entry in transactions.kept:
+        for entry in batch_filter.transactions.kept:
             cleaned.transaction_index.append(entry)
         cleaned.become_inactive()
         perform_sync(files, cleaned.prepare_sync())
@@ -220,18 +295,40 @@ def _write_group(
         cleaned.let_go()
 
 
-def _batches(files: Files, directory: str, segment: SegmentFacts) -> Iterator[tuple[RecordBatch, Buffer]]:
-    """Each batch, verified, and its bytes."""
-    descriptor = files.open(f"{directory}/{segment_file_name(segment.base_offset, LOG_SUFFIX)}", os.O_RDONLY)
+def _chunks(
+    files: Files, work: Compaction, segment: SegmentFacts
+) -> Iterator[tuple[int, Iterator[tuple[Batch, memoryview]]]]:
+    """A segment in pieces of `chunk_bytes`, or of one batch that is larger: how many bytes were read, and each batch,
+    verified, with its bytes."""
+    descriptor = files.open(f"{work.directory}/{segment_file_name(segment.base_offset, LOG_SUFFIX)}", os.O_RDONLY)
     try:
-        end = 0
-        for position, batch in scan_batches(files, descriptor, 0, segment.size_bytes):
-            if not isinstance(batch, RecordBatch):
-                raise CorruptRecordError(f"messages of magic {batch.magic} are not compacted")
-            batch.verify()
-            end = position + batch.size_bytes
-            yield batch, read_at(files, descriptor, batch.size_bytes, position)
-        if end != segment.size_bytes:
-            raise CorruptRecordError(f"segment {segment.base_offset} ends at byte {end} of {segment.size_bytes}")
+        position = 0
+        wanted_bytes = work.chunk_bytes
+        while position < segment.size_bytes:
+            chunk = read_at(files, descriptor, min(wanted_bytes, segment.size_bytes - position), position)
+            walk = walk_batches(chunk)
+            if not walk.spans:
+                if walk.next_size_bytes is None and len(chunk) < _PREFIX_BYTES <= segment.size_bytes - position:
+                    wanted_bytes = _PREFIX_BYTES
+                elif walk.next_size_bytes is None or walk.next_size_bytes > max(
+                    len(chunk), segment.size_bytes - position
+                ):
+                    raise CorruptRecordError(
+                        f"segment {segment.base_offset} ends at byte {position} of {segment.size_bytes}"
+                    )
+                else:
+                    wanted_bytes = walk.next_size_bytes
+                continue
+            yield walk.end_position, _verified(chunk, walk)
+            position += walk.end_position
+            wanted_bytes = work.chunk_bytes
     finally:
         files.close(descriptor)
+
+
+def _verified(chunk: bytes, walk: BatchWalk) -> Iterator[tuple[Batch, memoryview]]:
+    view = memoryview(chunk)
+    for span in walk.spans:
+        batch = batch_at(chunk, span)
+        batch.verify()
+        yield batch, view[span.position : span.position + span.size_bytes]

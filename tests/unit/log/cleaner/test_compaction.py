@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.kernel.paced_work import finish
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.cleaner.batch_filter import LastBatch
 from barnabas.log.cleaner.compaction import Compaction, compact, read_result
@@ -176,7 +177,7 @@ def test_equals_a_dictionary(writes: list[Write], entries_max: int, pauses: list
             ordered = tuple(facts[base] for base in sorted(facts))
             work = replace(work, segments=ordered, first_dirty_offset=first_dirty, now_ms=now_ms)
             before = {record.offset for batch in batches_of(directory, facts) for record in batch.records()}
-            compact(FILES, b"".join(work.encode()))
+            assert finish(compact(FILES, b"".join(work.encode())), float, lambda _: None) == 0
             result = read_result(FILES, directory)
             assert result.end_offset > first_dirty
             take_over(directory, facts, result.groups)

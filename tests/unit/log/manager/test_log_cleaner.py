@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Gauge
+from barnabas.kernel.paced_work import finish
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.cleaner.compaction import DISK_FAILED, Compaction, compact
 from barnabas.log.cleaner.plan import SegmentFacts
@@ -136,7 +137,7 @@ def test_the_child_reports_an_error_of_the_disk(tmp_path: Path) -> None:
         entries_max=1,
         slots=1,
     )
-    assert compact(files, b"".join(work.encode())) == DISK_FAILED + errno.ENOENT
+    assert finish(compact(files, b"".join(work.encode())), float, lambda _: None) == DISK_FAILED + errno.ENOENT
 
 
 def test_a_log_whose_child_is_killed_waits_for_the_next_round_and_not_for_ever(with_broker: WithBroker) -> None:

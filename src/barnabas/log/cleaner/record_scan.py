@@ -1,0 +1,207 @@
+"""The keys of a batch, and its records as the bytes that they are, without an object for each.
+
+These are the cleaner's hot loops: they see every record of a log. Records of one layout (the same sizes, the same
+lengths of varints) lie at equal distances, and are told by whole columns of bytes; all others one by one. A checksum
+says that the bytes are those that were validated when they were produced; checked here is that records lie within the
+batch and end where it does.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
+from typing import Final, NamedTuple
+
+from barnabas.wire.record_reader import bytes_left, ends_early, read_long, read_varint, wrong_length
+
+DROPPED: Final = 0
+VALUE: Final = 1
+TOMBSTONE: Final = 2
+
+_CONTINUES: Final = bytes(number >> 7 for number in range(256))
+"""What each byte of a varint becomes: whether another one follows."""
+_RUN_MIN: Final = 8
+"""Records of one layout that are worth being told by columns."""
+_ONE_BY_ONE_MAX: Final = 256
+"""Records that are read one by one, at most, before a run is looked for again."""
+
+
+class _Layout(NamedTuple):
+    """Where the parts of a record lie, from its beginning."""
+
+    stride: int
+    """The size of the record, with its length."""
+    same: tuple[int, ...]
+    """Bytes that make a layout: those of the lengths of the record, its key and its value."""
+    varints: tuple[int, ...]
+    """Bytes of the timestamp's and the offset's varints: whether another follows makes a layout."""
+    key_at: int
+    key_size: int
+    """-1 where there is no key."""
+    state: int
+
+
+def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
+    """The keys of those records that have one, in order, and for each record whether it has no key (`DROPPED`), has a
+    `VALUE`, or is a `TOMBSTONE`. Raises InvalidRecordError."""
+    keys: list[bytes] = []
+    states = bytearray()
+    position = number = one_by_one = 0
+    try:
+        while number < record_count:
+            if not one_by_one:
+                layout = _layout(data, position)
+                run = _run(data, position, layout, record_count - number)
+                if run >= _RUN_MIN:
+                    end = position + run * layout.stride
+                    if layout.key_size >= 0:
+                        column = _column(layout.key_at, layout.key_size, layout.stride)
+                        keys += chain.from_iterable(column.iter_unpack(memoryview(data)[position:end]))
+                    states += bytes((layout.state,)) * run
+                    position = end
+                    number += run
+                    continue
+                one_by_one = _RUN_MIN
+            count = min(one_by_one, record_count - number)
+            position = _scan_few(data, position, count, keys, states)
+            number += count
+            one_by_one = 2 * one_by_one if one_by_one < _ONE_BY_ONE_MAX else 0
+    except IndexError:
+        raise ends_early(len(data), record_count) from None
+    if position != len(data):
+        raise bytes_left(len(data) - position, record_count)
+    return keys, bytes(states)
+
+
+@lru_cache(maxsize=256)
+def _column(at: int, size: int, stride: int) -> Struct:
+    return Struct(f"{at}x{size}s{stride - at - size}x")
+
+
+def _layout(data: bytes, position: int) -> _Layout:
+    start = position
+    length, position = read_varint(data, position)
+    end = position + length
+    if length < 0 or end > len(data):
+        raise IndexError
+    same = list(range(start, position))
+    position += 1
+    first = position
+    _, position = read_varint(data, position) if data[position] < 0x80 else read_long(data, position, 64)
+    _, position = read_varint(data, position)
+    varints = range(first, position)
+    first = position
+    key_size, position = read_varint(data, position)
+    key_at = position
+    same += range(first, position)
+    first = position = position + max(key_size, 0)
+    value_size, position = read_varint(data, position)
+    same += range(first, position)
+    if position + max(value_size, 0) >= end:
+        raise wrong_length(position + max(value_size, 0), end)
+    return _Layout(
+        stride=end - start,
+        same=tuple(at - start for at in same),
+        varints=tuple(at - start for at in varints),
+        key_at=key_at - start,
+        key_size=key_size,
+        state=DROPPED if key_size < 0 else TOMBSTONE if value_size < 0 else VALUE,
+    )
+
+
+def _run(data: bytes, position: int, layout: _Layout, records_max: int) -> int:
+    """How many records from there on have the layout."""
+    stride = layout.stride
+    run = min(records_max, (len(data) - position) // stride)
+    for at in layout.same:
+        if run < _RUN_MIN:
+            return run
+        column = data[position + at : position + run * stride : stride]
+        run -= len(column.lstrip(column[:1]))
+    for at in layout.varints:
+        if run < _RUN_MIN:
+            return run
+        column = data[position + at : position + run * stride : stride].translate(_CONTINUES)
+        run -= len(column.lstrip(column[:1]))
+    return run
+
+
+def _scan_few(data: bytes, position: int, count: int, keys: list[bytes], states: bytearray) -> int:
+    """`count` records one by one; returns where they end."""
+    data_bytes = len(data)
+    for _ in range(count):
+        byte = data[position]
+        if byte < 0x80:
+            end = position + 1 + (byte >> 1)
+            position += 2
+        else:
+            second = data[position + 1]
+            if second < 0x80:
+                end = position + 2 + (((byte & 0x7F) | second << 7) >> 1)
+                position += 3
+            else:
+                byte, position = read_long(data, position, 32)
+                end = position + byte
+                byte = 0 if byte >= 0 else 1
+                position += 1
+        if byte & 1 or end > data_bytes:
+            raise IndexError
+        while data[position] > 0x7F:
+            position += 1
+        position += 1
+        while data[position] > 0x7F:
+            position += 1
+        position += 1
+        size = data[position]
+        if size < 0x80:
+            size = size >> 1 ^ -(size & 1)
+            position += 1
+        else:
+            size, position = read_long(data, position, 32)
+        if size < 0:
+            states.append(DROPPED)
+        else:
+            key_at = position
+            position += size
+            keys.append(data[key_at:position])
+            # The length of what is null is one byte, 1; nothing else begins so.
+            states.append(TOMBSTONE if data[position] == 1 else VALUE)
+        if position >= end:
+            raise wrong_length(position, end)
+        position = end
+    return position
+
+
+def kept_records(data: bytes, states: bytes) -> tuple[list[bytes], int]:
+    """The records, each with its length, whose state is not `DROPPED`, and the largest difference of their timestamps
+    from that of the batch. Raises InvalidRecordError."""
+    kept: list[bytes] = []
+    largest: int | None = None
+    position = 0
+    try:
+        for state in states:
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                at = position + 1
+                position = at + (byte >> 1)
+            else:
+                second = data[position + 1]
+                if second < 0x80:
+                    at = position + 2
+                    position = at + (((byte & 0x7F) | second << 7) >> 1)
+                else:
+                    length, at = read_long(data, position, 32)
+                    position = at + length
+            if state:
+                kept.append(data[start:position])
+                delta = data[at + 1]
+                delta = delta >> 1 ^ -(delta & 1) if delta < 0x80 else read_long(data, at + 1, 64)[0]
+                if largest is None or delta > largest:
+                    largest = delta
+    except IndexError:
+        raise ends_early(len(data), len(states)) from None
+    if position != len(data):
+        raise bytes_left(len(data) - position, len(states))
+    return kept, 0 if largest is None else largest
