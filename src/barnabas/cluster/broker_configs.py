@@ -19,6 +19,7 @@ from barnabas.config.keys import ConfigError, ConfigKey, ConfigType, Support
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 Texts = Mapping[str, str]
+_CLEANER_THREADS: Final = "log.cleaner.threads"
 _NO_SECRETS: Final = "passwords cannot be set at run time: they are not kept encrypted yet (password.encoder.secret)"
 _SOURCE: Final = "The dynamic configuration"
 
@@ -122,6 +123,13 @@ class BrokerConfigs:
         read = self._read(self._with(texts, of_one_broker=of_one_broker))
         if isinstance(read, BrokerConfigError):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
+        threads, current = read.values[_CLEANER_THREADS], self.values[_CLEANER_THREADS]
+        if not current // 2 <= threads <= 2 * current:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{_CLEANER_THREADS} can go from {current} to {max(current // 2, 1)} at the least, and to {2 * current} at "
+                f"the most, not to {threads}; a start of the broker takes any",
+            )
 
     def set_cluster_default(self, texts: Texts) -> None:
         """Applies the data of `/config/brokers/<default>`."""

@@ -144,6 +144,8 @@ REFUSED: list[tuple[dict[str, str], bool, str]] = [
     ({"log.retention.ms": "soon"}, True, "INVALID_REQUEST"),
     ({"advertised.listeners": "PLAINTEXT://x:1"}, False, "INVALID_REQUEST"),
     ({"follower.replication.throttled.rate": "x"}, False, "INVALID_REQUEST"),
+    ({"log.cleaner.threads": "3"}, False, "INVALID_REQUEST"),
+    ({"log.cleaner.threads": "0"}, True, "INVALID_REQUEST"),
     ({"listener.name.external.ssl.key.password": "x"}, True, "INVALID_CONFIG"),
 ]
 
@@ -154,6 +156,17 @@ def test_what_a_client_asks_for_is_checked_first(texts: dict[str, str], of_one_b
     with pytest.raises(KafkaError) as refusal:
         made.check(texts, of_one_broker=of_one_broker)
     assert refusal.value.code.name == code
+
+
+def test_threads_of_the_cleaner_are_halved_or_doubled_at_a_time() -> None:
+    made, _ = configs()
+    made.check({"log.cleaner.threads": "2"}, of_one_broker=False)
+    made.set_cluster_default({"log.cleaner.threads": "4"})
+    made.check({"log.cleaner.threads": "8"}, of_one_broker=True)
+    made.check({"log.cleaner.threads": "2"}, of_one_broker=True)
+    for threads in ("9", "1"):
+        with pytest.raises(KafkaError):
+            made.check({"log.cleaner.threads": threads}, of_one_broker=True)
 
 
 def test_a_check_changes_nothing() -> None:

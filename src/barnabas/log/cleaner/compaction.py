@@ -34,6 +34,8 @@ from barnabas.wire.records import Batch, BatchWalk, walk_batches
 ENTRY: Final = "barnabas.log.cleaner.compaction:compact"
 RESULT: Final = "compaction.tmp"
 """A name that Apache Kafka does not look at (it ends where `.cleaned` follows no number), and that a start removes."""
+CHUNK_BYTES_MIN: Final = 4096
+"""A `log.cleaner.io.buffer.size` of next to nothing would cost a read for each batch."""
 DISK_FAILED: Final = 64
 """The status is this and the number of the OSError."""
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -19,6 +19,8 @@ class SegmentFacts(NamedTuple):
     end_offset: int
     """Where the next segment begins."""
     max_timestamp_ms: int
+    first_timestamp_ms: int = 0
+    """Of the first batch; 0 and less where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def cleanable_range(
             break
         dirty_bytes += segment.size_bytes
         end_offset = segment.end_offset
-        is_overdue = is_overdue or (segment.size_bytes > 0 and segment.max_timestamp_ms < now_ms - max_lag_ms)
+        is_overdue = is_overdue or 0 < segment.first_timestamp_ms < now_ms - max_lag_ms
     if not dirty_bytes:
         return None
     return CleanableRange(first_dirty_offset, end_offset, dirty_bytes / (clean_bytes + dirty_bytes), is_overdue)

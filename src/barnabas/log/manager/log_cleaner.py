@@ -1,4 +1,5 @@
-"""The log cleaner: one compaction after another, of the log that needs it most, in a child process.
+"""The log cleaner: so many compactions at a time as `log.cleaner.threads` says, each of the log that needs it most and
+in a child process.
 
 The loop chooses and swaps; whatever grows with a log is read and written by the child.
 """
@@ -16,20 +17,31 @@ from typing import Final, Protocol
 from barnabas.kernel.host import ChildLimitError, ChildProcess, Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.cleaner.batch_filter import LastBatch
-from barnabas.log.cleaner.compaction import DISK_FAILED, ENTRY, Compaction, read_result, remove_cleaned
+from barnabas.log.cleaner.compaction import (
+    CHUNK_BYTES_MIN,
+    DISK_FAILED,
+    ENTRY,
+    Compaction,
+    read_result,
+    remove_cleaned,
+)
 from barnabas.log.cleaner.offset_map import SLOT_BYTES
 from barnabas.log.cleaner.plan import CleanableRange, SegmentFacts, cleanable_range
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.segments.batch_scan import read_first_timestamp
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.topics import TopicPartition
 
+INT64_MAX: Final = (1 << 63) - 1
 _LOOKED_AT_PER_TURN: Final = 1000
 """Logs, and segments of those that may be compacted."""
 _GATHERED_PER_TURN: Final = 2000
 _KILL_SIGNAL: Final = 9
+_BYTES_PER_SECOND_MIN: Final = 1.0
+"""So that what is asked for in a limit of 0 or less ends some day."""
 _DEATHS_MAX: Final = 4
 
 
@@ -60,8 +72,13 @@ class LogCleaner:
         self._manager = manager
         self._host = host
         self._logger = logger
-        self._task: asyncio.Task[None] | None = None
-        self._child: ChildProcess | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """Of each cleaner, by its number, what runs it."""
+        self._is_started = False
+        self._children: set[ChildProcess] = set()
+        self._under_way: set[PartitionLog] = set()
+        """Invariant: a log is in the hands of one cleaner."""
+        self._reconfigurations = 0
         self._last_run_ms = host.clock.time_ms()
         self._uncleanable: set[PartitionLog] = set()
         self._put_off: set[PartitionLog] = set()
@@ -71,14 +88,33 @@ class LogCleaner:
 
     def start(self) -> None:
         """Begins to look for work, after the first `log.cleaner.backoff.ms`."""
-        self._task = self._host.loop.create_task(self._run())
+        self._is_started = True
+        self._start_missing()
+
+    def _start_missing(self) -> None:
+        for number in range(self._manager.settings.cleaner_threads):
+            if number not in self._tasks:
+                self._tasks[number] = self._host.loop.create_task(self._run(number))
+
+    def reconfigure(self, former: LogSettings) -> None:
+        """The settings have changed. As in Apache Kafka, what is under way begins anew where a cleaning goes by what
+        has changed; in the middle of a replacement it comes to its end."""
+        if not self._is_started or _of_cleaners(former) == _of_cleaners(self._manager.settings):
+            return
+        self._reconfigurations += 1
+        self._kill_children()
+        self._start_missing()
+
+    def _kill_children(self) -> None:
+        for child in self._children:
+            child.signal(_KILL_SIGNAL)
 
     def cancel(self) -> None:
         """Ends at once; what the child has written goes at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-        if self._child is not None:
-            self._child.signal(_KILL_SIGNAL)
+        self._is_started = False
+        for task in self._tasks.values():
+            task.cancel()
+        self._kill_children()
 
     # What gauges tell.
 
@@ -94,18 +130,23 @@ class LogCleaner:
 
     # Running.
 
-    async def _run(self) -> None:
-        """Invariant: nothing but `cancel` ends this, and every log that needs it gets its turn between two waits."""
-        while True:
+    async def _run(self, number: int) -> None:
+        """Invariant: nothing but `cancel`, and fewer `log.cleaner.threads`, ends this, and every log that needs it gets
+        its turn between two waits."""
+        while self._is_wanted(number):
             await self._back_off()
             self.begin_round()
             try:
-                while await self.clean_filthiest():
+                while self._is_wanted(number) and await self.clean_filthiest():
                     pass
             except HostClosedError:
                 pass
             except Exception:
                 self._logger.exception("The log cleaner has failed; it goes on after log.cleaner.backoff.ms")
+        del self._tasks[number]
+
+    def _is_wanted(self, number: int) -> bool:
+        return number < self._manager.settings.cleaner_threads
 
     def begin_round(self) -> None:
         """Has logs tried again that have failed."""
@@ -130,9 +171,10 @@ class LogCleaner:
             return False
         log, _ = found
         # Others were looked at since; and what was stable then may have been cut off, and not be stable now.
-        chosen = self._range(log) if self._is_free(log) else None
+        chosen = self._range(log) if self._is_free(log) and log not in self._under_way else None
         if chosen is None:
             return True
+        self._under_way.add(log)
         try:
             await self._clean(log, chosen)
         except (OSError, KafkaError, ChildLimitError, OffloadFullError) as error:
@@ -143,6 +185,8 @@ class LogCleaner:
         except Exception:
             self._logger.exception("Unexpected error when cleaning %r", log)
             self._give_up(log, "see the error before this")
+        finally:
+            self._under_way.discard(log)
         return True
 
     def _give_up(self, log: PartitionLog, reason: str) -> None:
@@ -175,10 +219,14 @@ class LogCleaner:
                 await yield_to_loop()
                 looked_at = 0
             looked_at += 1
-            if not log.config.is_compacted or not self._is_free(log):
+            if not log.config.is_compacted or not self._is_free(log) or log in self._under_way:
                 continue
             looked_at += log.segment_count
             try:
+                if log.config.max_compaction_lag_ms < INT64_MAX:
+                    await self._learn_ages(log)
+                    if not self._is_free(log):
+                        continue
                 chosen = self._range(log)
             except Exception:
                 self._logger.exception("Unexpected error when looking at %r", log)
@@ -200,6 +248,20 @@ class LogCleaner:
             or log.segment_count == 1
         )
 
+    async def _learn_ages(self, log: PartitionLog) -> None:
+        """Reads the first timestamps of dirty segments that are not known yet."""
+        for facts, segment in zip(segment_facts(log), list(log.segments), strict=False):
+            if segment.first_timestamp_ms is None and facts.size_bytes and facts.end_offset > log.first_dirty_offset:
+                try:
+                    found = await self._host.offload(
+                        OffloadKind.DISK, read_first_timestamp, self._host.files, segment.path, facts.size_bytes
+                    )
+                except (OSError, OffloadFullError) as error:  # retention may have taken it meanwhile
+                    self._put_off.add(log)
+                    self._logger.info("The age of %r is not known: %s", log, error)
+                    return
+                segment.learn_first_timestamp(found)
+
     def _range(self, log: PartitionLog) -> CleanableRange | None:
         config = log.config
         chosen = cleanable_range(
@@ -216,22 +278,28 @@ class LogCleaner:
 
     async def _clean(self, log: PartitionLog, chosen: CleanableRange) -> None:
         files, directory, truncations = self._host.files, log.directory, log.truncations
+        reconfigurations = self._reconfigurations
         segments = {segment.base_offset: segment for segment in log.segments}
         work = await self._compaction(log, chosen)
         argument = []
         for piece in work.encode():
             argument.append(piece)
             await yield_to_loop()
-        child = self._child = await self._host.spawn(ENTRY, b"".join(argument))
+        child = await self._host.spawn(ENTRY, b"".join(argument))
+        self._children.add(child)
         try:
+            if reconfigurations != self._reconfigurations:
+                child.signal(_KILL_SIGNAL)
             status = await child.wait()
         finally:
-            self._child = None
+            self._children.discard(child)
         if not self._is_free(log) or log.truncations != truncations or log.directory != directory:
             self._logger.info("Cleaning of %r is given up: the log has changed", log)
             return
         if status:
             await self._host.offload(OffloadKind.DISK, remove_cleaned, files, directory, lane=log.log_directory.path)
+            if status < 0 and reconfigurations != self._reconfigurations:
+                return  # it was killed for other settings, and begins anew
             if list(log.segments)[: len(work.segments)] == list(segments.values())[: len(work.segments)]:
                 self._child_failed(log, status)
             return
@@ -256,7 +324,8 @@ class LogCleaner:
     async def _compaction(self, log: PartitionLog, chosen: CleanableRange) -> Compaction:
         """What the child is to do, gathered in pieces: what changes meanwhile lies behind what is compacted."""
         settings = self._manager.settings
-        slots = settings.cleaner_dedupe_buffer_size // SLOT_BYTES
+        threads = max(settings.cleaner_threads, 1)
+        slots = max(settings.cleaner_dedupe_buffer_size // threads // SLOT_BYTES, 1)
         entries_max = min(int(slots * settings.cleaner_io_buffer_load_factor), slots)
         segments = tuple(facts for facts in segment_facts(log) if facts.end_offset <= chosen.end_offset)
         aborted: list[AbortedTransaction] = []
@@ -282,7 +351,21 @@ class LogCleaner:
             delete_retention_ms=log.config.delete_retention_ms,
             entries_max=max(entries_max, 1),
             slots=slots,
+            # Half of it is for what is written.
+            chunk_bytes=max(settings.cleaner_io_buffer_size // threads // 2, CHUNK_BYTES_MIN),
+            bytes_per_second=max(settings.cleaner_io_max_bytes_per_second / threads, _BYTES_PER_SECOND_MIN),
         )
+
+
+def _of_cleaners(settings: LogSettings) -> tuple[float, ...]:
+    """What a cleaning goes by; Apache Kafka's LogCleaner.ReconfigurableConfigs."""
+    return (
+        settings.cleaner_threads,
+        settings.cleaner_dedupe_buffer_size,
+        settings.cleaner_io_buffer_load_factor,
+        settings.cleaner_io_buffer_size,
+        settings.cleaner_io_max_bytes_per_second,
+    )
 
 
 def segment_facts(log: PartitionLog) -> list[SegmentFacts]:
@@ -295,6 +378,7 @@ def segment_facts(log: PartitionLog) -> list[SegmentFacts]:
             index_bytes=max(segment.offset_index.size_bytes, segment.time_index.size_bytes),
             end_offset=following.base_offset,
             max_timestamp_ms=segment.max_timestamp.timestamp_ms,
+            first_timestamp_ms=segment.first_timestamp_ms or 0,
         )
         for segment, following in itertools.pairwise(segments)
     ]

@@ -484,8 +484,10 @@ class LogManager:
     # Configs.
 
     def take_settings(self, settings: LogSettings) -> None:
-        """Takes the broker's own configs: those of loading act at the next `load`, of tasks when they are scheduled."""
-        self.settings = settings
+        """Takes the broker's own configs: those of loading act at the next `load`, of tasks when they are scheduled,
+        of the cleaner at once."""
+        former, self.settings = self.settings, settings
+        self._tasks.cleaner.reconfigure(former)
         # Logs have the services that they were made with; of the settings, only loading reads them there.
         self._services = dataclasses.replace(self._services, settings=settings)
         for log in self._all_logs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from barnabas.log.directories.files import read_at
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.records import Batch, walk_batches
-from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.sentinels import NO_EPOCH, NO_TIMESTAMP
 
 _PREFIX_BYTES: Final = struct.calcsize(">qiib")  # offset, size, leader epoch or CRC-32, magic
 _SCAN_BYTES: Final = 1024 * 1024
@@ -63,6 +64,17 @@ def search_largest_timestamp(files: Files, search: TimestampSearch) -> FoundTime
 
 def _leader_epoch(batch: Batch) -> int:
     return batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else NO_EPOCH
+
+
+def read_first_timestamp(files: Files, path: str, size_bytes: int) -> int:
+    """The largest timestamp of the first batch of a segment; -1 where it has none. Belongs off the loop. Raises
+    OSError, also where the file is gone, and CorruptRecordError."""
+    descriptor = files.open(path, os.O_RDONLY)
+    try:
+        first = next(scan_batches(files, descriptor, 0, size_bytes), None)
+        return NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
+    finally:
+        files.close(descriptor)
 
 
 def scan_batches(files: Files, descriptor: int, position: int, end: int) -> Iterator[tuple[int, Batch]]:

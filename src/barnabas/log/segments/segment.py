@@ -562,6 +562,16 @@ class Segment:
             self._first_timestamp_ms = NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
         return self._first_timestamp_ms
 
+    @property
+    def first_timestamp_ms(self) -> int | None:
+        """The largest timestamp of the first batch, -1 where it has none; None where it was not read yet."""
+        return self._first_timestamp_ms
+
+    def learn_first_timestamp(self, timestamp_ms: int) -> None:
+        """Takes over what `read_first_timestamp` has found."""
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = timestamp_ms
+
     def _locate(self, offset: int) -> _Place | None:
         """The first batch that ends with `offset` or later. Reads headers only, whatever size the batches have."""
         if offset >= self.next_offset:

@@ -251,3 +251,122 @@ def test_switched_off_it_does_nothing(with_broker: WithBroker) -> None:
         assert log.first_dirty_offset == 0
 
     with_broker(main, config=CONFIG, settings=replace(SETTINGS, cleaner_backoff_ms=20))
+
+
+class Awaited:
+    """A child process that runs until it is told to end."""
+
+    def __init__(self, process_id: int) -> None:
+        self.process_id = process_id
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self.ended)
+
+    def signal(self, number: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(-number)
+
+
+class Children:
+    """Those that were started, and what for."""
+
+    def __init__(self) -> None:
+        self.all: list[Awaited] = []
+        self.work: list[Compaction] = []
+        self._more = asyncio.Event()
+
+    async def spawn(self, entry: str, argument: bytes) -> Awaited:
+        assert entry
+        self.work.append(Compaction.decode(argument))
+        self.all.append(Awaited(len(self.all)))
+        self._more.set()
+        return self.all[-1]
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.all) < count:
+            self._more.clear()
+            await asyncio.wait_for(self._more.wait(), 10)
+
+
+async def fill_many(broker: LogBroker, count: int) -> list[PartitionLog]:
+    logs = [broker.log(FLIGHTS._replace(partition=number)) for number in range(count)]
+    for log in logs:
+        for number in range(50):
+            log.append_as_leader(records(b"%d" % number * 20), 0)
+        await broker.written(log)
+        await log.flush()
+        log.update_high_watermark(log.log_end_offset)
+    return logs
+
+
+def test_so_many_at_a_time_as_there_are_threads_and_each_of_another_log(with_broker: WithBroker) -> None:
+    async def main(broker: LogBroker) -> None:
+        logs = await fill_many(broker, 4)
+        settings = replace(
+            SETTINGS,
+            cleaner_threads=3,
+            cleaner_backoff_ms=1,
+            cleaner_io_max_bytes_per_second=3000.0,
+            cleaner_io_buffer_size=600_000,
+            cleaner_dedupe_buffer_size=3 * 24 * 1000,
+        )
+        broker.manager.settings = settings
+        children = Children()
+        cleaner = LogCleaner(broker.manager, replace(broker.host, spawn=children.spawn), logging.getLogger("cleaner"))
+        cleaner.start()
+        await children.wait_for(3)
+        assert len({work.directory for work in children.work}) == 3
+        assert {(work.bytes_per_second, work.chunk_bytes, work.slots) for work in children.work} == {
+            (1000.0, 100_000, 1000)
+        }
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(children.all) == 3
+        # Other settings: what is under way begins anew, with them, and it counts as no failure.
+        broker.manager.settings = replace(settings, cleaner_threads=2, cleaner_io_max_bytes_per_second=3000.0)
+        cleaner.reconfigure(settings)
+        await children.wait_for(5)
+        assert [child.ended.done() for child in children.all] == [True, True, True, False, False]
+        assert {work.bytes_per_second for work in children.work[3:]} == {1500.0}
+        cleaner.reconfigure(broker.manager.settings)
+        assert not children.all[-1].ended.done(), "nothing has changed"
+        assert len({work.directory for work in children.work[3:]}) == 2
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(children.all) == 5
+        assert not cleaner.uncleanable
+        cleaner.cancel()
+        assert all(child.ended.done() for child in children.all)
+        assert len({log.directory for log in logs}) == 4
+
+    with_broker(main, config=CONFIG, settings=SETTINGS)
+
+
+def test_a_log_is_overdue_by_the_first_timestamp_of_a_segment(with_broker: WithBroker) -> None:
+    """A record waits no longer for those behind it in its segment, also where a start has read nothing of it."""
+    day_ms = 24 * 3600 * 1000
+    config = replace(CONFIG, min_cleanable_dirty_ratio=1.0, segment_ms=10 * day_ms, segment_bytes=10_000)
+
+    async def first(broker: LogBroker) -> None:
+        log = broker.log()
+        now_ms = broker.host.clock.time_ms()
+        for number in range(300):
+            log.append_as_leader(records(b"%d" % number, timestamp_ms=now_ms - day_ms // (number + 1)), 0)
+        await broker.written(log)
+        await log.flush()
+        log.update_high_watermark(log.log_end_offset)
+        await broker.manager.checkpoint_recovery_points()
+
+    async def second(broker: LogBroker) -> None:
+        log = broker.log()
+        log.update_high_watermark(log.log_end_offset)
+        assert log.segment_count > 1
+        cleaner = cleaner_of(broker)
+        log.reconfigure(replace(config, max_compaction_lag_ms=2 * day_ms))
+        assert not await cleaner.clean_filthiest()
+        log.reconfigure(replace(config, max_compaction_lag_ms=day_ms // 2))
+        assert await cleaner.clean_filthiest()
+        assert log.first_dirty_offset == log.segments.active.base_offset
+
+    with_broker(first, second, config=config, settings=SETTINGS)
