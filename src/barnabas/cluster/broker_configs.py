@@ -127,8 +127,8 @@ class BrokerConfigs:
         if not current // 2 <= threads <= 2 * current:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{_CLEANER_THREADS} can go from {current} to {max(current // 2, 1)} at the least, and to {2 * current} at "
-                f"the most, not to {threads}; a start of the broker takes any",
+                f"{_CLEANER_THREADS} is {current}: it can be {max(current // 2, 1)} at the least and {2 * current} at "
+                f"the most, not {threads}; a start of the broker takes any",
             )
 
     def set_cluster_default(self, texts: Texts) -> None:

@@ -81,6 +81,10 @@ class OffsetMap:
     def _take(self) -> bool:
         """Brings what is gathered into the buckets. The first time it fits always, so that a cleaning gets on."""
         gathered = self._gathered
+        if self._taken == len(self._states):
+            # A batch that was the first, and more than there is room for, is not too much again.
+            self.latest_offset = max(self.latest_offset, self._gathered_to)
+            return True
         is_full = len(self._states) > RECORDS_PER_SLOT * self._slots
         if self._entries + len(gathered) > self._slots:
             self._sort_out()

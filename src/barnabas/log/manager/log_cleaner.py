@@ -254,7 +254,12 @@ class LogCleaner:
             if segment.first_timestamp_ms is None and facts.size_bytes and facts.end_offset > log.first_dirty_offset:
                 try:
                     found = await self._host.offload(
-                        OffloadKind.DISK, read_first_timestamp, self._host.files, segment.path, facts.size_bytes
+                        OffloadKind.DISK,
+                        read_first_timestamp,
+                        self._host.files,
+                        segment.path,
+                        facts.size_bytes,
+                        lane=log.log_directory.path,
                     )
                 except (OSError, OffloadFullError) as error:  # retention may have taken it meanwhile
                     self._put_off.add(log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.log.cleaner.offset_map import RECORDS_PER_SLOT, OffsetMap
@@ -21,6 +21,7 @@ def put(offsets: OffsetMap, batch: Batch, last_offset: int) -> bool:
 
 @settings(deadline=None)
 @given(BATCHES, st.integers(1, 60), st.integers(0, 60))
+@example([[(b"0", VALUE), (b"1", VALUE)]], 1, 0)
 def test_equals_a_dictionary_as_far_as_it_reaches(batches: list[Batch], entries_max: int, slots: int) -> None:
     offsets = OffsetMap(entries_max, slots)
     is_complete = all(put(offsets, batch, number) for number, batch in enumerate(batches))
