@@ -484,8 +484,7 @@ class LogManager:
     # Configs.
 
     def take_settings(self, settings: LogSettings) -> None:
-        """Takes the broker's own configs: those of loading act at the next `load`, of tasks when they are scheduled,
-        of the cleaner at once."""
+        """Takes the broker's own configs: for the next `load`, for tasks when they are scheduled, for cleaners now."""
         former, self.settings = self.settings, settings
         self._tasks.cleaner.reconfigure(former)
         # Logs have the services that they were made with; of the settings, only loading reads them there.
@@ -542,19 +541,15 @@ class LogManager:
         await asyncio.gather(*map(self._write_log_start_offsets, self.live_directories))
 
     async def _write_log_start_offsets(self, directory: LogDirectory) -> None:
-        def start_offset(log: PartitionLog) -> int:
-            has_own = log.is_tiered or log.log_start_offset > log.segments.first.base_offset
-            return log.log_start_offset if has_own else -1
-
-        await directory.write_log_start_offsets(self._offsets(directory, start_offset))
+        await directory.write_log_start_offsets(self._offsets(directory, lambda log: log.start_offset_to_keep))
 
     async def _write_checkpoints(self, directory: LogDirectory) -> None:
         await self.write_recovery_points(directory)
         await self._write_log_start_offsets(directory)
 
     def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:
-        offsets = {log.partition: offset_of(log) for log in self._all_logs() if log.log_directory is directory}
-        return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+        offsets = ((log.partition, offset_of(log)) for log in self._all_logs() if log.log_directory is directory)
+        return {partition: offset for partition, offset in offsets if offset >= 0}
 
     # Ending.
 

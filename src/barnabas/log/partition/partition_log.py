@@ -112,6 +112,13 @@ class PartitionLog:
         return self._state.log_start_offset
 
     @property
+    def start_offset_to_keep(self) -> int:
+        """Where the log starts, for a checkpoint; -1 where its first segment says that."""
+        state = self._state
+        has_own = state.is_tiered or state.log_start_offset > state.segments.first.base_offset
+        return state.log_start_offset if has_own else -1
+
+    @property
     def local_log_start_offset(self) -> int:
         """Where what can be read here starts; what is before it, from the log start offset on, is in remote storage."""
         return self._state.local_start_offset

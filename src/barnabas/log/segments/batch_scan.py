@@ -11,10 +11,16 @@ from barnabas.kernel.host import Files
 from barnabas.log.directories.files import read_at
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.record_batch import RecordBatch
-from barnabas.wire.records import Batch, walk_batches
+from barnabas.wire.record_errors import CorruptRecordError
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Batch, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH, NO_TIMESTAMP
 
-_PREFIX_BYTES: Final = struct.calcsize(">qiib")  # offset, size, leader epoch or CRC-32, magic
+_PREFIX: Final = struct.Struct(">qiib")  # offset, size, leader epoch or CRC-32, magic
+_PREFIX_BYTES: Final = _PREFIX.size
+_LAST_OFFSET_DELTA_AT: Final = 23
+_LAST_OFFSET_DELTA_END: Final = 27
+_INT32: Final = struct.Struct(">i")
+_SEARCH_BYTES: Final = 8 * 1024
 _SCAN_BYTES: Final = 1024 * 1024
 
 
@@ -75,6 +81,31 @@ def read_first_timestamp(files: Files, path: str, size_bytes: int) -> int:
         return NO_TIMESTAMP if first is None else first[1].max_timestamp_ms
     finally:
         files.close(descriptor)
+
+
+def find_batch(
+    files: Files, descriptor: int, position: int, end: int, offset: int, path: str
+) -> tuple[int, int] | None:
+    """Where the first batch is that ends with `offset` or later, and its bytes; `position` is where a batch before it
+    begins. Reads headers only, whatever size the batches have. Raises CorruptRecordError, which names the `path`."""
+    while position < end:
+        chunk = read_at(files, descriptor, min(_SEARCH_BYTES, end - position), position)
+        at = 0
+        while len(chunk) - at >= _PREFIX_BYTES:
+            last_offset, size, _, magic = _PREFIX.unpack_from(chunk, at)
+            if magic == MAGIC_V2:
+                if len(chunk) - at < _LAST_OFFSET_DELTA_END:
+                    break
+                last_offset += _INT32.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)[0]
+            if size <= 0:
+                raise CorruptRecordError(f"{path} has a batch of size {size} at byte {position + at}")
+            if last_offset >= offset:
+                return position + at, size + LOG_OVERHEAD_BYTES
+            at += size + LOG_OVERHEAD_BYTES
+        if at <= 0:
+            raise CorruptRecordError(f"{path} has no batch at byte {position}, within its {end}")
+        position += at
+    return None
 
 
 def scan_batches(files: Files, descriptor: int, position: int, end: int) -> Iterator[tuple[int, Batch]]:

@@ -11,7 +11,6 @@ Reads of batches are not made here: `plan_read` says which bytes of which descri
 from __future__ import annotations
 
 import os
-import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Buffer, Files
-from barnabas.log.directories.files import read_at, write_all
+from barnabas.log.directories.files import write_all
 from barnabas.log.directories.names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -28,21 +27,16 @@ from barnabas.log.directories.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from barnabas.log.segments.batch_scan import TimestampSearch, scan_batches
+from barnabas.log.segments.batch_scan import TimestampSearch, find_batch, scan_batches
 from barnabas.log.segments.checked_batches import CheckedBatch, checked_batches
 from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
-from barnabas.wire.record_errors import CorruptRecordError, RecordsError
-from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Batch
+from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.records import Batch
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 SMALL_APPEND_BYTES: Final = 16 * 1024
 PENDING_BYTES_MAX: Final = 1024 * 1024
-_PREFIX: Final = struct.Struct(">qiib")  # offset, size, leader epoch or CRC-32, magic
-_LAST_OFFSET_DELTA_AT: Final = 23
-_LAST_OFFSET_DELTA_END: Final = 27
-_INT32: Final = struct.Struct(">i")
-_SEARCH_BYTES: Final = 8 * 1024
 _NOTED_TOGETHER: Final = 1024
 RECENT_BATCHES_MAX: Final = 128
 """So many of the last batches, and at most twice as many, are found without reading: followers and most consumers ask
@@ -583,23 +577,6 @@ class Segment:
             position = positions[number]
             end = positions[number + 1] if number + 1 < len(positions) else self.size_bytes
             return _Place(position, end - position)
-        descriptor = self._open()
         position = self.offset_index.lookup(offset).position
-        while position < self.size_bytes:
-            chunk = read_at(self._files, descriptor, min(_SEARCH_BYTES, self.size_bytes - position), position)
-            at = 0
-            while len(chunk) - at >= _PREFIX.size:
-                last_offset, size, _, magic = _PREFIX.unpack_from(chunk, at)
-                if magic == MAGIC_V2:
-                    if len(chunk) - at < _LAST_OFFSET_DELTA_END:
-                        break
-                    last_offset += _INT32.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)[0]
-                if size <= 0:
-                    raise CorruptRecordError(f"{self.path} has a batch of size {size} at byte {position + at}")
-                if last_offset >= offset:
-                    return _Place(position + at, size + LOG_OVERHEAD_BYTES)
-                at += size + LOG_OVERHEAD_BYTES
-            if at <= 0:
-                raise CorruptRecordError(f"{self.path} has no batch at byte {position}, within its {self.size_bytes}")
-            position += at
-        return None
+        place = find_batch(self._files, self._open(), position, self.size_bytes, offset, self.path)
+        return None if place is None else _Place(*place)
