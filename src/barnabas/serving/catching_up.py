@@ -21,7 +21,8 @@ class CatchUpShare:
     """That of one session of a follower.
 
     Invariant: of any two responses with records, one has some that the follower is behind with. A share is what
-    `_BYTES_PER_SECOND` carry in the shortest round so far, so that a long way makes nobody slow.
+    `_BYTES_PER_SECOND` carry in the shortest round so far, so that a long way makes nobody slow. Only rounds with no
+    more than a share are measured: 10 MB take long on the shortest way, and would allow themselves again and again.
     """
 
     __slots__ = ("_answered", "_has_waited", "_shortest_round", "is_in_sync")
@@ -30,7 +31,7 @@ class CatchUpShare:
         self.is_in_sync = False
         """With a partition that was looked at for its last request."""
         self._answered: float | None = None
-        """When the last response with records was made; None when the next request has come."""
+        """When the last response that is measured was made; None when the next request has come."""
         self._shortest_round: float | None = None
         self._has_waited = False
 
@@ -42,9 +43,10 @@ class CatchUpShare:
                 self._shortest_round = taken
             self._answered = None
 
-    def answered(self, now: float) -> None:
-        """A response was made with records that the follower is behind with."""
-        self._answered = now
+    def answered(self, now: float, *, is_share: bool) -> None:
+        """A response was made with records that the follower is behind with, with no more than its share of them or
+        with all that it asked for."""
+        self._answered = now if is_share else None
         self._has_waited = False
 
     def may_wait(self) -> bool:

@@ -83,6 +83,7 @@ class _Limit:
         "catch_up_bytes",
         "has_minimum",
         "has_records_in_sync",
+        "has_share",
         "is_in_sync",
         "reads_remote",
     )
@@ -98,7 +99,8 @@ class _Limit:
         self.behind: list[int] = []
         """The reads with records of what it is behind with."""
         # What has no news is in sync, or will be as soon as the controller knows.
-        if session is not None and (session.catch_up.is_in_sync or session.has_quiet):
+        self.has_share = session is not None and (session.catch_up.is_in_sync or session.has_quiet)
+        if session is not None and self.has_share:
             self.catch_up_bytes = min(parameters.max_bytes, session.catch_up.bytes)
 
 
@@ -176,7 +178,7 @@ class FetchReader:
                 item, read = reads[position]
                 reads[position] = (item, read._replace(plan=None))
         elif left.behind:
-            catch_up.answered(self._now())
+            catch_up.answered(self._now(), is_share=left.has_share)
 
     def _read(
         self,

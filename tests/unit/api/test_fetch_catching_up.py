@@ -24,6 +24,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CatchUpShare, "asked", lambda *_: None)
 
 
+@pytest.fixture
+def slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round takes 0.1 s longer, as one of 10 MB does with a gigabit per second."""
+    asked_at = CatchUpShare.asked
+    monkeypatch.setattr(CatchUpShare, "asked", lambda share, now: asked_at(share, now + 0.1))
+
+
 async def some_behind(broker: DataBroker, *, batch_values: int = 1) -> None:
     """Two partitions with 3 MB each that the follower is behind with, and one that it is in sync with."""
     for number in (BEHIND, OTHER_BEHIND):
@@ -134,7 +141,26 @@ def test_a_share_grows_with_the_shortest_way_there_and_back() -> None:
     share = CatchUpShare()
     assert share.bytes == SHARE
     for answered, asked_at, milliseconds in ((1.0, 1.050, 50), (2.0, 2.500, 50), (3.0, 3.020, 20), (4.0, 4.0, 1)):
-        share.answered(answered)
+        share.answered(answered, is_share=True)
         share.asked(asked_at)
         share.asked(asked_at + 0.0001)  # after a response without records: it says nothing
         assert share.bytes == pytest.approx(milliseconds * SHARE, rel=0.01)
+
+
+@pytest.mark.usefixtures("slow_link")
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_way_that_was_long_for_ten_megabytes_makes_no_share_of_ten(run: Run, tmp_path: Path, version: int) -> None:
+    """After a start a follower is behind with all: what it is given then takes long, which says nothing of the way."""
+
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker)
+        follower = Follower(broker, version, BEHIND, OTHER_BEHIND)
+        assert await follower.fetch() == {BEHIND: COUNT, OTHER_BEHIND: COUNT}
+        follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0, LIVE: 0}
+        follower.named = {BEHIND, OTHER_BEHIND, LIVE}
+        await follower.fetch()
+        follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0}
+        follower.named = {BEHIND, OTHER_BEHIND}
+        assert sum((await follower.fetch()).values()) * len(VALUE) <= SHARE
+
+    scenario(run, tmp_path, body)
