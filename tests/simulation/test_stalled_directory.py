@@ -151,6 +151,37 @@ def test_a_disk_that_is_slow_under_load_is_not_held_again_and_again() -> None:
     assert found_after <= PATIENCE_TIMES_MAX * patience_seconds + SLOW_ANSWER_SECONDS_MAX
 
 
+def test_how_long_a_directory_has_hung_is_not_what_it_takes_for_an_answer() -> None:
+    """However long it was, the patience is less than the most there is some seven seconds after its end."""
+    found: list[float] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, HANGS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
+            log = broker.log()
+            log.append_as_leader(records(b"value"), 0)
+            await broker.written(log)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            await until_held(host, log, is_held=True)
+            await pause(host, MENDED_SECONDS)
+            machine.disk.slow_paths.clear()
+            await until_held(host, log, is_held=False)
+            for _ in range(140):
+                log.append_as_leader(records(b"value"), 0)
+                await pause(host, 0.05)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            log.append_as_leader(records(b"value"), 0)
+            began = host.loop.time()
+            await until_held(host, log, is_held=True)
+            found.append(host.loop.time() - began)
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(found), 10 * MENDED_SECONDS)
+    patience_seconds = LogSettings().directory_patience_ms / 1000
+    assert found[0] < 0.7 * PATIENCE_TIMES_MAX * patience_seconds
+
+
 def test_a_directory_without_appends_is_asked_seldom() -> None:
     """A question costs the disk some blocks of its journal: twenty times more of them in a day are gigabytes."""
     found: list[tuple[int, int]] = []

@@ -65,8 +65,7 @@ class DirectoryWatch:
     @property
     def patience_ms(self) -> float:
         """How long the next answer may take."""
-        usual_ms = min(USUAL_TIMES * self._usual_ms, PATIENCE_TIMES_MAX * self._patience_ms)
-        return max(self._patience_ms, usual_ms)
+        return max(self._patience_ms, USUAL_TIMES * self._usual_ms)
 
     def start(self) -> None:
         """Asks from now on, until `close` or until the directory is offline."""
@@ -126,7 +125,9 @@ class DirectoryWatch:
             return
         if work.cancelled() or work.exception() is not None:
             return  # the host is closing
-        self._usual_ms = max(self._waited_ms(), _USUAL_KEPT * self._usual_ms)
+        # No more than counts: how long it has hung is not what it takes, and would be remembered for minutes.
+        counted_ms = min(self._waited_ms(), PATIENCE_TIMES_MAX * self._patience_ms / USUAL_TIMES)
+        self._usual_ms = max(counted_ms, _USUAL_KEPT * self._usual_ms)
         directory = self._directory
         if directory.is_held:
             directory.is_held = False
