@@ -13,6 +13,9 @@ from typing import Final
 
 _BYTES_PER_SECOND: Final = 256 * 1024 * 1000
 """That a follower takes, roughly: what its appends and a quick network let through."""
+_BYTES_PER_SECOND_AT_LEAST: Final = 64 * 1024 * 1000
+"""That a follower is given altogether, however many rounds that takes. It is less than a gigabit carries, so that a share
+that took long does not make the next one as large."""
 _ROUND_SECONDS_MIN: Final = 0.001
 """No less is told apart by the loop's clock."""
 
@@ -22,10 +25,12 @@ class CatchUpShare:
 
     Invariant: of any two responses with records, one has some that the follower is behind with. A share is what
     `_BYTES_PER_SECOND` carry in the shortest round so far, so that a long way makes nobody slow. Only rounds with no
-    more than a share are measured: 10 MB take long on the shortest way, and would allow themselves again and again.
+    more than about that are measured: 10 MB take long on the shortest way, and would allow themselves again and again.
+    Rounds that take longer because the machines are busy make up for that: since the last share so many bytes may have
+    gathered as `_BYTES_PER_SECOND_AT_LEAST` carry, or a follower might be behind for good.
     """
 
-    __slots__ = ("_answered", "_has_waited", "_shortest_round", "is_in_sync")
+    __slots__ = ("_answered", "_given", "_has_waited", "_seconds_since", "_shortest_round", "is_in_sync")
 
     def __init__(self) -> None:
         self.is_in_sync = False
@@ -33,10 +38,15 @@ class CatchUpShare:
         self._answered: float | None = None
         """When the last response that is measured was made; None when the next request has come."""
         self._shortest_round: float | None = None
+        self._given: float | None = None
+        """When the last response with records that the follower is behind with was made."""
+        self._seconds_since = 0.0
         self._has_waited = False
 
     def asked(self, now: float) -> None:
         """A request has come."""
+        if self._given is not None:
+            self._seconds_since = now - self._given
         if self._answered is not None:
             taken = now - self._answered
             if self._shortest_round is None or taken < self._shortest_round:
@@ -46,7 +56,10 @@ class CatchUpShare:
     def answered(self, now: float, *, is_share: bool) -> None:
         """A response was made with records that the follower is behind with, with no more than its share of them or
         with all that it asked for."""
-        self._answered = now if is_share else None
+        gathered = _BYTES_PER_SECOND_AT_LEAST * self._seconds_since
+        self._answered = now if is_share and gathered <= self._bytes_of_a_round else None
+        self._given = now
+        self._seconds_since = 0.0
         self._has_waited = False
 
     def may_wait(self) -> bool:
@@ -59,4 +72,8 @@ class CatchUpShare:
     @property
     def bytes(self) -> int:
         """Of all that the follower is behind with, in one response."""
-        return int(_BYTES_PER_SECOND * max(_ROUND_SECONDS_MIN, self._shortest_round or 0.0))
+        return int(self._bytes_of_a_round + _BYTES_PER_SECOND_AT_LEAST * self._seconds_since)
+
+    @property
+    def _bytes_of_a_round(self) -> float:
+        return _BYTES_PER_SECOND * max(_ROUND_SECONDS_MIN, self._shortest_round or 0.0)

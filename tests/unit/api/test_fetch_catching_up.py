@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ COUNT, VALUE = 30, bytes(100_000)
 BYTES_MAX = 10 << 20
 SHARE = 256 * 1024
 """For each millisecond of the shortest round, and of a round that the loop's clock sees no time of."""
+AT_LEAST = 64 * 1024
+"""For each millisecond since the last share."""
 
 
 @pytest.fixture
@@ -26,9 +29,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each round takes 0.1 s longer, as one of 10 MB does with a gigabit per second."""
+    """Each round takes 0.02 s longer, as one of 10 MB does with four gigabits per second."""
     asked_at = CatchUpShare.asked
-    monkeypatch.setattr(CatchUpShare, "asked", lambda share, now: asked_at(share, now + 0.1))
+    monkeypatch.setattr(CatchUpShare, "asked", lambda share, now: asked_at(share, now + 0.02))
 
 
 async def some_behind(broker: DataBroker, *, batch_values: int = 1) -> None:
@@ -140,11 +143,43 @@ def test_a_batch_that_is_larger_than_the_share_comes_nevertheless(run: Run, tmp_
 def test_a_share_grows_with_the_shortest_way_there_and_back() -> None:
     share = CatchUpShare()
     assert share.bytes == SHARE
-    for answered, asked_at, milliseconds in ((1.0, 1.050, 50), (2.0, 2.500, 50), (3.0, 3.020, 20), (4.0, 4.0, 1)):
+    for answered, asked_at, milliseconds in ((1.0, 1.050, 50), (2.0, 2.100, 50), (3.0, 3.020, 20), (4.0, 4.0, 1)):
         share.answered(answered, is_share=True)
         share.asked(asked_at)
+        since = AT_LEAST * (asked_at - answered) * 1000
+        assert share.bytes == pytest.approx(milliseconds * SHARE + since, rel=0.01)
         share.asked(asked_at + 0.0001)  # after a response without records: it says nothing
-        assert share.bytes == pytest.approx(milliseconds * SHARE, rel=0.01)
+        assert share.bytes == pytest.approx(milliseconds * SHARE + since, rel=0.05)
+
+
+@pytest.mark.parametrize("round_seconds", [0.005, 0.02, 0.2])
+def test_a_busy_leader_gives_its_followers_more_than_it_may_be_given_itself(round_seconds: float) -> None:
+    """One quick round does not bound for ever what a follower can catch up with."""
+    share = CatchUpShare()
+    share.answered(0.0, is_share=True)
+    share.asked(0.0005)
+    now, given, rounds = 0.0005, 0, 200
+    for number in range(rounds):
+        if number % 2:  # in every second response there are records that it is in sync with
+            given += share.bytes
+            share.answered(now, is_share=True)
+        now += round_seconds
+        share.asked(now)
+    assert given / now > 60_000_000
+
+
+@pytest.mark.parametrize("link_bytes_per_second", [125_000_000, 80_000_000])
+def test_a_share_that_takes_long_makes_the_next_one_no_larger(link_bytes_per_second: int) -> None:
+    share = CatchUpShare()
+    share.answered(0.0, is_share=False)
+    now = BYTES_MAX / link_bytes_per_second
+    sizes = []
+    for _ in range(100):
+        share.asked(now)
+        sizes.append(min(share.bytes, BYTES_MAX))
+        share.answered(now, is_share=True)
+        now += 0.0002 + sizes[-1] / link_bytes_per_second
+    assert sizes[-1] < BYTES_MAX / 4
 
 
 @pytest.mark.usefixtures("slow_link")
@@ -158,9 +193,12 @@ def test_a_way_that_was_long_for_ten_megabytes_makes_no_share_of_ten(run: Run, t
         assert await follower.fetch() == {BEHIND: COUNT, OTHER_BEHIND: COUNT}
         follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0, LIVE: 0}
         follower.named = {BEHIND, OTHER_BEHIND, LIVE}
+        started = asyncio.get_running_loop().time()
         await follower.fetch()
         follower.ends |= {BEHIND: 0, OTHER_BEHIND: 0}
         follower.named = {BEHIND, OTHER_BEHIND}
-        assert sum((await follower.fetch()).values()) * len(VALUE) <= SHARE
+        # 0.02 s by the link of the test, and what the machine needs.
+        since = (asyncio.get_running_loop().time() - started + 0.02) * 1000
+        assert sum((await follower.fetch()).values()) * len(VALUE) <= SHARE + AT_LEAST * since + 2 * len(VALUE)
 
     scenario(run, tmp_path, body)
