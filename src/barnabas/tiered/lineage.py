@@ -53,6 +53,32 @@ def is_within(segment: RemoteLogSegmentMetadata, log_end_offset: int, lineage: M
     return True
 
 
+def agreed_end_offset(
+    segment: RemoteLogSegmentMetadata, cache: LeaderEpochCache, log_end_offset: int, offset: int
+) -> int:
+    """The first offset, from `offset` on, of which the segment need not have the record that the log has; `offset`
+    itself where it has not that one.
+
+    Invariant: what lies between is of the same leader epochs in both. A segment may go on with records that the log has
+    lost since: in an unclean election, or with the power of all replicas.
+    """
+    own = sorted(segment.leader_epochs.items())
+    entries = cache.entries
+    while offset <= segment.end_offset:
+        epoch = cache.epoch_for_offset(offset)
+        start = segment.leader_epochs.get(epoch)
+        if start is None or offset < start:
+            break
+        own_end = next((first for each, first in own if each > epoch), segment.end_offset + 1)
+        log_end = next((entry.start_offset for entry in entries if entry.epoch > epoch), log_end_offset)
+        if min(own_end, log_end) <= offset:
+            break
+        offset = min(own_end, log_end)
+        if own_end != log_end:
+            break
+    return offset
+
+
 def epochs_between(cache: LeaderEpochCache, start_offset: int, end_offset: int) -> dict[int, int]:
     """First offset by leader epoch of the records from `start_offset` up to, not including, `end_offset`; the epoch
     that lasts at `start_offset` begins there."""

@@ -15,7 +15,7 @@ from barnabas.kernel.host import ChildLimitError, Host, HostClosedError, Offload
 from barnabas.kernel.steps import Steps
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.tiered.lineage import with_records
+from barnabas.tiered.lineage import agreed_end_offset, with_records
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import object_names
@@ -361,14 +361,18 @@ def copied_end_offset(log: PartitionLog, cache: RemoteLogMetadataCache) -> int:
     """Up to where everything from the local log start on can be read from remote storage, by the log's leader epochs.
 
     Invariant: a local segment that ends there or before has no record that is not in a segment which is whole. (What
-    was once said to be copied is not enough: whoever has not heard of it may have deleted it since.)
+    was once said to be copied is not enough: whoever has not heard of it may have deleted it since; and a segment may
+    go on with records that the log has lost, in whose place it has others.)
     """
     end_offset = log.local_log_start_offset
     while end_offset < log.log_end_offset:
         segment = cache.find(log.leader_epochs.epoch_for_offset(end_offset), end_offset)
         if segment is None:
             break
-        end_offset = segment.end_offset + 1
+        agreed = agreed_end_offset(segment, log.leader_epochs, log.log_end_offset, end_offset)
+        if agreed <= end_offset:
+            break
+        end_offset = agreed
     return end_offset
 
 

@@ -16,10 +16,10 @@ from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.log.producers.producer_snapshot import parse_snapshot
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
-from barnabas.tiered.lineage import is_within, with_records
+from barnabas.tiered.lineage import agreed_end_offset, is_within, with_records
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import ObjectKind, object_name
-from barnabas.tiered.remote_segment import SegmentIndexes, find_timestamp, load_indexes, read_batches
+from barnabas.tiered.remote_segment import SegmentIndexes, cut_at, find_timestamp, load_indexes, read_batches
 from barnabas.tiered.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -62,6 +62,7 @@ class RemoteReads:
         self._count_fetched = count_fetched
         self._indexes: OrderedDict[RemoteLogSegmentId, SegmentIndexes] = OrderedDict()
         self._indexes_bytes = 0
+        self._loading: dict[RemoteLogSegmentId, asyncio.Task[SegmentIndexes]] = {}
         self._pending = 0
 
     async def read(self, fetch: RemoteFetch) -> RemoteRecords:
@@ -146,16 +147,22 @@ class RemoteReads:
             # It may have begun to lead, or to follow, a moment ago.
             cache = await self._caught_up(topic_id_partition(log))
             segment = cache.find(log.leader_epochs.epoch_for_offset(offset), offset)
+        following = offset
         while segment is not None:
             indexes = await self._indexes_of(segment)
             found = await self._off_loop(
                 _read_batches, segment, indexes, offset, min(fetch.bytes_max, _READ_BYTES_MAX), fetch.has_minimum
             )
+            end_offset = agreed_end_offset(segment, log.leader_epochs, log.log_end_offset, following)
+            if end_offset <= segment.end_offset:
+                found = cut_at(found, end_offset)
             if found.is_found:
                 aborted = await self._aborted(log, segment, offset, found.end_position) if fetch.is_committed else None
                 self._count_fetched(log.partition.topic, len(found.data))
                 return RemoteRecords(found.data, aborted)
-            following = segment.end_offset + 1
+            if end_offset <= following:
+                return RemoteRecords(b"", [])  # it was cut off meanwhile
+            following = end_offset
             segment = cache.find(log.leader_epochs.epoch_for_offset(following), following)
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -199,6 +206,15 @@ class RemoteReads:
         if known is not None:
             self._indexes.move_to_end(segment.segment_id)
             return known
+        loading = self._loading.get(segment.segment_id)
+        if loading is None:
+            loading = self._host.loop.create_task(self._load_indexes(segment), name="load-remote-indexes")
+            self._loading[segment.segment_id] = loading
+            loading.add_done_callback(lambda _: self._loading.pop(segment.segment_id, None))
+        return await asyncio.shield(loading)
+
+    async def _load_indexes(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes:
+        """Goes on when a fetch has waited for long enough: the next one finds them, however slow the storage is."""
         indexes = await self._off_loop(load_indexes, segment)
         if segment.segment_id not in self._indexes:
             self._indexes[segment.segment_id] = indexes

@@ -129,10 +129,9 @@ def read_batches(
     """
     name, size_bytes = object_name(segment, ObjectKind.LOG), segment.size_bytes
     position = indexes.position_of(offset)
+    _check_position(name, position, size_bytes)
     while size_bytes - position >= _HEADER_BYTES:
-        chunk = store.read(name, position, min(max(bytes_max, _READ_BYTES_MIN), size_bytes - position))
-        if not chunk:
-            break
+        chunk = _read_exactly(store, name, position, min(max(bytes_max, _READ_BYTES_MIN), size_bytes - position))
         at = 0
         for start, batch_bytes, last_offset in _headers(chunk):
             if last_offset >= offset:
@@ -142,6 +141,25 @@ def read_batches(
             raise CorruptRecordError(f"{name} has no batch at byte {position}")
         position += at
     return ReadBatches(b"", size_bytes, is_found=False)
+
+
+def cut_at(read: ReadBatches, end_offset: int) -> ReadBatches:
+    """Without the batches that reach `end_offset`: of these the log has others."""
+    end = 0
+    for at, each_bytes, last_offset in _headers(read.data):
+        if last_offset >= end_offset:
+            break
+        end = at + each_bytes
+    is_found = read.is_found and (end > 0 or not read.data)
+    return ReadBatches(read.data[:end], read.end_position - len(read.data) + end, is_found)
+
+
+def _read_exactly(store: RemoteStore, name: str, position: int, size_bytes: int) -> bytes:
+    """Raises CorruptRecordError where the object ends too early: what it has lost must not be passed over."""
+    data = store.read(name, position, size_bytes)
+    if len(data) != size_bytes:
+        raise CorruptRecordError(f"{name} has {len(data)} bytes from byte {position} on, and not {size_bytes}")
+    return data
 
 
 def _from(
@@ -160,7 +178,7 @@ def _from(
     wanted = min(max(batch_bytes, bytes_max), size_bytes - position - start)
     data = chunk[start : start + wanted]
     if len(data) < wanted:
-        data += store.read(name, position + start + len(data), wanted - len(data))
+        data += _read_exactly(store, name, position + start + len(data), wanted - len(data))
     end = 0
     for at, each_bytes, _ in _headers(data):
         if at + each_bytes > len(data):
@@ -181,9 +199,10 @@ def find_timestamp(
     """The first record, from `from_offset` on, that is not older. Raises OSError and CorruptRecordError."""
     name, size_bytes = object_name(segment, ObjectKind.LOG), segment.size_bytes
     position = max(indexes.position_of_time(timestamp_ms), indexes.position_of(from_offset))
+    _check_position(name, position, size_bytes)
     wanted = _SEARCH_BYTES
     while size_bytes - position >= _HEADER_BYTES:
-        chunk = store.read(name, position, min(wanted, size_bytes - position))
+        chunk = _read_exactly(store, name, position, min(wanted, size_bytes - position))
         at, needed = 0, 0
         for start, batch_bytes, _ in _headers(chunk):
             if start + batch_bytes > len(chunk):
@@ -202,6 +221,12 @@ def find_timestamp(
         position += at
         wanted = max(_SEARCH_BYTES, needed)
     return None
+
+
+def _check_position(name: str, position: int, size_bytes: int) -> None:
+    """Raises CorruptRecordError: an index has no entry behind the last batch."""
+    if position < 0 or (position and size_bytes - position < _HEADER_BYTES):
+        raise CorruptRecordError(f"the index of {name} has byte {position}, and it has {size_bytes} bytes")
 
 
 def _headers(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -22,6 +22,7 @@ from barnabas.tiered.segment_metadata import (
     RemoteLogSegmentUpdate,
 )
 from barnabas.tiered.settings import TieredSettings
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from barnabas.log.partition.partition_log import PartitionLog
@@ -118,8 +119,9 @@ class SegmentCopier:
     def _metadata(self, log: PartitionLog, candidate: Candidate) -> RemoteLogSegmentMetadata:
         segment, end_offset = candidate
         epochs = epochs_between(log.leader_epochs, segment.base_offset, end_offset)
-        if not epochs:
-            raise CopyFailedError(f"no leader epoch of {segment.path} is known")
+        if log.leader_epochs.epoch_for_offset(max(segment.base_offset, log.log_start_offset)) == NO_EPOCH:
+            # Nobody would find it; and it would be copied again and again.
+            raise CopyFailedError(f"no leader epoch is known of the first records of {segment.path}")
         largest_ms = segment.max_timestamp.timestamp_ms
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(topic_id_partition(log), Uuid.generate(self._host.entropy)),

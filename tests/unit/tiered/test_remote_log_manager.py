@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
@@ -13,7 +15,9 @@ from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.list_offsets import find_offset
 from barnabas.serving.remote_fetch import RemoteFetch
 from barnabas.testing.simulation import Simulation
+from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.tiered.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from barnabas.tiered.storage import open_store
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -381,5 +385,109 @@ def test_a_log_without_a_topic_id_is_left_alone(run: Run) -> None:
         await tiered.manager.run_once()
         assert not tiered.objects()
         tiered.log._state.topic_id = Uuid(bytes(16))
+
+    run(body)
+
+
+@pytest.mark.parametrize("end", [20, 47])
+def test_what_was_copied_of_records_that_the_log_has_lost_counts_for_nothing(run: Run, end: int) -> None:
+    """A loss of power of all replicas, or an unclean election, cuts off what was copied already."""
+
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tiered.manager.run_once()
+        assert tiered.log.remote_end_offset > end
+        await tiered.log.truncate_to(end)
+        tiered.partition.leader_epoch = 1
+        tiered.log.begin_epoch(1, end)
+        for number in range(end, 100):
+            data = records(b"%d" % (1000 + number) + b"." * 100, timestamp_ms=FIRST_MS + number)
+            tiered.log.append_as_leader(data, 1)
+        await commit(tiered)
+        expected = [*range(end), *range(1000 + end, 1100)]
+        for _ in range(3):
+            await tier(tiered)
+            found = await tiered.everything(bytes_max=5_000)
+            assert [int(record.value.rstrip(b".")) for record in found if record.value] == expected
+        copied = len(tiered.cache.segments())
+        await tiered.manager.run_once()
+        assert len(tiered.cache.segments()) == copied, "nothing is copied again and again"
+
+    run(body)
+
+
+def test_a_segment_of_two_histories_is_read_as_far_as_they_agree(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        segment = tiered.cache.segments()[0]
+        cut = segment.end_offset - 2
+        tiered.log._state.leader_epochs.clear()
+        tiered.log._state.leader_epochs.assign(0, 0)
+        tiered.log._state.leader_epochs.assign(1, cut)
+        found = (await tiered.reads.read(remote_fetch(tiered, 0, 5_000))).data
+        assert [record.offset for record in read_records(found)] == list(range(cut))
+        with pytest.raises(KafkaError) as caught:
+            await tiered.reads.read(remote_fetch(tiered, cut, 5_000))
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(body)
+
+
+@pytest.mark.parametrize("kept", [0, 26, 130, 200])
+def test_an_object_that_has_lost_its_end_is_an_error_and_is_not_passed_over(run: Run, kept: int) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        segment = tiered.cache.segments()[0]
+        files, path = tiered.host.files, f"/tier/{object_name(segment, ObjectKind.LOG)}"
+        descriptor = files.open(path, os.O_RDWR)
+        files.truncate(descriptor, kept)
+        files.close(descriptor)
+        with pytest.raises(KafkaError, match="remote storage cannot be read"):
+            await tiered.reads.read(remote_fetch(tiered, segment.end_offset))
+        with pytest.raises(KafkaError, match="remote storage cannot be read"):
+            await tiered.reads.find_timestamp(tiered.log, FIRST_MS + segment.end_offset)
+
+    run(body)
+
+
+def test_an_index_that_is_not_that_of_the_segment_is_an_error(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        segment = tiered.cache.segments()[0]
+        for position in (segment.size_bytes, 1 << 30):
+            store = open_store(tiered.host.files, tiered.settings.url)
+            store.put(object_name(segment, ObjectKind.OFFSET_INDEX), [struct.pack(">ii", 1, position)])
+            tiered.reads.forget(segment.segment_id)
+            with pytest.raises(KafkaError, match="remote storage cannot be read"):
+                await tiered.reads.read(remote_fetch(tiered, segment.end_offset))
+
+    run(body)
+
+
+def test_indexes_that_take_longer_than_a_fetch_may_wait_are_there_for_the_next(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        tiered.reads._settings = replace(tiered.settings, fetch_wait_max_ms=0)
+        assert (await tiered.reads.read(remote_fetch(tiered, 0))).data == b""
+        await tiered.broker.timers.sleep(1_000)
+        assert len(tiered.reads._indexes) == 1
+
+    run(body)
+
+
+def test_records_before_the_first_leader_epoch_are_not_copied_again_and_again(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        tiered.log._state.leader_epochs.clear()
+        tiered.log._state.leader_epochs.assign(0, 5)
+        for _ in range(3):
+            await tiered.manager.run_once()
+        assert not tiered.cache.segments()
+        assert tiered.log.remote_end_offset == 0
+        assert tiered.metrics.of("flights").copy_errors.count == 3
 
     run(body)
