@@ -283,12 +283,13 @@ class _Loading:
 
         Invariant: the segments of a tiered log follow one another, or records in remote storage would be passed over.
         Nothing but a loss of power leaves a gap there, when it has undone some of the deletions of local retention and
-        not others; all of them are in remote storage, or before the start of the log.
+        not others; all of them are in remote storage, or before the start of the log. But for the cleaner, where the
+        topic was compacted before it was tiered: nothing is dropped for what it has left.
         """
         segments = self.segments
         count = 0
         for number in range(first):
-            if segments[number].next_offset != segments[number + 1].base_offset:
+            if not self._follows(segments[number], segments[number + 1]):
                 count = number + 1
         if count:
             self.logger.warning(

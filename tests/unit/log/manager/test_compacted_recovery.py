@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.log.directories.names import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig, LogSettings
 from tests.unit.log.log_batches import batch
 from tests.unit.log.log_broker import LogBroker
 
@@ -68,3 +68,23 @@ def test_a_hole_ends_a_compacted_log_where_nobody_has_compacted(
     checkpoint(directory, RECOVERY_POINT_CHECKPOINT, recovery_point)
     checkpoint(directory, CLEANER_CHECKPOINT, cleaner_offset)
     assert with_broker(segments, config=CONFIG, is_clean=False)[-1][1] == end_offset
+
+
+@pytest.mark.parametrize(
+    ("cleaner_offset", "expected"),
+    [(20, [(0, 5), (10, 15), (20, 25)]), (10, [(20, 25)]), (None, [(20, 25)])],
+    ids=["compacted", "compacted-in-part", "never"],
+)
+def test_a_tiered_log_that_was_compacted_before_keeps_what_is_before_its_gaps(
+    with_broker: WithBroker, tmp_path: Path, cleaner_offset: int | None, expected: list[tuple[int, int]]
+) -> None:
+    """Nothing of it is in remote storage yet. Another gap below the recovery point is one of local retention."""
+    with_broker(follow(0, 5, 10, 15, 20), config=CONFIG, is_clean=False)
+    directory = tmp_path / "logs-0"
+    for gone in (5, 15):
+        (directory / "flights-0" / f"{gone:020d}.log").unlink()
+    checkpoint(directory, RECOVERY_POINT_CHECKPOINT, 25)
+    checkpoint(directory, CLEANER_CHECKPOINT, cleaner_offset)
+    tiered = LogConfig(remote_storage_enable=True, segment_bytes=700)
+    settings = LogSettings(remote_storage_system_enable=True)
+    assert with_broker(segments, config=tiered, settings=settings, is_clean=False) == expected
