@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
 from barnabas.follower.follower_requests import (
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from barnabas.follower.fetcher_context import FetcherContext
-    from barnabas.follower.ports import LeaderConnection
+    from barnabas.follower.ports import AuxiliaryState, LeaderConnection, RemoteStates
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.topics import TopicPartition
+
+_REMOTE_PATIENCE_SECONDS: Final = 0.2
+"""Nothing is fetched for as long; what takes longer is looked for when the partition is looked at again."""
+_REMOTE_AT_ONCE_MAX: Final = 32
+"""Partitions of a fetcher that ask remote storage at a time."""
 
 
 class OffsetReconciler:
@@ -50,6 +55,14 @@ class OffsetReconciler:
         self._connection = connection
         self._delay = delay
         self._fail = fail
+        self._states: dict[FetchedPartition, tuple[tuple[int, int], asyncio.Task[AuxiliaryState | None]]] = {}
+        """What remote storage is asked for: leader epoch and last offset, and the answer to come."""
+
+    def close(self) -> None:
+        """Waits for remote storage no more."""
+        for _, task in self._states.values():
+            task.cancel()
+        self._states.clear()
 
     async def settle(self) -> None:
         """Settles all that is to be settled now, as far as the leader's answers allow.
@@ -227,8 +240,40 @@ class OffsetReconciler:
                     fetched = asked[0]
                     if answer.end.end_offset >= starts[fetched].offset:
                         epochs[fetched] = answer.end.epoch
+        self._forget_gone()
+        asked_now = [
+            self._ask_remote(fetched, epochs[fetched], starts[fetched].offset - 1)
+            for fetched, log_start_offset in log_starts.items()
+            if log_start_offset < starts[fetched].offset
+        ]
+        waiting = [task for task in asked_now if task is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=_REMOTE_PATIENCE_SECONDS)
         for fetched, log_start_offset in log_starts.items():
             await self._build_behind(fetched, starts[fetched].offset - 1, epochs[fetched], log_start_offset)
+
+    def _ask_remote(
+        self, fetched: FetchedPartition, leader_epoch: int, last_offset: int
+    ) -> asyncio.Task[AuxiliaryState | None] | None:
+        """Has remote storage asked, once for each place. Invariant: nobody waits long for it here: the other partitions
+        of this fetcher are to go on, whatever it does."""
+        log, remote, wanted = self._log_of(fetched), self._context.remote, (leader_epoch, last_offset)
+        known = self._states.get(fetched)
+        if known is not None and known[0] == wanted:
+            return known[1]
+        if known is not None:
+            known[1].cancel()
+            del self._states[fetched]
+        if log is None or remote is None or len(self._states) >= _REMOTE_AT_ONCE_MAX:
+            return None
+        task = self._context.loop.create_task(_asked(remote, log, *wanted), name=f"build-{fetched.topic_partition}")
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # there may be nobody to hear of it
+        self._states[fetched] = wanted, task
+        return task
+
+    def _forget_gone(self) -> None:
+        for fetched in [each for each in self._states if not self._partitions.holds(each)]:
+            self._states.pop(fetched)[1].cancel()
 
     async def _build_behind(
         self, fetched: FetchedPartition, last_offset: int, leader_epoch: int, log_start_offset: int
@@ -243,10 +288,15 @@ class OffsetReconciler:
             # Nothing is in remote storage any more.
             self._go_on(fetched, log)
             return
+        _, task = self._states.get(fetched, (None, None))
+        if task is None or not task.done():
+            self._delay(fetched)
+            return
+        del self._states[fetched]
         try:
-            found = await remote.auxiliary_state(log, leader_epoch, last_offset)
-        except KafkaError as error:
-            self._put_off(fetched, str(error))
+            found = task.result()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            self._put_off(fetched, str(error) or repr(error))
             return
         if found is None:
             self._put_off(fetched, f"offset {last_offset} of leader epoch {leader_epoch} is in no remote segment")
@@ -323,6 +373,10 @@ class OffsetReconciler:
         self._context.logger.warning(
             "Reset fetch offset for partition %s from %d to %d: %s", fetched.topic_partition, ours, offset, reason
         )
+
+
+async def _asked(remote: RemoteStates, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
+    return await remote.auxiliary_state(log, leader_epoch, last_offset)
 
 
 def _shown(end: EpochEnd | None) -> str:

@@ -123,6 +123,7 @@ class ReplicaFetcher:
         if not self._is_closed:
             self._is_closed = True
             self._connection.close()
+            self._reconciler.close()
             self._task.cancel()
 
     async def wait_closed(self) -> None:

@@ -103,12 +103,15 @@ class PlayedRemoteStates:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
-        self.answers: list[AuxiliaryState | KafkaError | None] = []
+        self.answers: list[AuxiliaryState | Exception | None] = []
+        self.hangs = False
 
     async def auxiliary_state(self, _log: object, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
         self.asked.append((leader_epoch, last_offset))
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
         answer = self.answers.pop(0)
-        if isinstance(answer, KafkaError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 

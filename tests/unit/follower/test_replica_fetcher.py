@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.errors import NoBrokerError
 from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.follower.ports import AuxiliaryState
@@ -537,5 +538,28 @@ def test_a_follower_without_remote_storage_gives_up_and_says_so() -> None:
         await answer_places(setting, 20, 0, 0)
         await asyncio.sleep(0.1)
         assert setting.failed == [setting.broker.partition.topic_partition]
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("problem", [None, NoBrokerError("nobody is there")], ids=["hangs", "fails"])
+def test_others_are_fetched_while_remote_storage_does_not_answer(problem: Exception | None) -> None:
+    async def test(setting: Setting) -> None:
+        setting.follow()
+        setting.remote.hangs = problem is None
+        setting.remote.answers = [problem] * 20
+        sent, _ = await setting.fetch_request()
+        sent.on_response(moved())
+        await answer_places(setting, 20, 0, 0)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        sent, asked = await setting.fetch_request()
+        assert loop.time() - started < 0.5
+        assert not asked, "it is left alone for a while, and the session goes on"
+        sent.on_response(empty_response())
+        await answer_places(setting, 20, 0, 0)
+        await offsets_request(setting)
+        assert len(setting.remote.asked) == (1 if problem is None else 2), "what hangs is not asked again"
+        assert not setting.failed
 
     in_setting(test)
