@@ -330,8 +330,10 @@ class RemoteLogManager:
                 for segment in cache.segments():
                     await self._delete(segment)
                 await self._say_deletion(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
-            except _PASSING as error:
-                self._logger.warning("Deleting what is in remote storage of %s: %s; trying again", partition, error)
+            except HostClosedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a storage raises; nobody else would delete it
+                self._logger.warning("Deleting what is in remote storage of %s: %r; trying again", partition, error)
                 await self._timers.sleep(self._settings.task_interval_ms)
             else:
                 self._metrics.sizes.pop(partition.topic_partition, None)

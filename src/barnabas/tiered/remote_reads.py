@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from barnabas.follower.ports import AuxiliaryState
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.checkpoints import parse_epochs
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.log.producers.producer_snapshot import parse_snapshot
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from barnabas.log.partition.partition_log import PartitionLog
 
 Result = TypeVar("Result")
+_LOOKED_AT_PER_TURN: Final = 1000
 _READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of what one fetch gets at a time, but for a batch that is larger."""
 _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -92,7 +94,9 @@ class RemoteReads:
         lineage = with_records(log.leader_epochs.entries)
         seen: set[RemoteLogSegmentId] = set()
         for epoch in lineage:
-            for segment in cache.segments_of(epoch):
+            for number, segment in enumerate(cache.segments_of(epoch), start=1):
+                if not number % _LOOKED_AT_PER_TURN:
+                    await yield_to_loop()
                 if (
                     segment.segment_id in seen
                     or segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED

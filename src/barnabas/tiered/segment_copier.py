@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from itertools import pairwise
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from barnabas.log.segments.segment import Segment
 
 _KILL_SIGNAL: Final = 9
+_COPY_SECONDS: Final = 300
+_COPY_BYTES_PER_SECOND: Final = 256 * 1024
+"""How long a copy may take: a storage that hangs must not keep the other partitions waiting for ever."""
 
 
 class CopyFailedError(Exception):
@@ -93,8 +97,13 @@ class SegmentCopier:
             work = self._work(log, candidate, metadata)
             child = await self._host.spawn(ENTRY, work.encode())
             self._children.add(child)
+            seconds = _COPY_SECONDS + metadata.size_bytes / _COPY_BYTES_PER_SECOND
             try:
-                status = await child.wait()
+                async with asyncio.timeout(seconds):
+                    status = await child.wait()
+            except TimeoutError:
+                child.signal(_KILL_SIGNAL)
+                raise CopyFailedError(f"the child process was ended after {seconds:.0f} seconds") from None
             finally:
                 self._children.discard(child)
             if status:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.list_offsets import find_offset
 from barnabas.serving.remote_fetch import RemoteFetch
 from barnabas.testing.simulation import Simulation
+from barnabas.tiered import remote_log_manager, segment_copier
 from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.tiered.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from barnabas.tiered.storage import open_store
@@ -489,5 +492,58 @@ def test_records_before_the_first_leader_epoch_are_not_copied_again_and_again(ru
         assert not tiered.cache.segments()
         assert tiered.log.remote_end_offset == 0
         assert tiered.metrics.of("flights").copy_errors.count == 3
+
+    run(body)
+
+
+def test_a_copy_that_hangs_is_ended_and_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        signals: list[int] = []
+        ended = asyncio.Event()
+
+        class Hanging:
+            async def wait(self) -> int:
+                await ended.wait()
+                return -9
+
+            def signal(self, number: int) -> None:
+                signals.append(number)
+                ended.set()
+
+        async def spawn(*_: object) -> Hanging:
+            return Hanging()
+
+        monkeypatch.setattr(segment_copier, "_COPY_SECONDS", 2)
+        tiered.manager._copier._host = replace(tiered.host, spawn=spawn)  # type: ignore[arg-type]
+        await tiered.manager.run_once()
+        assert signals == [9]
+        assert tiered.metrics.of("flights").copy_errors.count == 1
+        tiered.manager._copier._host = tiered.host
+        await tier(tiered)
+        await tiered.manager.run_once()
+        tiered.check_objects()
+
+    run(body)
+
+
+def test_the_deletion_of_a_topic_outlives_whatever_a_storage_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tier(tiered)
+        tiered.manager._settings = replace(tiered.settings, task_interval_ms=100)
+        problems: list[Exception] = [RuntimeError("no credentials"), OSError("no network")]
+        delete = remote_log_manager._delete_objects
+
+        def failing(*arguments: Any) -> None:
+            if problems:
+                raise problems.pop()
+            delete(*arguments)
+
+        monkeypatch.setattr(remote_log_manager, "_delete_objects", failing)
+        tiered.manager.leadership_changed([tiered.partition], [])  # type: ignore[list-item]
+        tiered.manager.replicas_stopped([(FLIGHTS, EPOCH_DURING_DELETE, True)])
+        await asyncio.gather(*tiered.manager._deletions.values(), return_exceptions=True)
+        assert not tiered.objects()
 
     run(body)
