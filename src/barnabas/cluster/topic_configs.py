@@ -89,8 +89,8 @@ class TopicConfigs:
         return True
 
     def topics_with(self, name: str, text: str) -> list[str]:
-        """The topics that set a config of their own to this."""
-        return [topic for topic, known in self._topics.items() if known.overrides.get(name) == text]
+        """The topics that set a config of their own to this, in whichever case of letters."""
+        return [topic for topic, known in self._topics.items() if known.overrides.get(name, "").strip().lower() == text]
 
     def set_missing(self, topic: str) -> None:
         """Notes that the topic has no znode for configs, so that it has none of its own."""

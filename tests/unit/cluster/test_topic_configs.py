@@ -113,3 +113,12 @@ def test_says_once_what_is_not_supported_yet() -> None:
     assert [line for line in lines.lines if "not supported yet" in line] == [
         "WARNING Configs of topics that are known but not supported yet: preallocate"
     ]
+
+
+def test_topics_are_found_by_what_they_set_however_that_is_written() -> None:
+    topics, _ = made()
+    topics.set("small", {"remote.storage.enable": "true"}, 1)
+    topics.set("large", {"remote.storage.enable": " TRUE "}, 1)
+    topics.set("off", {"remote.storage.enable": "false"}, 1)
+    topics.set("other", {"retention.ms": "5"}, 1)
+    assert topics.topics_with("remote.storage.enable", "true") == ["small", "large"]
