@@ -99,11 +99,10 @@ class FileStore:
                 directories[posixpath.dirname(path)] = None
         for directory in directories:
             self._files.fsync_directory(directory)
-            if not self._files.list_directory(directory):
-                try:
-                    self._files.remove_directory(directory)
-                except OSError:
-                    continue  # another has put something there
+            try:
+                self._files.remove_directory(directory)
+            except OSError:
+                continue  # others are there: very many, perhaps, which nobody needs to list
 
     def names(self, prefix: str) -> list[str]:
         try:

@@ -547,3 +547,29 @@ def test_the_deletion_of_a_topic_outlives_whatever_a_storage_raises(run: Run, mo
         assert not tiered.objects()
 
     run(body)
+
+
+def test_what_is_written_in_place_of_what_was_copied_stays_until_it_is_copied_too(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        tiered.reconfigure(local_retention_bytes=0, local_retention_ms=0)
+        await fill(tiered, 0, 60)
+        await tiered.manager.run_once()
+        await tiered.log.truncate_to(20)
+        tiered.partition.leader_epoch = 1
+        tiered.log.begin_epoch(1, 20)
+        await fill(tiered, 20, 100)
+        await tiered.broker.manager.checkpoint_recovery_points()
+        await tiered.delete_locally()
+        assert tiered.log.local_log_start_offset <= 20, "nobody has looked at the metadata since"
+
+    run(body)
+
+
+def test_nothing_is_copied_while_the_topic_is_being_deleted(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        await tiered.manager._say_deletion(tiered.key, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+        await tiered.manager.run_once()
+        assert not tiered.objects()
+
+    run(body)

@@ -74,3 +74,9 @@ def test_a_deletion_is_taken_up_again_and_other_histories_go_once_their_epochs_a
     cache.apply(update(begun, RemoteLogSegmentState.DELETE_SEGMENT_STARTED))
     assert numbers(decide(cache, VIEW)) == [1]
     assert set(numbers(decide(cache, replace(VIEW, lineage={3: 50}, log_start_offset=0)))) == {1, 2}
+
+
+def test_a_segment_of_a_later_epoch_than_the_first_of_the_log_is_not_of_what_was_before_its_start() -> None:
+    cache = cache_of(segment(1, 0, 9, {0: 0, 1: 5}))
+    assert numbers(decide(cache, replace(VIEW, lineage={0: 12}, log_start_offset=12))) == []
+    assert numbers(decide(cache, replace(VIEW, lineage={1: 12}, log_start_offset=12))) == [1]
