@@ -14,8 +14,8 @@ from typing import Final
 _BYTES_PER_SECOND: Final = 256 * 1024 * 1000
 """That a follower takes, roughly: what its appends and a quick network let through."""
 _BYTES_PER_SECOND_AT_LEAST: Final = 64 * 1024 * 1000
-"""That a follower is given altogether, however many rounds that takes. It is less than a gigabit carries, so that a share
-that took long does not make the next one as large."""
+"""That a follower is given altogether, however many rounds that takes. It is less than a gigabit carries, so that a
+share that took long does not make the next one as large."""
 _ROUND_SECONDS_MIN: Final = 0.001
 """No less is told apart by the loop's clock."""
 

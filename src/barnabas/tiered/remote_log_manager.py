@@ -45,6 +45,8 @@ Result = TypeVar("Result")
 _LOOKED_AT_PER_TURN: Final = 1000
 _AT_ONCE_MAX: Final = 4
 """Partitions that are worked on at a time, each with one child process at most."""
+_DELETE_SECONDS_MAX: Final = 60.0
+"""For the objects of one segment."""
 _PASSING: Final = (
     KafkaError,
     ClientError,
@@ -284,16 +286,17 @@ class RemoteLogManager:
         try:
             await self._say(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
             settings = self._settings
-            await asyncio.shield(
-                self._host.offload(
-                    OffloadKind.REMOTE,
-                    _delete_objects,
-                    self._host.files,
-                    settings.url,
-                    settings.options,
-                    object_names(segment),
-                )
+            work = self._host.offload(
+                OffloadKind.REMOTE,
+                _delete_objects,
+                self._host.files,
+                settings.url,
+                settings.options,
+                object_names(segment),
             )
+            # What hangs keeps its thread, and not the other partitions; the deletion is done again in the next round.
+            async with asyncio.timeout(_DELETE_SECONDS_MAX):
+                await asyncio.shield(work)
             await self._say(segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
         except BaseException:
             meters.delete_errors.count += 1

@@ -549,6 +549,29 @@ def test_the_deletion_of_a_topic_outlives_whatever_a_storage_raises(run: Run, mo
     run(body)
 
 
+def test_a_deletion_that_hangs_is_given_up_and_done_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        await tier(tiered)
+        before = tiered.objects()
+
+        def offload(_: object, function: object, *arguments: Any, **options: Any) -> Awaitable[Any]:
+            assert function is remote_log_manager._delete_objects
+            return asyncio.get_running_loop().create_future()
+
+        tiered.reconfigure(retention_bytes=6_000)
+        monkeypatch.setattr(remote_log_manager, "_DELETE_SECONDS_MAX", 0.05)
+        tiered.manager._host = replace(tiered.host, offload=offload)  # type: ignore[arg-type]
+        await tiered.manager.run_once()
+        assert tiered.metrics.of("flights").delete_errors.count == 1
+        assert tiered.objects() == before
+        tiered.manager._host = tiered.host
+        await tiered.manager.run_once()
+        assert len(tiered.objects()) < len(before)
+
+    run(body)
+
+
 def test_what_is_written_in_place_of_what_was_copied_stays_until_it_is_copied_too(run: Run) -> None:
     async def body(tiered: TieredBroker) -> None:
         tiered.reconfigure(local_retention_bytes=0, local_retention_ms=0)
