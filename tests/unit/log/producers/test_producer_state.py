@@ -20,6 +20,7 @@ from barnabas.log.producers.producer_state import (
     ProducerState,
     ProducerStateError,
     TransactionCoordinatorFencedError,
+    Update,
 )
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
@@ -375,3 +376,37 @@ def test_offsets_of_a_transaction_have_no_sequence(partition: Partition) -> None
     assert state.first_unstable_offset == 0
     with pytest.raises(InvalidTransactionStateError):
         state.prepare_coordinator(header(-1, epoch=-1, attributes=ATTRIBUTE_TRANSACTIONAL), 2, 1000)
+
+
+def test_a_question_in_an_old_epoch_verifies_nothing() -> None:
+    state = Partition().state
+    batch = header(0, epoch=2, attributes=ATTRIBUTE_TRANSACTIONAL)
+    current = state.begin_verification(PRODUCER, 2, 0)
+    late = state.begin_verification(PRODUCER, 1, 0)
+    assert current is not None
+    assert late is not None
+    late.is_verified = True
+    for epoch in (1, 2):
+        with pytest.raises(InvalidTransactionStateError):
+            state.check_client(batch._replace(producer_epoch=epoch), 0, 1000)
+    state.end_verification(late)
+    current.is_verified = True  # it is still the one that counts
+    assert not isinstance(state.check_client(batch, 0, 1000), BatchMetadata)
+
+
+def test_what_becomes_of_producers_together_is_what_becomes_of_each() -> None:
+    together, alone = Partition().state, Partition().state
+    for state in (together, alone):
+        assert state.begin_verification(1, 0, 0) is not None
+        state._verifications[1].is_verified = True
+    batches = [header(0, producer_id=1, attributes=ATTRIBUTE_TRANSACTIONAL), header(0, producer_id=2)]
+    entries = [together.check_client(batch, offset, 1000) for offset, batch in enumerate(batches)]
+    together.apply_clients([entry for entry in entries if not isinstance(entry, BatchMetadata)], 2)
+    for offset, batch in enumerate(batches):
+        entry = alone.check_client(batch, offset, 1000)
+        assert not isinstance(entry, BatchMetadata)
+        alone.apply(Update(entry, None), 2)
+    assert together == alone
+    assert together.first_unstable_offset == 0
+    assert not together._verifications, "an open transaction needs no question any more"
+    assert not together._awaited
