@@ -132,8 +132,8 @@ def _retain_one_less(patch: pytest.MonkeyPatch, reason: Callable[[PartitionLog, 
     """One more segment goes where there is a reason, given how many have gone."""
     delete = retention.delete_old_segments
 
-    def delete_more(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
-        deleted = delete(log, now_ms, modified_ms)
+    def delete_more(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int], checkpointed: int) -> int:
+        deleted = delete(log, now_ms, modified_ms, checkpointed)
         following = log.segments.after(log.segments.first)
         why = reason(log, deleted)
         if why is not None and following is not None and following.base_offset <= log.high_watermark:

@@ -229,3 +229,35 @@ async def pause(host: Host, seconds: float) -> None:
     done: asyncio.Future[None] = host.loop.create_future()
     host.loop.call_later(seconds, done.set_result, None)
     await done
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(5))
+def test_retention_of_a_directory_that_hangs_keeps_that_of_others_from_nothing(seed: int) -> None:
+    done: list[bool] = []
+
+    async def main(host: Host) -> None:
+        config = LogConfig(segment_bytes=300, retention_bytes=500, retention_ms=-1)
+        async with log_broker(host, HANGS, WORKS, settings=LogSettings(), config=config) as broker:
+            logs = [broker.log(FLIGHTS._replace(partition=number)) for number in (0, 1)]
+            for log in logs:
+                for _ in range(12):
+                    log.append_as_leader(records(bytes(100)), 0)
+                await broker.written(log)
+                log.update_high_watermark(log.log_end_offset)
+            hung, works = sorted(logs, key=lambda log: log.directory)
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            began = host.loop.time()
+            await broker.manager.delete_old_segments()
+            assert host.loop.time() - began < KNOWN_SECONDS
+            assert works.log_start_offset > 0 == hung.log_start_offset
+            machine.disk.slow_paths.clear()
+            while hung.log_directory.is_held:
+                await pause(host, 0.1)
+            await broker.manager.delete_old_segments()
+            assert hung.log_start_offset == works.log_start_offset
+        done.append(True)
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(done), MENDED_SECONDS)

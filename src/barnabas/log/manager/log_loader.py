@@ -302,6 +302,10 @@ class _Loading:
         """Only the cleaner leaves gaps between segments (a follower begins a segment where its log ends), and it leaves
         them below the checkpoint of the recovery points. Any other one is a hole: a loss of power has taken the end of
         a segment and not the one behind it, and nobody would ever fetch what is missing.
+
+        It is no deletion that a loss of power has undone in part: retention deletes nothing above the recovery point in
+        its checkpoint (see `retention`), and a truncation syncs its names before anything follows. Below that point
+        nobody asks.
         """
         if later.base_offset == earlier.next_offset:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import Final, Protocol
@@ -13,7 +14,7 @@ from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.directory_watch import DirectoryWatch
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_cleaner import CleanedLogs, LogCleaner
-from barnabas.log.manager.retention import delete_old_segments
+from barnabas.log.manager.retention import delete_old_segments, doomed_end_offset
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.segments.segment import Segment
 from barnabas.wire.errors import KafkaError
@@ -49,6 +50,7 @@ class LogTasks:
         self._scheduler = scheduler
         self._logger = logger
         self._scheduled: list[ScheduledTask] = []
+        self._retaining: dict[LogDirectory, asyncio.Task[int]] = {}
         self.cleaner = LogCleaner(manager, host, logger)
 
     def schedule(self) -> None:
@@ -104,41 +106,67 @@ class LogTasks:
         self.cleaner.cancel()
 
     def _held(self, directory: LogDirectory) -> None:
-        """The directory is held, or is not any more."""
+        """The directory is held, or is not any more. Its retention waits for the next run, and nobody for it."""
+        if directory.is_held and directory in self._retaining:
+            self._retaining[directory].cancel()
         for log in (*self._manager.logs.values(), *self._manager.future_logs.values()):
             if log.log_directory is directory:
                 log.directory_held()
 
     async def delete_old_segments(self) -> None:
-        """Retention of every log; gives way to the loop after each."""
+        """Retention of every log; gives way to the loop after each. A directory that does not answer keeps that of
+        others from nothing."""
         started = self._host.loop.time()
-        deleted = 0
-        checkpointed = await self._checkpoint_tiered()
-        for log in list(self._manager.logs.values()):
-            if log.is_closed or log.is_truncating or log.log_directory.is_held:
-                continue
-            if log.is_tiered and log.partition in self._manager.future_logs:
-                continue  # the copy in another log directory needs all that is here
-            try:
-                deleted += delete_old_segments(
-                    log, self._host.clock.time_ms(), self._modified_ms, checkpointed.get(log, 0)
-                )
-            except KafkaError as error:
-                self._logger.warning("Retention of %r failed: %s", log, error)
-            await yield_to_loop()
+        logs: dict[LogDirectory, list[PartitionLog]] = {}
+        for log in self._manager.logs.values():
+            logs.setdefault(log.log_directory, []).append(log)
+        create_task = self._host.loop.create_task
+        running = {directory: create_task(self._retain(directory, each)) for directory, each in logs.items()}
+        self._retaining = running
+        ended = await asyncio.gather(*running.values(), return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, Exception):
+                raise outcome
         self._logger.debug(
             "Log cleanup completed. %d files deleted in %d ms",
-            deleted,
+            sum(outcome for outcome in ended if isinstance(outcome, int)),
             round((self._host.loop.time() - started) * 1000),
         )
 
-    async def _checkpoint_tiered(self) -> dict[PartitionLog, int]:
-        """The recovery points of tiered logs, which are in their checkpoints when this returns."""
-        points = {log: log.recovery_point for log in self._manager.logs.values() if log.is_tiered}
-        for directory in dict.fromkeys(log.log_directory for log in points):
-            if not directory.is_offline and not directory.is_held:
-                await self._manager.write_recovery_points(directory)
-        return points
+    async def _retain(self, directory: LogDirectory, logs: list[PartitionLog]) -> int:
+        """Retention of one directory's logs: what is to go is synced, the recovery points are in their checkpoint (one
+        write for all), and then it goes; see `retention`. Returns how many segments went."""
+        points: dict[PartitionLog, tuple[int, int]] = {}
+        for log in logs:
+            if self._is_retained(log):
+                try:
+                    end_offset = doomed_end_offset(log, self._host.clock.time_ms(), self._modified_ms)
+                    if end_offset >= 0:
+                        await log.flush_complete(end_offset)
+                        points[log] = (0, 0)
+                except KafkaError as error:
+                    self._logger.warning("Retention of %r failed: %s", log, error)
+            await yield_to_loop()
+        if not points or directory.is_offline or directory.is_held:
+            return 0
+        points = {log: (log.recovery_point, log.truncations) for log in points}
+        await self._manager.write_recovery_points(directory)
+        deleted = 0
+        for log, (checkpointed, truncations) in points.items():
+            # A truncation may have written a lower one.
+            if self._is_retained(log) and log.truncations == truncations:
+                try:
+                    deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms, checkpointed)
+                except KafkaError as error:
+                    self._logger.warning("Retention of %r failed: %s", log, error)
+            await yield_to_loop()
+        return deleted
+
+    def _is_retained(self, log: PartitionLog) -> bool:
+        if log.is_closed or log.is_truncating or log.log_directory.is_held:
+            return False
+        # The copy of a tiered log in another log directory needs all that is here.
+        return not (log.is_tiered and log.partition in self._manager.future_logs)
 
     async def flush_dirty_logs(self) -> None:
         """Syncs the logs whose `flush.ms` has passed; gives way to the loop after so many that it has not."""

@@ -2,24 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 
 from barnabas.log.partition.log_config import UNLIMITED
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.segments.segment import Segment
 
 
+def doomed_end_offset(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
+    """Up to where retention gives the log up; -1 for nothing. `modified_ms` as of `delete_old_segments`."""
+    end_offset = -1
+    for segment, _ in _doomed(log, now_ms, modified_ms):
+        end_offset = _end_offset(log, segment)
+    return end_offset
+
+
 def delete_old_segments(
-    log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int], checkpointed: int = 0
+    log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int], checkpointed: int
 ) -> int:
     """Deletes what retention gives up; returns how many segments went. Raises KafkaError when the directory fails.
 
-    `modified_ms` says when a segment without any timestamps was written last. Of a tiered log it is the local
-    retention, and what is not copied stays; what it deletes here can be read from remote storage. `checkpointed` is, of
-    a tiered log, up to where its recovery point is in its checkpoint.
+    `modified_ms` says when a segment without any timestamps was written last. `checkpointed` is up to where the log's
+    recovery point is in its checkpoint. Of a tiered log it is the local retention; what it deletes here can be read
+    from remote storage.
+
+    Invariant: a segment goes only when all of it lies below the recovery point in the checkpoint, and another is behind
+    it. A loss of power may undo some of the deletions and not others, in any order: then a load sees that the gap is no
+    hole behind which nothing may be kept, and always finds a segment that says where the log goes on. The leader epochs
+    of what goes from a tiered log are in their checkpoint by then, without which nobody finds it in remote storage.
     """
+    counts: Counter[str] = Counter()
+    for segment, reason in _doomed(log, now_ms, modified_ms):
+        if segment is log.segments.active or _end_offset(log, segment) > min(log.recovery_point, checkpointed):
+            break
+        counts[reason] += 1
+    return sum(log.delete_first_segments(count, reason) for reason, count in counts.items())
+
+
+def _doomed(log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]) -> Iterator[tuple[Segment, str]]:
+    """The oldest segments, for as long as one rule after the other gives them up, and why.
+
+    Invariants: a segment goes only when all of it lies below the high watermark; and an empty active one stays. Of a
+    tiered log, one goes only when all of it is in remote storage, or before the start of the log.
+    """
+    rules = _rules(log, now_ms, modified_ms)
+    for segment in log.segments:
+        end = _end_offset(log, segment)
+        if end > log.high_watermark or (segment is log.segments.active and not segment.size_bytes):
+            return
+        if log.is_tiered and end > max(log.remote_end_offset, log.log_start_offset):
+            return
+        while not rules[0][0](segment):
+            rules.popleft()
+            if not rules:
+                return
+        yield segment, rules[0][1]
+
+
+def _rules(
+    log: PartitionLog, now_ms: int, modified_ms: Callable[[Segment], int]
+) -> deque[tuple[Callable[[Segment], bool], str]]:
+    """What gives a segment up, given that all before it go."""
     config = log.config
-    deleted = 0
+    rules: deque[tuple[Callable[[Segment], bool], str]] = deque()
     if config.is_deleted:
         retention_bytes = config.effective_local_retention_bytes if log.is_tiered else config.retention_bytes
         retention_ms = config.effective_local_retention_ms if log.is_tiered else config.retention_ms
@@ -38,39 +84,18 @@ def delete_old_segments(
             return now_ms - (youngest_ms if youngest_ms >= 0 else modified_ms(segment)) > retention_ms
 
         if retention_bytes > UNLIMITED:
-            deleted += _delete(log, is_excess, checkpointed, f"{kind} retention size {retention_bytes} breach")
+            rules.append((is_excess, f"{kind} retention size {retention_bytes} breach"))
         if retention_ms > UNLIMITED:
-            deleted += _delete(log, is_old, checkpointed, f"{kind} retention time {retention_ms}ms breach")
-    return deleted + _delete(
-        log, lambda segment: _is_before_start(log, segment), checkpointed, "log start offset breach"
-    )
+            rules.append((is_old, f"{kind} retention time {retention_ms}ms breach"))
+    rules.append((lambda segment: _is_before_start(log, segment), "log start offset breach"))
+    return rules
+
+
+def _end_offset(log: PartitionLog, segment: Segment) -> int:
+    following = log.segments.after(segment)
+    return log.log_end_offset if following is None else following.base_offset
 
 
 def _is_before_start(log: PartitionLog, segment: Segment) -> bool:
     following = log.segments.after(segment)
     return following is not None and following.base_offset <= log.log_start_offset
-
-
-def _delete(log: PartitionLog, is_doomed: Callable[[Segment], bool], checkpointed: int, reason: str) -> int:
-    """Deletes the oldest segments for as long as the predicate holds.
-
-    Invariants: a segment goes only when all of it lies below the high watermark; and an empty active one stays. Of a
-    tiered log, one goes only when all of it is in remote storage, or before the start of the log; and when all of it
-    lies below the recovery point in the checkpoint. Then its leader epochs are in theirs, without which nobody finds it
-    in remote storage; and a load after a loss of power, which may undo some of the deletions and not others, sees that
-    the gap is no hole.
-    """
-    count = 0
-    for segment in log.segments:
-        following = log.segments.after(segment)
-        end = log.log_end_offset if following is None else following.base_offset
-        if end > log.high_watermark or (following is None and not segment.size_bytes):
-            break
-        if log.is_tiered and end > min(
-            max(log.remote_end_offset, log.log_start_offset), log.recovery_point, checkpointed
-        ):
-            break
-        if not is_doomed(segment):
-            break
-        count += 1
-    return log.delete_first_segments(count, reason)

@@ -97,6 +97,22 @@ class LocalLog:
         self._flusher.segment_created()
         return segment
 
+    async def flush_complete(self, end_offset: int) -> None:
+        """Makes durable what lies below `end_offset`, in segments that take no more appends: where it is in the active
+        one, another is begun first, whose name is durable too when this returns. Raises KafkaError when the disk fails.
+        """
+        state = self._state
+        state.check_online()
+        if end_offset > state.segments.active.base_offset:
+            try:
+                self.roll(state.log_end_offset)
+            except OSError as error:
+                raise state.storage_failed(error) from error
+            # Before the loop turns: this sync takes the new name, and not the one of `roll`, which nobody waits for.
+            await self._flusher.flush(state.log_end_offset)
+        elif end_offset > state.recovery_point:
+            await self._flusher.flush(end_offset)
+
     def give_up(self, removed: list[Segment], *, has_successor: bool = False) -> None:
         """Renames the files of segments that left the list, and lets them be deleted later; with `has_successor` the
         first of them is replaced by one that goes on with its snapshot. Raises OSError."""

@@ -420,6 +420,10 @@ class PartitionLog:
         """
         await self._flusher.flush(up_to)
 
+    async def flush_complete(self, end_offset: int) -> None:
+        """See `LocalLog.flush_complete`."""
+        await self._local_log.flush_complete(end_offset)
+
     async def truncate_to(self, offset: int, is_still_due: Callable[[], bool] | None = None) -> bool:
         """Drops everything from `offset` on, in whole batches; True where there was anything.
 
