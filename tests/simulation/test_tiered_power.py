@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from barnabas.kernel.host import Host
+from barnabas.log.directories.checkpoints import EpochEntry
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record
-from tests.unit.tiered.tiered_broker import PlayedRecords, TieredBroker, tiered_broker
+from tests.unit.log.log_broker import log_broker, records
+from tests.unit.tiered.tiered_broker import SETTINGS, TIERED, TOPIC_ID, PlayedRecords, TieredBroker, tiered_broker
 
 STEPS = 45
 
@@ -168,3 +171,66 @@ def test_nothing_is_lost_or_left_half_whenever_the_power_fails(seed: int) -> Non
     for cut_at in random.Random(seed).sample(range(1, operations + 1), 20):
         lost_copied += run_with_power_cut(seed, cut_at)[1].lost_copied
     assert lost_copied, "no log lost what was copied: the test does not test"
+
+
+BEHIND, OLD = 50, 10
+EPOCHS = [EpochEntry(0, 0), EpochEntry(3, 20)]
+OLD_EPOCHS = [EpochEntry(0, 0)]
+
+
+def rebuild_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int]:
+    """A follower with old records goes on behind remote storage. Operations of the disk, and the end that its log has
+    after the loss of power."""
+    done: list[bool] = []
+    started: list[bool] = []
+    ends: list[int] = []
+
+    async def rebuild(host: Host) -> None:
+        async with log_broker(host, "/data/logs", config=TIERED, settings=SETTINGS, is_clean=False) as broker:
+            log = broker.log(topic_id=TOPIC_ID)
+            for _ in range(OLD):
+                log.append_as_leader(records(b"old"), 0)
+            await broker.written(log)
+            await log.flush()
+            await broker.manager.checkpoint_recovery_points()
+            started.append(True)
+            producer = ProducerSnapshotEntry(7, 0, 4, BEHIND - 1, 0, host.clock.time_ms(), 0, -1)
+            assert await log.begin_behind_remote(BEHIND, 0, EPOCHS, [producer])
+            done.append(True)
+            await host.loop.create_future()
+
+    async def check(host: Host) -> int:
+        async with log_broker(host, "/data/logs", config=TIERED, settings=SETTINGS, is_clean=False) as broker:
+            log = broker.log(topic_id=TOPIC_ID)
+            epochs = list(log.leader_epochs.entries)
+            assert log.log_start_offset == 0
+            if log.log_end_offset == BEHIND:
+                assert epochs == EPOCHS, "what is in remote storage is not found without them"
+                assert [each.producer_id for each in log.active_producers()] == [7]
+            else:
+                assert not done, "it is durable"
+                assert log.log_end_offset in (0, OLD) or not started
+                assert epochs == (OLD_EPOCHS if log.log_end_offset else [])
+            return log.log_end_offset
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.disk.cut_power_at = cut_at
+        machine.start(rebuild)
+        simulation.run_until(lambda: bool(done) or not machine.powered)
+        operations = machine.disk.operations
+        for _ in range(2):
+            if machine.powered:
+                machine.power_fail()
+            machine.disk.cut_power_at = None
+            machine.power_restore()
+            ends.append(simulation.run_on(machine, check))
+    return operations, ends[-1]
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(4))
+def test_a_follower_that_goes_on_behind_remote_storage_has_its_epochs_or_begins_anew(seed: int) -> None:
+    operations, end_offset = rebuild_with_power_cut(seed, None)
+    assert end_offset == BEHIND
+    ends = {rebuild_with_power_cut(seed, cut_at)[1] for cut_at in range(1, operations + 1)}
+    assert {0, OLD} <= ends, "no cut has come in the middle: the test does not test"

@@ -256,6 +256,16 @@ class LogFlusher:
             work = FlushWork((), (), f"{state.directory}/{LEADER_EPOCH_CHECKPOINT}", epochs)
             await self._perform_flush(work, [])
 
+    async def forget_stored_epochs(self) -> None:
+        """Empties the checkpoint of the epochs; the next flush writes them again. Nobody appends meanwhile. Raises
+        OSError."""
+        state = self._state
+        work = FlushWork((), (), f"{state.directory}/{LEADER_EPOCH_CHECKPOINT}", ())
+        try:
+            await self._perform_flush(work, [])
+        finally:
+            state.epochs_changed = True
+
     async def prepare(self) -> None:
         """Writes the topic's id where that is still due, and makes names durable, of a log without records too. Raises
         KafkaError."""

@@ -65,13 +65,23 @@ class LogTruncation:
         producers: Sequence[ProducerSnapshotEntry],
         is_still_due: Callable[[], bool] | None,
     ) -> bool:
-        """As `PartitionLog.begin_behind_remote`, but for what makes it durable."""
+        """As `PartitionLog.begin_behind_remote`, but for what makes it durable.
+
+        Invariant: on the disk, the epochs of what goes are never beside the segment that takes its place: a load would
+        take them for those of what is in remote storage. So they go first, and the new ones come last, after the
+        producers. The recovery point is below all of the log by then, so a load after a crash that left the former
+        segments finds their epochs in the batches.
+        """
         async with self._recovery_point_at_most(min(offset, self._state.segments.first.base_offset)):
+            try:
+                await self._flusher.forget_stored_epochs()
+            except OSError as error:
+                raise self._state.storage_failed(error) from error
+            self._state.check_online()
             if is_still_due is not None and not is_still_due():
                 return False
             completion = self._begin_anew(offset, log_start_offset, epochs, producers)
         await asyncio.shield(completion)
-        await self._local_log.keep_snapshot(offset)
         return True
 
     @asynccontextmanager
@@ -136,10 +146,13 @@ class LogTruncation:
         state.settle_local_start()
         state.least_end_offset = 0  # nothing is left of what was there, though this may go on at a later offset
         # Whichever offsets they are of, they tell of producers whose records are gone.
-        return self._truncated(offset, offset, snapshots_until=NO_OFFSET)
+        return self._truncated(offset, offset, snapshots_until=NO_OFFSET, keeps_producers=bool(epochs))
 
-    def _truncated(self, end_offset: int, high_watermark: int, *, snapshots_until: int) -> asyncio.Task[None]:
-        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more.
+    def _truncated(
+        self, end_offset: int, high_watermark: int, *, snapshots_until: int, keeps_producers: bool = False
+    ) -> asyncio.Task[None]:
+        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more; with `keeps_producers`
+        one is written, since nothing in the log tells of them.
 
         Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
         """
@@ -160,9 +173,11 @@ class LogTruncation:
         state.settle_refusal()
         self._flusher.written.finish(state.refused())
         stale = self._local_log.forget_snapshots_behind(snapshots_until)
-        return self._work.start(self._complete(end_offset, stale, is_below_recovery_point))
+        return self._work.start(self._complete(end_offset, stale, is_below_recovery_point, keeps_producers))
 
-    async def _complete(self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool) -> None:
+    async def _complete(
+        self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool, keeps_producers: bool
+    ) -> None:
         """Appends are let in again by the last truncation that was begun, and with its producers' state.
 
         Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
@@ -174,6 +189,8 @@ class LogTruncation:
         number = state.truncations
         try:
             await self._local_log.remove_snapshots(stale_snapshots)
+            if keeps_producers and number == state.truncations:
+                await self._local_log.keep_snapshot(end_offset)
             await self._flusher.sync_what_is_left()
             if is_below_recovery_point:
                 await self._services.checkpoint_recovery_points(state.log_directory)
