@@ -66,7 +66,7 @@ NOT_ALIKE: Final = {
     "log.cleaner.dedupe.buffer.size": "set for Apache Kafka by tests/support",
 }
 """Configs of the broker whose values differ here, with the reason. All others must be alike."""
-OUR_OWN: Final = "barnabas."
+OUR_OWN: Final = ("barnabas.", "rlmm.config.")
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
