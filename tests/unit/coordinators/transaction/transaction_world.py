@@ -23,6 +23,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import AllocateProducerIdsResponse, WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
 from tests.unit.coordinators.group.group_world import LoopClock
 from tests.unit.coordinators.memory_log import MemoryLog
@@ -43,13 +44,14 @@ class ReplicatedLog(MemoryLog):
     def start_append(self, *args: Any, on_done: Callable[[ErrorCode], None], **others: Any) -> int:
         def done(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.committed_end = max(self.committed_end, base_offset + 1)
+                self.committed_end = max(self.committed_end, end_offset)
             on_done(code)
 
-        base_offset = -1
+        base_offset, end_offset = -1, 0
         is_held, self.holds_back = self.holds_back, True
         try:
             base_offset = super().start_append(*args, on_done=done, **others)
+            end_offset = self.end_offsets[SHARD]
         finally:
             self.holds_back = is_held
         self.on_append()
@@ -74,9 +76,15 @@ class ReplicatedLog(MemoryLog):
     def lose_behind(self, offset: int) -> None:
         """Another replica leads, which has nothing behind this offset; what was committed is all that is."""
         assert offset >= self.committed_end
-        kept = self.batches.get(SHARD, [])[:offset]  # one record in each
+        kept, end_offset = [], 0
+        for batch in self.batches.get(SHARD, []):
+            end = end_offset + RecordBatch(batch).header.record_count  # several ids may expire in one
+            if end > offset:
+                break
+            kept.append(batch)
+            end_offset = end
         self.batches[SHARD] = kept
-        self.end_offsets[SHARD] = len(kept)
+        self.end_offsets[SHARD] = end_offset
         self.held, self.late = [], []
 
     def latest(self, *, is_committed: bool = False) -> dict[str, Transaction | None]:
