@@ -36,6 +36,9 @@ DECIMAL_FORM: Final = r"^-?([0-9]+)(?:[.]([0-9]+))?(?:[eE]([-+]?[0-9]{1,4}))?$"
 INEXACT_NUMBER: Final = r"[:,\[\s]-?(?:(?:[0-9][.]?){16,}[eE]|(?:[0-9][.]?){39}|[0-9.]+[eE][-+]?0*[1-9][0-9]{2})"
 """A number that Spark tells as a double only, by its exponent or length, and which a double may not hold exactly."""
 
+QUOTED: Final = r'"(?:[^"\\]++|\\.)*+"'
+"""A name or a text, whose digits are no number. The quantifiers give nothing back, so that no length is too long."""
+
 # How `from_json` reads. Single quotes are no JSON.
 _OPTIONS: Final = {"mode": "PERMISSIVE", "allowSingleQuotes": "false"}
 
@@ -87,7 +90,7 @@ def json_decoding(schema: StructType, document: str, raw: str) -> Decoding:
         kept = F.from_json(text, StructType().add(whole, watched), _OPTIONS)
         conditions.append(_fits(made, F.col(f"{raw}.{whole}"), schema, _ALWAYS))
         if "decimal" in leaf_types(schema):
-            conditions.append(~value.rlike(INEXACT_NUMBER))
+            conditions.append(_has_exact_decimals(value, made, F.col(f"{raw}.{whole}"), schema))
     rare = _watched(schema, _NOT_FINITE)
     if rare is not None:
         # Read again only where something is not finite: to know whether it was written as text, such as "NaN".
@@ -117,6 +120,7 @@ def leaf_types(kind: DataType) -> frozenset[str]:
 # What is read beside the value, by the type's name: text, or a VARIANT, which knows what was text and what a number.
 _ALWAYS: Final = {"decimal": "variant", "date": "string", "timestamp": "string", "timestamp_ntz": "string"}
 _NOT_FINITE: Final = {"float": "variant", "double": "variant"}
+_DECIMALS: Final = {"decimal": "variant"}
 
 
 def _watched(kind: DataType, delicate: Mapping[str, str]) -> DataType | None:
@@ -188,6 +192,21 @@ def _leaf_fits(value: Column, raw: Column, kind: DataType) -> Column:
         is_number = seconds.between(SECONDS_MIN, SECONDS_MAX) & (F.timestamp_seconds(seconds) == value)
         return F.when(raw.rlike(ZONED_TIME_FORM), F.lit(True)).otherwise(is_number)
     return _is_exact_decimal(value, raw, kind)
+
+
+def _has_exact_decimals(document: Column, value: Column, raw: Column, schema: StructType) -> Column:
+    """Whether no DECIMAL was told as a double that may not hold what was written. What was written of one field nobody
+    tells; so it is asked whether the document has such a number at all, outside of texts, and that only where a DECIMAL
+    was told as a double. Numbers of other fields may be as long as they like.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def is_told(_value: Column, raw: Column, _kind: DataType) -> Column:
+        return F.schema_of_variant(raw) != "DOUBLE"
+
+    has_none = ~document.rlike(INEXACT_NUMBER)
+    has_none_outside_texts = ~F.regexp_replace(document, QUOTED, '""').rlike(INEXACT_NUMBER)
+    return has_none | _fits(value, raw, schema, _DECIMALS, is_told) | has_none_outside_texts
 
 
 def _is_exact_decimal(value: Column, raw: Column, kind: DataType) -> Column:
