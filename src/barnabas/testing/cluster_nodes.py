@@ -49,8 +49,12 @@ class _Member:
 class NodeCluster:
     """The cluster of one plan; `start` it once. All methods are for one thread at a time, outside the cluster."""
 
-    def __init__(self, plan: ClusterPlan, *, durable: bool, log_handler: logging.Handler | None) -> None:
+    def __init__(
+        self, plan: ClusterPlan, operator: Node, *, durable: bool, log_handler: logging.Handler | None
+    ) -> None:
+        """`operator` is the node that asks the cluster on its owner's behalf; faults of requests spare it."""
         self._plan = plan
+        self._operator = operator
         self._durable = durable
         self._log_handler = log_handler
         self._coordinator: Node | None = None
@@ -249,11 +253,12 @@ class NodeCluster:
         broker: Broker = node.until_started(START_SECONDS_MAX)
         member.broker = broker
         member.port = broker.endpoints[0].port
-        member.faults = RequestFaults(broker, node.links, self._is_of_broker)
+        member.faults = RequestFaults(broker, node.links, self._is_of_cluster)
         node.run(broker.ready(), START_SECONDS_MAX)
 
-    def _is_of_broker(self, port: int) -> bool:
-        return any(member.node.links.has_local_port(port) for member in self._members.values())
+    def _is_of_cluster(self, local_port: int, port: int) -> bool:
+        nodes = (self._operator, *(member.node for member in self._members.values()))
+        return any(node.links.has_connection(local_port, port) for node in nodes)
 
     def _end(self, broker_id: int, how: Callable[[Node], None]) -> None:
         member = self._members[broker_id]

@@ -278,7 +278,7 @@ class KafkaCluster:
         """Waits until a broker, and not that one, leads the partition; its id."""
         return self._ask(lambda admin: admin.until_leader(topic, partition, other_than))
 
-    # Faults of requests, of clients only: what brokers ask each other goes on.
+    # Faults of requests, of clients only: what brokers ask each other goes on, and what the methods above ask.
 
     def fail_requests(
         self, api: str, error: str | int, *, count: int = 1, broker: int | None = None, client_id: str | None = None
@@ -352,7 +352,7 @@ class KafkaCluster:
         nodes = self._nodes = (
             ProcessCluster(self._plan, operator)
             if self._in_processes
-            else NodeCluster(self._plan, durable=self._durable, log_handler=self._log_handler)
+            else NodeCluster(self._plan, operator, durable=self._durable, log_handler=self._log_handler)
         )
         nodes.start()
         host: Host = operator.until_started(CALL_SECONDS_MAX)

@@ -27,7 +27,7 @@ class NodeLinks:
         self._links: dict[Link, None] = {}
         self._servers: list[asyncio.AbstractServer] = []
         self._ports_cut: dict[int, asyncio.Future[None]] = {}
-        self._local_ports: dict[int, None] = {}
+        self._ends: dict[tuple[int, int], None] = {}
         self.is_cut_off = False
 
     # The loop's calls.
@@ -59,14 +59,14 @@ class NodeLinks:
         self._links[link] = None
         if link.port is None:
             return
-        self._local_ports[link.local_port] = None
+        self._ends[link.local_port, link.port] = None
         if link.port in self._ports_cut:
             link.transport.hold()
 
     def lost(self, link: Link) -> None:
         self._links.pop(link, None)
         if link.port is not None:
-            self._local_ports.pop(link.local_port, None)
+            self._ends.pop((link.local_port, link.port), None)
 
     # For faults.
 
@@ -119,9 +119,11 @@ class NodeLinks:
 
     # For any thread.
 
-    def has_local_port(self, port: int) -> bool:
-        """Whether a connection that this node made comes from that port."""
-        return port in self._local_ports
+    def has_connection(self, local_port: int, port: int) -> bool:
+        """Whether this node has connected to the listener on `port` from that port of its own, which connections to
+        other listeners may have too.
+        """
+        return (local_port, port) in self._ends
 
     @property
     def connections(self) -> int:

@@ -39,11 +39,14 @@ class RequestFault:
 class RequestFaults:
     """The faults of one broker; used on its loop."""
 
-    def __init__(self, broker: Broker, links: NodeLinks, is_of_broker: Callable[[int], bool]) -> None:
-        """`is_of_broker` says whether a connection from that port is of a broker of the cluster: those are spared."""
+    def __init__(self, broker: Broker, links: NodeLinks, is_of_cluster: Callable[[int, int], bool]) -> None:
+        """`is_of_cluster` says whether a connection, from one port to another, was made by the cluster itself: those
+        are spared.
+        """
         self._broker = broker
         self._links = links
-        self._is_of_broker = is_of_broker
+        self._is_of_cluster = is_of_cluster
+        self._port = broker.endpoints[0].port
         self._faults: dict[ApiKey, list[RequestFault]] = {}
         self._held: dict[asyncio.TimerHandle, HeldTransport] = {}
         """Connections whose answers are late, by what lets them go."""
@@ -72,7 +75,7 @@ class RequestFaults:
 
     def _look(self, api_key: ApiKey, context: RequestContext, _request: Any) -> None:
         connection = context.connection
-        if self._is_of_broker(int(connection.peer.rpartition(":")[2] or 0)):
+        if self._is_of_cluster(int(connection.peer.rpartition(":")[2] or 0), self._port):
             return
         faults = self._faults.get(api_key, [])
         fault = next((each for each in faults if each.client_id in {None, context.client_id}), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from barnabas.testing import KafkaCluster, NodeError
 from barnabas.testing.cluster_nodes import NodeCluster
+from barnabas.testing.real_links import NodeLinks
 from tests.unit.testing.user_clients import consume, produce
 
 
@@ -172,6 +174,33 @@ def test_faults_follow_each_other_and_spare_other_clients(cluster: KafkaCluster)
     cluster.fail_requests("Fetch", "UNKNOWN_SERVER_ERROR", count=1000, broker=leader)
     assert produce(cluster.bootstrap_servers, topic, b"x", acks="all")[0][0] is None, "followers fetch as before"
     assert cluster.requests_to_fail("Fetch") == 1000
+
+
+def test_faults_of_requests_spare_what_the_cluster_itself_asks(cluster: KafkaCluster) -> None:
+    topic = cluster.create_topic()
+    for api in ("Metadata", "CreateTopics", "DeleteTopics"):
+        cluster.fail_requests(api, "UNKNOWN_SERVER_ERROR")
+    assert cluster.leader(topic) in cluster.broker_ids
+    cluster.delete_topic(cluster.create_topic())
+    assert [cluster.requests_to_fail(api) for api in ("Metadata", "CreateTopics", "DeleteTopics")] == [3, 3, 3]
+
+
+def test_a_client_is_not_taken_for_a_broker_that_has_its_port_on_another_connection() -> None:
+    """A port of our own is one for each listener that it is connected to."""
+    links = NodeLinks()
+    made = []
+    for port in (9001, 9002):
+        made.append(links.wrap(asyncio.Protocol, port)())
+        made[-1].connection_made(ConnectedTransport())
+    assert links.has_connection(40000, 9001)
+    assert not links.has_connection(40000, 9003)
+    made[0].connection_lost(None)
+    assert (links.has_connection(40000, 9001), links.has_connection(40000, 9002)) == (False, True)
+
+
+class ConnectedTransport(asyncio.Transport):
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 40000) if name == "sockname" else default
 
 
 def test_an_answer_that_is_lost_makes_a_plain_producer_write_twice_and_an_idempotent_one_once(
