@@ -15,6 +15,7 @@ from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
+from tests.simulation.compaction_mutants import COMPACTION_MUTANTS
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
 from tests.simulation.hanging_mutants import HANGING_MUTANTS
 from tests.simulation.kept_runs import KeptRuns, Shown
@@ -28,12 +29,14 @@ SEEDS = simulation_seeds(16)
 COVERING_SEEDS = SEEDS[:6]
 MUTANT_SEEDS_MAX = 200
 ALL_MUTANTS_VARIABLE = "BARNABAS_ALL_MUTANTS"
-QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high watermark", "batches taken twice"})
+QUICK_MUTANTS = frozenset(
+    {"acks before replication", "truncation to the high watermark", "batches taken twice", "the map of keys is one off"}
+)
 """Those of which each run of the tests shows that the simulation can find something."""
 SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS),
-    *TRANSACTION_MUTANTS,
+    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS),
 )
 
 

@@ -30,6 +30,13 @@ SEEN = {
     "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
     "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
     "transactions": TRANSACTIONS_MET,
+    "compaction": (
+        "compacted: acknowledged",
+        "compacted: read",
+        "compacted: compacted",
+        "compacted: __consumer_offsets",
+        "compacted: __transaction_state",
+    ),
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

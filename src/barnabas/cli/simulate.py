@@ -45,6 +45,7 @@ _PLANS = (
     "near",
     "throttles",
     "transactions",
+    "compaction",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

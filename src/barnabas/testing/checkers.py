@@ -264,6 +264,11 @@ def check_renewed_topic(history: History) -> Iterator[str]:
     yield from history.mixed_up
 
 
+def check_compacted(history: History) -> Iterator[str]:
+    """A compacted topic has the last value of each key, where it was (`compacted_topic`)."""
+    yield from history.badly_compacted
+
+
 def check_throttled(history: History) -> Iterator[str]:
     """Throttled replicas that are behind get on in turns."""
     yield from history.starved
@@ -296,6 +301,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_flushed,
     check_renewed_topic,
     check_log_moves,
+    check_compacted,
     check_throttled,
     check_transactions,
 )

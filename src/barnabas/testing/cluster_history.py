@@ -189,6 +189,8 @@ class History:
     final_logs: list[FinalLog] = field(default_factory=list)
     unflushed: list[str] = field(default_factory=list)
     """Acknowledged records that a loss of power took from who had acknowledged them, against `flush.messages`."""
+    badly_compacted: list[str] = field(default_factory=list)
+    """What is wrong with a compacted topic."""
     mixed_up: list[str] = field(default_factory=list)
     """What became of a topic that was made anew under its name, and should not have."""
     misplaced: list[str] = field(default_factory=list)

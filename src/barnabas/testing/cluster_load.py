@@ -62,6 +62,8 @@ class Load:
     """Where consumers are, one after another; each broker is in the one of its number."""
     has_renewed_topic: bool = False
     """One topic more, that is deleted and made anew under its name (see `renewed_topic`)."""
+    has_compacted_topic: bool = False
+    """One topic more, that is compacted (see `compacted_topic`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 

@@ -119,6 +119,10 @@ class StoredLog:
             if not batch.is_control:
                 yield from batch.records()
 
+    def keyed_records(self) -> Iterator[Record]:
+        """Every record as it is."""
+        return self._raw_records()
+
     @property
     def exists(self) -> bool:
         """There is a directory of that name."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.testing.cluster_load import Load
+from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.transactional_users import PROPERTIES
 
@@ -448,6 +449,27 @@ brokers that lead, that coordinate their transactions and that coordinate their 
 part of a transaction, or one that is not committed (0015, KIP-98).
 """
 
+COMPACTION: Final = Plan(
+    "compaction",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.POWER: 6.0,
+        FaultKind.CUT: 5.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.SLOW_DISK: 2.0,
+        FaultKind.LEADERS_ELECTED: 8.0,
+        FaultKind.CONTROLLER_DELETED: 1.0,
+        FaultKind.RESET: 2.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(has_compacted_topic=True, transactional_ids=2, producers=1, records_pause_ms=400, commit_pause_ms=300),
+    properties={**PROPERTIES, **COMPACTED},
+)
+"""A topic of few keys, the groups' offsets and the transactions' states are compacted all the time, while brokers and
+leaders fall, anywhere in the middle of a cleaning: out to have a key lose its last value, or get a former one (0024).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -479,5 +501,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         NEAR,
         THROTTLES,
         TRANSACTIONS,
+        COMPACTION,
     )
 }

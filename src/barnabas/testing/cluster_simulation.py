@@ -39,6 +39,7 @@ from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
 from barnabas.testing.cluster_plans import POWER, Plan
 from barnabas.testing.cluster_throttles import Throttles
+from barnabas.testing.compacted_topic import CompactedTopic
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
@@ -130,13 +131,14 @@ class ClusterSimulation:
         self._coordinator = self.simulation.machine("coordinator")
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in self._broker_ids}
         self._transactions = TransactionalUsers(self.users, self._brokers, DIRECTORIES)
+        self._compacted = CompactedTopic(self.users, self._brokers, DIRECTORIES)
         self.observer = Observer(
             self.history,
             lambda: self.simulation.now,
             plan.load.topic,
             plan.load.partitions,
             DIRECTORIES,
-            self._transactions.watched,
+            [*self._transactions.watched, *self._compacted.watched],
         )
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
@@ -180,6 +182,8 @@ class ClusterSimulation:
                 stack.enter_context(self._flushed.probes())
             if self.plan.load.has_renewed_topic:
                 stack.enter_context(self._renewed.probes())
+            if self.plan.load.has_compacted_topic:
+                stack.enter_context(self._compacted.probes())
             if self._moves_logs:
                 stack.enter_context(self._log_moves.probes())
             if self._throttles_replication:
@@ -220,6 +224,8 @@ class ClusterSimulation:
             mains.append(("flushed topics", self._flushed.produce))
         if self.plan.load.has_renewed_topic:
             mains += [("renewed topic", self._renewed.produce), ("renewed topic", self._renewed.consume)]
+        if self.plan.load.has_compacted_topic:
+            mains += [("compacted topic", self._compacted.produce), ("compacted topic", self._compacted.consume)]
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -271,6 +277,8 @@ class ClusterSimulation:
             self.simulation.run_on(asker, self._transactions.finish, limit_seconds=200.0)
             self._wait("every transaction has ended", self._are_transactions_ended)
             self._transactions.judge(self._leaders())
+        if self.plan.load.has_compacted_topic:
+            self._wait("no log is being replaced", self._compacted.is_at_rest)
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -281,6 +289,8 @@ class ClusterSimulation:
         self.observer.count()
         if self.plan.load.has_renewed_topic and not self.history.unsettled:
             self._renewed.judge()
+        if self.plan.load.has_compacted_topic and not self.history.unsettled:
+            self._compacted.judge()
         self._log_moves.judge()
         for broker_id, running in self.observer.running.items():
             for partition in self._watched():
@@ -305,7 +315,8 @@ class ClusterSimulation:
                     )
                 )
         at = self.history.offsets_partition
-        if at is not None:
+        # Where it is compacted, what was shown may have been superseded since.
+        if at is not None and not self.plan.load.has_compacted_topic:
             self.history.group_offsets = {
                 offset
                 for machine in self._brokers.values()
@@ -316,7 +327,9 @@ class ClusterSimulation:
         coverage = self.observer.coverage
         coverage["retries"] += self.users.retries
         self.history.torn += self._transactions.ledger.findings
-        coverage += self._flushed.counts + self._renewed.counts + self._transactions.ledger.counts
+        coverage += (
+            self._flushed.counts + self._renewed.counts + self._compacted.counts + self._transactions.ledger.counts
+        )
         return Report(
             self.simulation.seed,
             self.plan.name,

@@ -51,12 +51,19 @@ async def make_topic(client: Client, name: str, configs: Mapping[str, str], part
 
 async def send_one(client: Client, lane: Lane, partition: TopicPartition, record: RecordId, acks: int) -> Told | None:
     """Sends one record to the leader that is known, once; None if it was not acknowledged."""
+    builder = RecordBatchBuilder()
+    builder.append(client.host.clock.time_ms(), None, record.value())
+    return await send_batch(client, lane, partition, builder, acks)
+
+
+async def send_batch(
+    client: Client, lane: Lane, partition: TopicPartition, builder: RecordBatchBuilder, acks: int
+) -> Told | None:
+    """As `send_one`, a batch; what is told is the offset of its first record."""
     try:
         await client.metadata.topic(partition.topic, client.retry("sending one record", METADATA_MS))
         leader = client.cluster.leader(partition)
         if leader is not None:
-            builder = RecordBatchBuilder()
-            builder.append(client.host.clock.time_ms(), None, record.value())
             data = ProduceRequest.PartitionProduceData(index=partition.partition, records=builder.build())
             topic = ProduceRequest.TopicProduceData(name=partition.topic, partition_data=[data])
             request = ProduceRequest(acks=acks, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic])

@@ -385,10 +385,12 @@ def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
     history.unflushed.append("broker 1 has lost it")
     history.mixed_up.append("that is of the former topic")
     history.misplaced.append("broker 1 has it twice")
+    history.badly_compacted.append("a key has lost its value")
     assert check_all(history) == [
         "check_flushed: broker 1 has lost it",
         "check_renewed_topic: that is of the former topic",
         "check_log_moves: broker 1 has it twice",
+        "check_compacted: a key has lost its value",
     ]
 
 
