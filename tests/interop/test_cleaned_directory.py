@@ -1,4 +1,5 @@
-"""A log directory that our cleaner has compacted, as Apache Kafka 3.9.1 finds it: its broker and its dump tool."""
+"""A log directory that our cleaner has compacted, as Apache Kafka 3.9.1 finds it: its broker and its dump tool; and one
+that Kafka's cleaner has compacted, with which ours goes on, and then Kafka again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from barnabas.wire.record_validation import AppendOrigin
 from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, TOPIC_COMMAND, ApacheKafkaBroker, run_tool
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
-from tests.unit.log.log_broker import log_broker
+from tests.unit.log.log_broker import LogBroker, log_broker
 from tests.unit.log.verified import verified
 
 CONFIG = LogConfig(
@@ -168,3 +169,125 @@ def read_values(kafka: ApacheKafkaBroker, end: int) -> Values:
         return values
     finally:
         consumer.close()
+
+
+def write_to(kafka: ApacheKafkaBroker, first: int, count: int, values: Values) -> None:
+    """Batches as of `append`, by clients: what was aborted is not among the values."""
+    plain = Producer({"bootstrap.servers": kafka.address, "enable.idempotence": True, "linger.ms": 0})
+    transactional = Producer({"bootstrap.servers": kafka.address, "transactional.id": f"from {first}"})
+    transactional.init_transactions(60)
+    for number in range(first, first + count):
+        kind = number % 4
+        producer = transactional if kind > 1 else plain
+        if kind > 1:
+            transactional.begin_transaction()
+        for place in range(3):
+            key = b"key-%d" % ((number * 7 + place * 11) % KEYS)
+            value = None if (number + place) % 9 == 0 else b"%d" % number * 20
+            producer.produce("flights", value, key, partition=0)
+            if kind != 3:
+                values.pop(key, None)
+                if value is not None:
+                    values[key] = value
+        assert producer.flush(60.0) == 0
+        if kind == 2:
+            transactional.commit_transaction(60)
+        elif kind == 3:
+            transactional.abort_transaction(60)
+
+
+def cleaned_to(directory: Path) -> int:
+    checkpoint = directory / "cleaner-offset-checkpoint"
+    found = re.search(r"^flights 0 (\d+)$", checkpoint.read_text(), re.MULTILINE) if checkpoint.exists() else None
+    return 0 if found is None else int(found[1])
+
+
+async def go_on(directory: Path, wanted: Values) -> tuple[int, int]:
+    """What our broker makes of it: the same values, before and after it has written and cleaned as well."""
+    async with (
+        real_host("broker-0", asyncio.get_running_loop()) as host,
+        log_broker(host, str(directory), config=CONFIG, settings=SETTINGS) as broker,
+    ):
+        log = broker.log()
+        before = log.first_dirty_offset
+        assert 0 < before == cleaned_to(directory)
+        log.update_high_watermark(log.log_end_offset)
+        assert await committed_values(broker) == wanted
+        now_ms = host.clock.time_ms()
+        for number in range(100):
+            await append(log, number, now_ms, wanted)
+        await broker.written(log)
+        await log.flush()
+        log.update_high_watermark(log.log_end_offset)
+        cleaner = LogCleaner(broker.manager, host, logging.getLogger("cleaner"))
+        assert await cleaner.clean_filthiest()
+        assert not cleaner.uncleanable
+        assert log.first_dirty_offset > before
+        assert await committed_values(broker) == wanted
+        return log.log_end_offset, log.first_dirty_offset
+
+
+async def committed_values(broker: LogBroker) -> Values:
+    log = broker.log()
+    aborted = [entry for segment in log.segments for entry in segment.transaction_index]
+    values: Values = {}
+    for segment in log.segments:
+        for batch in segment.batches():
+            is_aborted = batch.is_transactional and any(
+                entry.producer_id == batch.producer_id and entry.first_offset <= batch.base_offset <= entry.last_offset
+                for entry in aborted
+            )
+            if batch.is_control or is_aborted:
+                continue
+            for record in batch.records():
+                assert record.key is not None
+                values.pop(record.key, None)
+                if record.value is not None:
+                    values[record.key] = record.value
+    return values
+
+
+def test_ours_goes_on_with_what_kafka_has_cleaned_and_kafka_again(
+    oracle_jars: Path, zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    kafka = ApacheKafkaBroker(
+        tmp_path / "kafka",
+        f"{zookeeper_server.address}/{tmp_path.name}",
+        overrides={
+            "log.cleaner.backoff.ms": 200,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "offsets.topic.num.partitions": 1,
+        },
+    )
+    kafka.start()
+    try:
+        create = ["--create", "--topic", "flights", "--partitions", "1"]
+        for name, value in {
+            "cleanup.policy": "compact",
+            "segment.bytes": 8192,
+            "min.cleanable.dirty.ratio": 0.01,
+            "delete.retention.ms": 0,
+            "file.delete.delay.ms": 0,
+        }.items():
+            create += ["--config", f"{name}={value}"]
+        run_tool(TOPIC_COMMAND, ["--bootstrap-server", kafka.address, *create])
+        values: Values = {}
+        write_to(kafka, 0, 200, values)
+        wait_until(lambda: cleaned_to(kafka.log_directory) > 100, "Kafka has cleaned", 60.0)
+        write_to(kafka, 200, 100, values)
+    finally:
+        kafka.stop()
+    end, cleaned = asyncio.run(go_on(kafka.log_directory, values))
+    assert cleaned_to(kafka.log_directory) == cleaned
+    (kafka.log_directory / "replication-offset-checkpoint").write_text(f"0\n1\nflights 0 {end}\n")
+    kafka.start()
+    try:
+        assert read_values(kafka, end) == values
+        write_to(kafka, 300, 100, values)
+        wait_until(lambda: cleaned_to(kafka.log_directory) > cleaned, "Kafka has cleaned again", 60.0)
+        assert read_values(kafka, end) == values
+        assert "uncleanable" not in (kafka.directory / "server.log").read_text()
+    finally:
+        kafka.stop()
