@@ -56,6 +56,10 @@ class NodeFiles:
         """How many descriptors are open."""
         return len(self._open)
 
+    def descriptors(self) -> list[int]:
+        """Those that are open."""
+        return list(self._open)
+
     # The port.
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:

@@ -101,12 +101,10 @@ class NodeLinks:
         self.is_cut_off = True
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
-            for server in self._servers:
-                for listening in getattr(server, "sockets", ()):
-                    _reset(listening.fileno(), nothing)
             for link in self._links:
                 link.is_cut_off = True
-                _reset(link.transport.descriptor, nothing)
+            for descriptor in self.descriptors():
+                _reset(descriptor, nothing)
         finally:
             os.close(nothing)
 
@@ -118,6 +116,12 @@ class NodeLinks:
             link.transport.real.abort()
 
     # For any thread.
+
+    def descriptors(self) -> list[int]:
+        """Of all listeners and connections."""
+        listening = (each.fileno() for server in self._servers for each in getattr(server, "sockets", ()))
+        found = (*listening, *(link.transport.descriptor for link in self._links))
+        return [descriptor for descriptor in found if descriptor >= 0]
 
     def has_connection(self, local_port: int, port: int) -> bool:
         """Whether this node has connected to the listener on `port` from that port of its own, which connections to
@@ -344,8 +348,6 @@ def linked_loop(links: NodeLinks) -> asyncio.AbstractEventLoop:
 
 def _reset(descriptor: int, nothing: int) -> None:
     """Has the descriptor's socket reset its connection, or listen no more."""
-    if descriptor < 0:
-        return
     with contextlib.suppress(OSError):
         same = socket.socket(fileno=os.dup(descriptor))
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import kafka
@@ -50,6 +52,44 @@ def test_a_stop_leaves_no_thread_no_socket_and_no_file(ending: str) -> None:
         host, _, port = address.rpartition(":")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)), 5)
+
+
+@contextlib.contextmanager
+def _forked_child() -> Iterator[None]:
+    """A child that has a copy of everything that this process has open, and does nothing."""
+    read_end, write_end = os.pipe()
+    process_id = os.fork()
+    if process_id == 0:
+        os.close(write_end)
+        os.read(read_end, 1)
+        os._exit(0)
+    os.close(read_end)
+    try:
+        yield
+    finally:
+        os.close(write_end)
+        os.waitpid(process_id, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_that_a_test_has_forked_keeps_no_port_no_connection_and_no_lock() -> None:
+    with KafkaCluster(brokers=2) as cluster:
+        topic = cluster.create_topic()
+        host, _, port = cluster.address(1).rpartition(":")
+        produce(cluster.bootstrap_servers, topic, b"one")
+        with socket.create_connection((host, int(port)), 30) as connection:
+            cluster.leader(topic)  # by now the broker has taken the connection
+            with _forked_child():
+                cluster.kill(1)
+                with pytest.raises(ConnectionResetError):
+                    connection.recv(1)
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection((host, int(port)), 30)
+                cluster.expire_session(1)
+                cluster.start_broker(1)
+                cluster.restart(1)
+        assert consume(cluster.bootstrap_servers, topic, 1) == [b"one"]
 
 
 def test_records_and_groups_through_confluent_kafka() -> None:
