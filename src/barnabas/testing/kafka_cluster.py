@@ -24,6 +24,7 @@ from barnabas.testing.cluster_processes import ProcessCluster
 from barnabas.testing.real_node import Node, NodeError, in_thread
 from barnabas.testing.real_ports import OwnDirectory
 from barnabas.testing.request_faults import SECONDS_MAX, RequestFault, api_named, error_named
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 Result = TypeVar("Result")
 DEFAULT_CONFIG: Final[Mapping[str, str]] = {
@@ -177,15 +178,22 @@ class KafkaCluster:
         `replication_factor` is that of the brokers by default: as many as there are, three at most. Raises KafkaError,
         such as TOPIC_ALREADY_EXISTS.
         """
-        name = self.free_name() if name is None else name
         replicas = replication_factor or min(self._plan.brokers, REPLICAS_MAX)
         settings = {key: _text(value) for key, value in (config or {}).items()}
-        known_to = self._running().answering()
-        self._ask(lambda admin: admin.create_topic(name, partitions, replicas, settings, known_to))
-        return name
+        while name is None:
+            made = self.free_name()
+            try:
+                return self.create_topic(made, partitions=partitions, replication_factor=replicas, config=settings)
+            except KafkaError as error:
+                # In a directory that another cluster had there may be topics with such names.
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+        topic, known_to = name, self._running().answering()
+        self._ask(lambda admin: admin.create_topic(topic, partitions, replicas, settings, known_to))
+        return topic
 
     def free_name(self, beginning: str = "topic") -> str:
-        """A name for a topic that nobody had before: what is given, and a number."""
+        """A name for a topic that this cluster has not given before: what is given, and a number."""
         self._topics_made += 1
         return f"{beginning}-{self._topics_made}"
 

@@ -158,6 +158,9 @@ def test_data_in_a_directory_of_ones_own_outlive_the_cluster(tmp_path: Path) -> 
         produce(cluster.bootstrap_servers, topic, b"one")
     with KafkaCluster(directory=str(tmp_path)) as cluster:
         assert consume(cluster.bootstrap_servers, "kept", 1) == [b"one"]
+        new = cluster.create_topic()
+    with KafkaCluster(directory=str(tmp_path)) as cluster:
+        assert cluster.create_topic() != new
 
 
 def test_what_cannot_be_is_said_at_once() -> None:
