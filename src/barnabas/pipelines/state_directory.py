@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
-from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError
+from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, TopicSink
 from barnabas.pipelines.durable_files import sync_tree, write_json
 from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
 
@@ -273,7 +273,11 @@ class StateDirectory:
     def _again(self, pipeline: Pipeline) -> str:
         """What to remove so that everything is computed again, in words."""
         outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
-        return f"remove {' and '.join([str(self.directory), *outputs])} to compute everything again"
+        topics = [sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink)]
+        # The new results replace those of the same key, and compaction keeps the others for ever.
+        which = f"topic{'s' if len(topics) > 1 else ''} {' and '.join(topics)}"
+        former = f" (delete the {which} too, and create again: results of former keys would stay)" if topics else ""
+        return f"remove {' and '.join([str(self.directory), *outputs])} to compute everything again{former}"
 
     def _write_run(self, run: RunRecord) -> None:
         write_json(self._run_path, {**asdict(run), "end": None if run.end is None else run.end.value})

@@ -195,9 +195,8 @@ def test_a_state_of_another_version_is_refused_once_it_has_batches(
     path.write_text(json.dumps({**content, **({} if version is None else {"version": version})}))
     noted = path.read_text()
     put_batch(state, 0)
-    with pytest.raises(
-        PipelineError, match=rf"{told}.*remove {state.directory} and {pipeline.path.parent / 'table'} to"
-    ):
+    remedy = rf"remove {state.directory} and {pipeline.path.parent / 'table'} to .*\(delete the topic delays too"
+    with pytest.raises(PipelineError, match=rf"{told}.*{remedy}"):
         state.take_definition(pipeline, IDENTITY)
     assert path.read_text() == noted
     (state.checkpoint("by_day") / "offsets" / "0").unlink()
