@@ -13,10 +13,11 @@ from barnabas.log.manager.log_cleaner import LogCleaner
 from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.testing.simulated_host import Main
-from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.testing.simulation import simulation_seeds
 from barnabas.wire.batch_formats import batch_at, read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record, walk_batches
+from tests.simulation.power_cuts import run_with_power_cut
 from tests.unit.log.log_broker import LogBroker, log_broker
 
 DIRECTORY = "/data/logs"
@@ -122,26 +123,16 @@ def recovered(promised: Promised) -> Main:
     return main
 
 
-def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
+def cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
     promised = Promised()
-    with Simulation(seed) as simulation:
-        machine = simulation.machine("broker")
-        machine.disk.cut_power_at = cut_at
-        machine.start(writer(promised, seed))
-        simulation.run_until(lambda: promised.is_done or not machine.powered)
-        operations = machine.disk.operations
-        for _ in range(2):
-            if machine.powered:
-                machine.power_fail()
-            machine.disk.cut_power_at = None
-            machine.power_restore()
-            simulation.run_on(machine, recovered(promised))
+    writing = writer(promised, seed)
+    operations = run_with_power_cut(seed, cut_at, writing, lambda: promised.is_done, lambda _: recovered(promised))
     return operations, promised
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(6))
 def test_no_key_loses_or_regains_a_value_whenever_the_power_fails(seed: int) -> None:
-    operations, promised = run_with_power_cut(seed, None)
+    operations, promised = cut(seed, None)
     assert promised.cleaned > 2, "nothing was compacted: the test does not test"
     for cut_at in random.Random(seed).sample(range(1, operations + 1), 30):
-        run_with_power_cut(seed, cut_at)
+        cut(seed, cut_at)

@@ -13,7 +13,8 @@ from barnabas.kernel.host import Host
 from barnabas.log.manager.retention import doomed_end_offset
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.testing.simulated_host import Main
-from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.testing.simulation import simulation_seeds
+from tests.simulation.power_cuts import run_with_power_cut
 from tests.unit.log.log_broker import LogBroker, log_broker, records
 
 DIRECTORY = "/data/logs"
@@ -96,26 +97,18 @@ def recovered(promised: Promised, seed: int) -> Main:
     return main
 
 
-def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
+def cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
     promised = Promised()
-    with Simulation(seed) as simulation:
-        machine = simulation.machine("broker")
-        machine.disk.cut_power_at = cut_at
-        machine.start(writer(promised, seed))
-        simulation.run_until(lambda: promised.is_done or not machine.powered)
-        operations = machine.disk.operations
-        for life in range(2):
-            if machine.powered:
-                machine.power_fail()
-            machine.disk.cut_power_at = None
-            machine.power_restore()
-            simulation.run_on(machine, recovered(promised, seed + life))
+    writing = writer(promised, seed)
+    operations = run_with_power_cut(
+        seed, cut_at, writing, lambda: promised.is_done, lambda life: recovered(promised, seed + life)
+    )
     return operations, promised
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(6))
 def test_what_was_synced_above_the_start_stays_whenever_the_power_fails(seed: int) -> None:
-    operations, promised = run_with_power_cut(seed, None)
+    operations, promised = cut(seed, None)
     assert promised.retained > 2, "retention has deleted nothing: the test does not test"
     for cut_at in random.Random(seed).sample(range(1, operations + 1), 30):
-        run_with_power_cut(seed, cut_at)
+        cut(seed, cut_at)

@@ -12,10 +12,11 @@ from barnabas.kernel.host import Host
 from barnabas.log.directories.checkpoints import EpochEntry
 from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
 from barnabas.testing.simulated_host import Main
-from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.testing.simulation import simulation_seeds
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record
+from tests.simulation.power_cuts import run_with_power_cut
 from tests.unit.log.log_broker import log_broker, records
 from tests.unit.tiered.tiered_broker import SETTINGS, TIERED, TOPIC_ID, PlayedRecords, TieredBroker, tiered_broker
 
@@ -145,31 +146,23 @@ def recovered(promised: Promised, seed: int) -> Main:
     return main
 
 
-def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
+def cut(seed: int, cut_at: int | None) -> tuple[int, Promised]:
     promised = Promised()
-    with Simulation(seed) as simulation:
-        machine = simulation.machine("broker")
-        machine.disk.cut_power_at = cut_at
-        machine.start(writer(promised, seed))
-        simulation.run_until(lambda: promised.is_done or not machine.powered)
-        operations = machine.disk.operations
-        for _ in range(2):
-            if machine.powered:
-                machine.power_fail()
-            machine.disk.cut_power_at = None
-            machine.power_restore()
-            simulation.run_on(machine, recovered(promised, seed))
+    writing = writer(promised, seed)
+    operations = run_with_power_cut(
+        seed, cut_at, writing, lambda: promised.is_done, lambda _: recovered(promised, seed)
+    )
     return operations, promised
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(3))
 def test_nothing_is_lost_or_left_half_whenever_the_power_fails(seed: int) -> None:
-    operations, promised = run_with_power_cut(seed, None)
+    operations, promised = cut(seed, None)
     assert promised.copied > 5, "nothing was copied: the test does not test"
     assert promised.read_remotely, "nothing was read from remote storage: the test does not test"
     lost_copied = 0
     for cut_at in random.Random(seed).sample(range(1, operations + 1), 20):
-        lost_copied += run_with_power_cut(seed, cut_at)[1].lost_copied
+        lost_copied += cut(seed, cut_at)[1].lost_copied
     assert lost_copied, "no log lost what was copied: the test does not test"
 
 
@@ -199,7 +192,7 @@ def rebuild_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int]:
             done.append(True)
             await host.loop.create_future()
 
-    async def check(host: Host) -> int:
+    async def check(host: Host) -> None:
         async with log_broker(host, "/data/logs", config=TIERED, settings=SETTINGS, is_clean=False) as broker:
             log = broker.log(topic_id=TOPIC_ID)
             epochs = list(log.leader_epochs.entries)
@@ -211,20 +204,9 @@ def rebuild_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int]:
                 assert not done, "it is durable"
                 assert log.log_end_offset in (0, OLD) or not started
                 assert epochs == (OLD_EPOCHS if log.log_end_offset else [])
-            return log.log_end_offset
+            ends.append(log.log_end_offset)
 
-    with Simulation(seed) as simulation:
-        machine = simulation.machine("broker")
-        machine.disk.cut_power_at = cut_at
-        machine.start(rebuild)
-        simulation.run_until(lambda: bool(done) or not machine.powered)
-        operations = machine.disk.operations
-        for _ in range(2):
-            if machine.powered:
-                machine.power_fail()
-            machine.disk.cut_power_at = None
-            machine.power_restore()
-            ends.append(simulation.run_on(machine, check))
+    operations = run_with_power_cut(seed, cut_at, rebuild, lambda: bool(done), lambda _: check)
     return operations, ends[-1]
 
 
