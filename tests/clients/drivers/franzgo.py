@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.clients.drivers.model import Capability, Fenced, GroupMember, Record
+from tests.clients.drivers.model import Capability, GroupMember, Record
+from tests.clients.drivers.process_transactions import ProcessTransactions
 
 VERSION = "1.20.6"
 TIMEOUT_SECONDS = 120.0
 BUILD_SECONDS = 600
 _SOURCE = Path(__file__).resolve().parent / "franzgo"
 _PROGRAM = Path(__file__).resolve().parents[3] / ".cache" / f"franz-go-{VERSION}" / "franzgo"
-_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _REASON = "franz-go is tried with transactions only"
 
 
@@ -27,55 +27,6 @@ def reason_to_skip() -> str | None:
     if shutil.which("go") is None:
         return "franz-go needs Go 1.24 or newer: install it from go.dev (Debian: apt-get install golang-go)"
     return None
-
-
-class FranzGoTransactions:
-    """A producer with a transactional id, in a process of its own."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            [_program(), "transact", json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            self._answer()
-        except Exception:
-            self.close()
-            raise
-
-    def begin(self) -> None:
-        self._ask(command="begin")
-
-    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
-        encoded = [base64.b64encode(value).decode() for value in values]
-        self._ask(command="send", topic=topic, partition=partition, values=encoded)
-
-    def commit(self) -> None:
-        self._ask(command="commit")
-
-    def abort(self) -> None:
-        self._ask(command="abort")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, **command: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        self._answer()
-
-    def _answer(self) -> None:
-        """Raises `Fenced`, or RuntimeError with the name of another error."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process of franz-go has ended")
-        error = json.loads(line)
-        if error in _FENCED:
-            raise Fenced
-        if error is not None:
-            raise RuntimeError(f"franz-go: {error}")
 
 
 class FranzGoClient:
@@ -89,14 +40,13 @@ class FranzGoClient:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers.split(",")
 
-    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> FranzGoTransactions:
-        return FranzGoTransactions(
-            {
-                "bootstrapServers": self._bootstrap_servers,
-                "transactionalId": transactional_id,
-                "timeoutMs": timeout_ms,
-            }
-        )
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> ProcessTransactions:
+        options = {
+            "bootstrapServers": self._bootstrap_servers,
+            "transactionalId": transactional_id,
+            "timeoutMs": timeout_ms,
+        }
+        return ProcessTransactions(self.name, [_program(), "transact", json.dumps(options)])
 
     def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
         return [base64.b64decode(value) for value in self._run("readCommitted", topic=topic, partition=partition)]

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.clients.drivers.model import Capability, Fenced, Place, Record
+from tests.clients.drivers.model import Capability, Place, Record
+from tests.clients.drivers.process_transactions import ProcessTransactions
 
 VERSION = "2.2.4"
 TIMEOUT_SECONDS = 60.0
 _PROGRAM = Path(__file__).with_suffix(".js")
 _DIRECTORY = Path(__file__).resolve().parents[3] / ".cache" / f"kafkajs-{VERSION}"
-_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _ONLY_GZIP = "kafkajs brings gzip only; other codecs are plug-ins of others"
 
 
@@ -68,54 +68,6 @@ class KafkajsMember:
                 self._assigned = frozenset(said["assigned"])
             else:
                 self._received.append((Place(said["partition"], said["offset"]), _bytes(said["value"])))
-
-
-class KafkajsTransactions:
-    """A producer with a transactional id, in a process of its own."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            _command("transact", options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), text=True
-        )
-        try:
-            self._answer()
-        except Exception:
-            self.close()
-            raise
-
-    def begin(self) -> None:
-        self._ask(command="begin")
-
-    def send(self, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
-        self._ask(command="send", topic=topic, partition=partition, values=[_base64(value) for value in values])
-
-    def commit(self) -> None:
-        self._ask(command="commit")
-
-    def abort(self) -> None:
-        self._ask(command="abort")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, **command: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        self._answer()
-
-    def _answer(self) -> None:
-        """Raises `Fenced`, or RuntimeError with the type of another error."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process of kafkajs has ended")
-        error = json.loads(line)
-        if error in _FENCED:
-            raise Fenced
-        if error is not None:
-            raise RuntimeError(f"kafkajs: {error}")
 
 
 class KafkajsClient:
@@ -168,14 +120,13 @@ class KafkajsClient:
     def administer(self, topic: str) -> None:
         self._run("administer", topic=topic)
 
-    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> KafkajsTransactions:
-        return KafkajsTransactions(
-            {
-                "bootstrapServers": self._bootstrap_servers,
-                "transactionalId": transactional_id,
-                "timeoutMs": timeout_ms,
-            }
-        )
+    def transactional(self, transactional_id: str, timeout_ms: int = 60_000) -> ProcessTransactions:
+        options = {
+            "bootstrapServers": self._bootstrap_servers,
+            "transactionalId": transactional_id,
+            "timeoutMs": timeout_ms,
+        }
+        return ProcessTransactions(self.name, _command("transact", options), _environment())
 
     def read_committed(self, topic: str, *, partition: int = 0) -> list[bytes]:
         said = self._run("readCommitted", topic=topic, partition=partition, group=f"read-{uuid.uuid4()}")
