@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
-_LOG_START_CHECK_SECONDS: Final = 1.0
+_LOG_START_CHECK_SECONDS: Final = 5.0
 """How often all log start offsets are compared with what the leader was told: retention moves them behind our back."""
 _NO_LAG: Final = 0
 _QUOTA_CHECK_SECONDS: Final = 1.0

@@ -33,7 +33,7 @@ _ALARM_SECONDS: Final = LONG_TURN_MS / 1000 - BEAT_SECONDS
 _ALARM_INTERVAL_SECONDS: Final = 0.02
 IDLE_BEAT_SECONDS: Final = 0.25
 _IDLE_AFTER_BEATS: Final = 50
-# Of processor time, as a part of the time between two beats, for a beat to count as an idle one.
+# Of processor time, as a part of the time of so many beats, or of one slow beat, for the loop to count as idle.
 _IDLE_PART_MAX: Final = 0.05
 _PACKAGE: Final = __name__.partition(".")[0]
 _FRAMES_SHOWN: Final = 4
@@ -107,7 +107,9 @@ class TurnWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
         self._period = BEAT_SECONDS
-        self._idle_beats = 0
+        self._beats = 0
+        self._beats_seconds = 0.0
+        self._beats_processor_seconds = 0.0
         self._alarm: _ProcessorAlarm | None = None
         self._processor_seconds = 0.0
         self._collector_seconds = 0.0
@@ -166,24 +168,34 @@ class TurnWatch:
             self._place = ""
             self._collector_seconds = 0.0
         self._alarm = None
-        self._follow(is_idle=processor < took * _IDLE_PART_MAX)
+        self._follow(took, processor)
         self._wait_for_beat()
 
     @property
     def _is_idle(self) -> bool:
         return self._period == IDLE_BEAT_SECONDS
 
-    def _follow(self, *, is_idle: bool) -> None:
-        """Beats slowly once the loop is idle, and fast again when it is not."""
+    def _follow(self, took: float, processor: float) -> None:
+        """Beats slowly once the loop is idle, and fast again when it is not. Many beats are taken together before it
+        counts as idle: what it does four times a second fills a tenth of a fast beat, and next to nothing of a second.
+        """
         if not self._has_alarm:
             return
-        self._idle_beats = self._idle_beats + 1 if is_idle else 0
-        if self._is_idle and not is_idle:
-            self._period = BEAT_SECONDS
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-        elif self._idle_beats >= _IDLE_AFTER_BEATS:
+        if self._is_idle:
+            if processor >= took * _IDLE_PART_MAX:
+                self._period = BEAT_SECONDS
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
+            return
+        self._beats += 1
+        self._beats_seconds += took
+        self._beats_processor_seconds += processor
+        if self._beats < _IDLE_AFTER_BEATS:
+            return
+        if self._beats_processor_seconds < self._beats_seconds * _IDLE_PART_MAX:
             self._period = IDLE_BEAT_SECONDS
             signal.setitimer(signal.ITIMER_PROF, _ALARM_SECONDS, _ALARM_INTERVAL_SECONDS)
+        self._beats = 0
+        self._beats_seconds = self._beats_processor_seconds = 0.0
 
     def _works_again(self, number: int, frame: FrameType | None) -> None:
         """The alarm of the processor's time."""

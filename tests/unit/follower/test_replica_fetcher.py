@@ -435,7 +435,7 @@ def test_follows_the_start_of_the_leaders_log() -> None:
         sent, asked = await setting.fetch_request()
         assert asked[0].log_start_offset == 2
         setting.broker.log.log_start_offset = 3  # retention, here
-        await asyncio.sleep(2)
+        await asyncio.sleep(6)
         sent.on_response(empty_response())
         _, asked = await setting.fetch_request()
         assert asked[0].log_start_offset == 3

@@ -84,6 +84,17 @@ async def main():
         await late_alarm(work)
         spin(0.1)
     await after("burst of an idle loop", lambda: pieces(20, 0.015))
+    async def little():
+        for _ in range(10):
+            spin(0.002)  # a tenth of a beat
+            await asyncio.sleep(0.1)
+    beat, beats = TurnWatch._beat, []
+    TurnWatch._beat = lambda watch: beats.append(None) or beat(watch)
+    await little()  # in which it becomes idle
+    beats.clear()
+    await little()
+    TurnWatch._beat = beat
+    beats_of_little_work = len(beats)
     await after("short", lambda: pieces(1, 0.02))
     await after("pieces", lambda: pieces(20, 0.015))
     await idle()
@@ -102,32 +113,43 @@ async def main():
     await after("collector", lambda: loop.call_soon(collect) and None)
     watch.stop()
     await after("stopped", lambda: loop.call_soon(held) and None)
-    print(json.dumps(found))
+    print(json.dumps({"beats": beats_of_little_work, "turns": found}))
 
 asyncio.Runner(loop_factory=uvloop.new_event_loop if sys.argv[1] == "uvloop" else asyncio.new_event_loop).run(main())
 """
 
 
-Found = dict[str, tuple[int, list[list[Any]]]]
+Turns = dict[str, tuple[int, list[list[Any]]]]
 WITHIN_MS: Final = 35
 """How much longer than it was a turn of an idle loop may seem: an alarm of 30 ms is taken to have been in time."""
 
 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
-def found(request: pytest.FixtureRequest) -> Found:
-    """For each kind of work its longest turn in ms, where it has measured them, and the turns that the watch told."""
+def ran(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the program says."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, request.param], capture_output=True, text=True, timeout=50, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    turns: Found = json.loads(ran.stdout)
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def found(ran: dict[str, Any]) -> Turns:
+    """For each kind of work its longest turn in ms, where it has measured them, and the turns that the watch told."""
+    turns: Turns = ran["turns"]
     return turns
+
+
+def test_a_loop_with_little_to_do_is_not_woken_for_it(ran: dict[str, Any]) -> None:
+    assert ran["beats"] < 15  # of 50 in that second; one in the turn after each 30 ms of the processor's time
 
 
 @pytest.mark.parametrize(
     "work", ["idle", "burst of an idle loop", "short", "pieces", "burst before a late alarm", "stopped"]
 )
-def test_says_nothing_of_short_turns(found: Found, work: str) -> None:
+def test_says_nothing_of_short_turns(found: Turns, work: str) -> None:
     # A busy machine may keep the process from its processor: then a turn was long, and what is said of it has to be so.
     longest_ms, turns = found[work]
     assert [turn for turn in turns if turn[2] >= turn[1] > longest_ms + WITHIN_MS] == []
@@ -138,7 +160,7 @@ def test_says_nothing_of_short_turns(found: Found, work: str) -> None:
     [("handle", "METADATA"), ("held", "program.held"), ("task", "retention")],
     ids=["named", "by the outermost function", "in a task"],
 )
-def test_names_a_long_turn_by_what_ran(found: Found, work: str, name: str) -> None:
+def test_names_a_long_turn_by_what_ran(found: Turns, work: str, name: str) -> None:
     (turn,) = [turn for turn in found[work][1] if turn[0] == name]
     _, duration_ms, processor_ms, _, place = turn
     assert duration_ms >= 130
@@ -146,18 +168,18 @@ def test_names_a_long_turn_by_what_ran(found: Found, work: str, name: str) -> No
     assert "program.spin:" in place
 
 
-def test_tells_the_whole_turn_when_the_alarm_was_late(found: Found) -> None:
+def test_tells_the_whole_turn_when_the_alarm_was_late(found: Turns) -> None:
     assert max(turn[1] for turn in found["late alarm"][1]) >= 190
 
 
-def test_tells_waiting_from_working(found: Found) -> None:
+def test_tells_waiting_from_working(found: Turns) -> None:
     name, duration_ms, processor_ms = max(found["wait"][1], key=lambda turn: turn[1])[:3]
     assert name == NOTHING
     assert duration_ms >= 130
     assert processor_ms < 50
 
 
-def test_names_the_garbage_collector(found: Found) -> None:
+def test_names_the_garbage_collector(found: Turns) -> None:
     turn = next(turn for turn in found["collector"][1] if turn[0] == COLLECTOR)
     assert turn[3] >= turn[1] / 2
 
