@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
+from barnabas.coordination.embedded.tree import ZnodeTree
 from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.protocol import STAT
 from barnabas.kernel.host import Host
 from barnabas.server.broker import Broker
 from barnabas.server.cluster_plan import ClusterPlan, properties_text
@@ -26,6 +29,7 @@ COORDINATOR: Final = "coordinator"
 Place = int | str
 """A broker's id, or `coordinator`."""
 _SESSION_TIMEOUT_MS_MIN: Final = 100
+_POLL_SECONDS: Final = 0.005
 
 
 def check_configs(plan: ClusterPlan) -> None:
@@ -145,6 +149,15 @@ class NodeCluster:
         self._await(member)
         self._apply_cuts()
 
+    def until_known(self) -> None:
+        """Returns when the controller knows every broker that runs by its present session. Raises NodeError."""
+        ends_at = time.monotonic() + START_SECONDS_MAX
+        while missing := self._not_known():
+            if time.monotonic() > ends_at:
+                names = ", ".join(self._members[broker_id].node.name for broker_id in missing)
+                raise NodeError(f"the controller does not know {names} after {START_SECONDS_MAX:g} s")
+            time.sleep(_POLL_SECONDS)
+
     def pause(self, place: Place) -> None:
         self._node(place).pause()
 
@@ -256,6 +269,18 @@ class NodeCluster:
         member.faults = RequestFaults(broker, node.links, self._is_of_cluster)
         node.run(broker.ready(), START_SECONDS_MAX)
 
+    def _not_known(self) -> list[int]:
+        """Brokers that run, and have no session or one that no controller has seen yet."""
+        running = [broker_id for broker_id, member in self._members.items() if member.node.is_running]
+        seen: Mapping[int, int] = {}
+        for broker_id in running:
+            member = self._members[broker_id]
+            seen = seen or member.node.call(_epochs_seen_by, member.broker)
+        coordinator = self._node(COORDINATOR)
+        tree = coordinator.until_started(START_SECONDS_MAX).engine.tree
+        present = coordinator.call(lambda: {broker_id: _epoch_in(tree, broker_id) for broker_id in running})
+        return [broker_id for broker_id, epoch in present.items() if epoch is None or epoch != seen.get(broker_id)]
+
     def _is_of_cluster(self, local_port: int, port: int) -> bool:
         nodes = (self._operator, *(member.node for member in self._members.values()))
         return any(node.links.has_connection(local_port, port) for node in nodes)
@@ -269,3 +294,16 @@ class NodeCluster:
         finally:
             if not self.is_running(broker_id):
                 member.kept_port = KeptPort(self._plan.host, member.port)
+
+
+def _epochs_seen_by(broker: Broker) -> dict[int, int]:
+    """The epochs of the brokers that a controller knows, by id; none of a broker that is not the controller."""
+    term = broker.components.controller.term
+    live = {} if term is None else term.context.live_or_shutting_down_brokers
+    return {broker_id: known.epoch for broker_id, known in live.items()}
+
+
+def _epoch_in(tree: ZnodeTree, broker_id: int) -> int | None:
+    """The epoch that the session of a broker has given it; None where it has no session."""
+    znode = tree.find(broker_id_path(broker_id))
+    return None if znode is None else int(STAT.unpack(znode[1])[0])

@@ -109,6 +109,9 @@ class ProcessCluster:
 
     # What needs the inside of a broker.
 
+    def until_known(self) -> None:
+        """Nothing that a process says of itself tells of its session: who was paused for longer may have lost it."""
+
     def expire_session(self, _broker_id: int) -> None:
         raise _not_here("expire_session")
 

@@ -326,7 +326,9 @@ class KafkaCluster:
         self._running().clear_faults()
 
     def mend(self) -> None:
-        """Ends all faults, and starts the brokers that are down, whose former sessions are ended."""
+        """Ends all faults, and starts the brokers that are down, whose former sessions are ended; in this process it
+        returns when the controller knows every broker by its present session.
+        """
         self.clear_faults()
         for broker_id in self.broker_ids:
             if not self.is_running(broker_id):
@@ -334,6 +336,7 @@ class KafkaCluster:
                 with contextlib.suppress(NodeError):
                     self.expire_session(broker_id)
                 self.start_broker(broker_id)
+        self._running().until_known()
 
     # Inside.
 

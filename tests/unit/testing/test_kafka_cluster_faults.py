@@ -140,6 +140,13 @@ def test_a_broker_whose_session_expires_registers_again(cluster: KafkaCluster) -
     assert produce(cluster.bootstrap_servers, topic, b"one", acks="all")[0][0] is None
 
 
+def test_who_was_mended_is_known_to_the_controller(cluster: KafkaCluster) -> None:
+    for broker in cluster.broker_ids:
+        cluster.expire_session(broker)
+        cluster.mend()
+        cluster.create_topic(replication_factor=3)
+
+
 def test_the_next_produce_requests_fail_with_the_error_and_no_more(cluster: KafkaCluster) -> None:
     topic = cluster.create_topic()
     servers, leader = cluster.bootstrap_servers, cluster.leader(topic)
