@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.real_host import RealClock, real_host
+from barnabas.log.partition.appending import AppendError, AppendResult
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
@@ -217,15 +219,37 @@ class Run:
         model = self.models[LEADER]
         values = tuple(b"%40d" % (model.end_offset + number) for number in range(count))
         epoch, sequence = model.producer(producer_id)
+        if sequence and self.knows_marker_only(log, producer_id, epoch):
+            # As in Kafka. It has aborted, and goes on with another epoch.
+            with pytest.raises(AppendError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+                self.append(log, values, producer_id, epoch, sequence)
+            self.happened["marker only"] += 1
+            epoch, sequence = epoch + 1, 0
+        result, data = self.append(log, values, producer_id, epoch, sequence)
+        assert (result.first_offset, result.is_duplicate) == (model.end_offset, False)
+        model.entries.append(Entry(result.first_offset, values, bytes(data), producer_id, epoch))
+
+    def knows_marker_only(self, log: PartitionLog, producer_id: int, epoch: int) -> bool:
+        """Of a producer whose records were deleted, while the end of its transaction was not, a log that has lost its
+        snapshots learns the epoch, and no sequence."""
+        known = log.producers.get(producer_id)
+        if known is None or known.epoch != epoch or known.batches:
+            return False
+        model = self.models[LEADER]
+        mine = [entry for entry in model.entries if (entry.producer_id, entry.epoch) == (producer_id, epoch)]
+        assert all(entry.end_offset <= model.start_offset for entry in mine if entry.marker is None)
+        return True
+
+    def append(
+        self, log: PartitionLog, values: Sequence[bytes], producer_id: int, epoch: int, sequence: int
+    ) -> tuple[AppendResult, bytearray]:
         fields: dict[str, object] = {}
         if producer_id != NOBODY:
             fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
             fields["is_transactional"] = True
-        data = records(*values, timestamp_ms=START_MS + model.end_offset, **fields)
+        data = records(*values, timestamp_ms=START_MS + log.log_end_offset, **fields)
         with verified(log.producers, producer_id, epoch):
-            result = log.append_as_leader(data, 0)
-        assert (result.first_offset, result.is_duplicate) == (model.end_offset, False)
-        model.entries.append(Entry(result.first_offset, values, bytes(data), producer_id, epoch))
+            return log.append_as_leader(data, 0), data
 
     def end(self, log: PartitionLog, producer_id: int, kind: ControlRecordType, more_epochs: int) -> None:
         model = self.models[LEADER]
@@ -397,6 +421,18 @@ async def follow(taken: list[tuple[object, ...]], sizes: Sequence[int], path: st
         if end == "lost snapshots":
             for snapshot in Path(path).glob("*/*.snapshot"):
                 snapshot.unlink()
+
+
+def test_a_producer_of_which_only_the_marker_is_left_begins_a_new_epoch(tmp_path: Path) -> None:
+    happened: Counter[str] = Counter()
+    taken: list[tuple[object, ...]] = [
+        *(("stop",), ("data", 0, 1), ("data", 2, 1), ("data", 0, 1), ("data", 0, 1), ("data", 0, 1), ("stop",)),
+        *(("data", NOBODY, 1), ("end", 2, ControlRecordType.ABORT, 0), ("stop",)),
+        *(("data", NOBODY, 1), ("data", NOBODY, 1), ("data", NOBODY, 1), ("data", 0, 1)),
+        *(("advance", LEADER, 2), ("delete", LEADER, 2), ("lost snapshots",), ("data", 2, 1)),
+    ]
+    asyncio.run(follow(taken, [1, 1], str(tmp_path), happened))
+    assert happened["marker only"]
 
 
 def test_readers_of_committed_data_get_what_was_committed() -> None:
