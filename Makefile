@@ -22,12 +22,12 @@ FUZZ_SECONDS ?= 60
 # Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
 
-# What lasts longer than in `make test`, or is done there not at all.
-LONGER_FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
-
-# Set where test-clients and test-cluster follow, which do all that `make test` does of them, and more.
-SUITES_FOLLOW ?=
-LEFT_OUT = $(if $(SUITES_FOLLOW),$(addprefix --ignore=,$(LONGER_FAILURES)))
+# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, each test alone ...
+FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
+# ... and those that mostly wait, for an interval or a time-out, side by side.
+WAITS := $(addprefix tests/cluster/test_,controller_move.py exactly_once.py kafka_streams.py large_requests.py \
+	offsets_topic_deleted.py preferred_leaders.py replication_throttle.py stalled_directory.py supervisor.py \
+	unclean_election.py up_failures.py)
 
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
@@ -79,10 +79,10 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: lint ## Linters, types, and every test that needs no other system (some 15 minutes on 2 cores)
+test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 8 minutes on 2 cores)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/fuzz tests/simulation
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(LEFT_OUT) tests/cluster $(if $(SUITES_FOLLOW),,tests/clients)
-	@$(BIN)/pytest -m alone $(LEFT_OUT) tests/cluster
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+	@$(BIN)/pytest -m alone tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
@@ -90,9 +90,10 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go a
 	@BARNABAS_ALL_CLIENTS=1 $(BIN)/pytest tests/clients
 
 .PHONY: test-cluster
-test-cluster: $(INTEROP) ## Failures of real processes: kill -9 for longer than in make test
+test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest $(LONGER_FAILURES) --timeout 900
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup $(WAITS)
+	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest $(FAILURES) --timeout 900
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes

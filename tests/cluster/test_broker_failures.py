@@ -1,7 +1,7 @@
 """Three broker processes lose members by kill -9 and SIGSTOP while idempotent producers (acks=all) and a group run.
 
-Every acknowledged record must be there exactly once, in order per partition, and the group must go on. A short round in
-every test run; 45 s (BARNABAS_FAILURE_SECONDS) at random, and a real ZooKeeper ensemble, with BARNABAS_LONG_FAILURES=1
+Every acknowledged record must be there exactly once, in order per partition, and the group must go on. A short round by
+default; 45 s (BARNABAS_FAILURE_SECONDS) at random, and a real ZooKeeper ensemble, with BARNABAS_LONG_FAILURES=1
 (`make test-cluster`).
 """
 

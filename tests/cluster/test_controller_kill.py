@@ -1,8 +1,8 @@
 """kill -9 of the controller at each numbered step of a reassignment and of a deletion: the next controller finishes it.
 
 The steps are known by what the controller writes: a door before the coordinator stops it there. What it does between
-two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each in
-every test run, all of them with BARNABAS_LONG_FAILURES=1 (`make test-cluster`).
+two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each by
+default, all of them with BARNABAS_LONG_FAILURES=1 (`make test-cluster`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """kill -9 of the coordinator during pipelined writes, again and again: nothing acknowledged is lost, nothing is seen
 half-applied.
 
-A few rounds in every test run; 45 s of them with BARNABAS_LONG_FAILURES=1 (`make test-cluster`), and
+A few rounds by default, 45 s of them with BARNABAS_LONG_FAILURES=1 (`make test-cluster`), and
 BARNABAS_FAILURE_SECONDS of them where that is set, as the nightly does.
 """
 

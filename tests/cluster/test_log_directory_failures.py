@@ -1,7 +1,7 @@
 """Log directories that really fail under brokers with three of them each, while idempotent producers (acks=all) and a
 group run: what was led from there is led elsewhere within a second, and nothing acknowledged is lost.
 
-Every way to fail in every test run; the same once more, with another role, in `make test-cluster`.
+Every way to fail by default; the same once more, with another role, in `make test-cluster`.
 """
 
 from __future__ import annotations
