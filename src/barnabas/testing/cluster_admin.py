@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.client.admin import Admin, NewTopic
@@ -48,6 +48,11 @@ class ClusterAdmin:
         probe = ClusterProbe(self._host, self._addresses)
         await probe.until_formed()
         return await probe.until_groups_can_form(_GROUPS_SECONDS_MAX)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when the condition holds, at which it looks again and again."""
+        while not condition():
+            await self._client.timers.sleep(_POLL_MS)
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], known_to: Iterable[int]

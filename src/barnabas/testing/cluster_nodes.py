@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,7 +28,6 @@ COORDINATOR: Final = "coordinator"
 Place = int | str
 """A broker's id, or `coordinator`."""
 _SESSION_TIMEOUT_MS_MIN: Final = 100
-_POLL_SECONDS: Final = 0.005
 
 
 def check_configs(plan: ClusterPlan) -> None:
@@ -149,15 +147,6 @@ class NodeCluster:
         self._await(member)
         self._apply_cuts()
 
-    def until_known(self) -> None:
-        """Returns when the controller knows every broker that runs by its present session. Raises NodeError."""
-        ends_at = time.monotonic() + START_SECONDS_MAX
-        while missing := self._not_known():
-            if time.monotonic() > ends_at:
-                names = ", ".join(self._members[broker_id].node.name for broker_id in missing)
-                raise NodeError(f"the controller does not know {names} after {START_SECONDS_MAX:g} s")
-            time.sleep(_POLL_SECONDS)
-
     def pause(self, place: Place) -> None:
         self._node(place).pause()
 
@@ -182,6 +171,17 @@ class NodeCluster:
 
         if not coordinator.call(expire):
             raise NodeError(f"broker {broker_id} has no session")
+
+    def is_known(self) -> bool:
+        """Whether the controller knows every broker that runs, by its present session."""
+        running = {broker_id: member for broker_id, member in self._members.items() if member.node.is_running}
+        seen: Mapping[int, int] = {}
+        for member in running.values():
+            seen = seen or member.node.call(_epochs_seen_by, member.broker)
+        coordinator = self._node(COORDINATOR)
+        tree = coordinator.until_started(START_SECONDS_MAX).engine.tree
+        present = coordinator.call(lambda: {broker_id: _epoch_in(tree, broker_id) for broker_id in running})
+        return all(epoch is not None and epoch == seen.get(broker_id) for broker_id, epoch in present.items())
 
     # Several.
 
@@ -268,18 +268,6 @@ class NodeCluster:
         member.port = broker.endpoints[0].port
         member.faults = RequestFaults(broker, node.links, self._is_of_cluster)
         node.run(broker.ready(), START_SECONDS_MAX)
-
-    def _not_known(self) -> list[int]:
-        """Brokers that run, and have no session or one that no controller has seen yet."""
-        running = [broker_id for broker_id, member in self._members.items() if member.node.is_running]
-        seen: Mapping[int, int] = {}
-        for broker_id in running:
-            member = self._members[broker_id]
-            seen = seen or member.node.call(_epochs_seen_by, member.broker)
-        coordinator = self._node(COORDINATOR)
-        tree = coordinator.until_started(START_SECONDS_MAX).engine.tree
-        present = coordinator.call(lambda: {broker_id: _epoch_in(tree, broker_id) for broker_id in running})
-        return [broker_id for broker_id, epoch in present.items() if epoch is None or epoch != seen.get(broker_id)]
 
     def _is_of_cluster(self, local_port: int, port: int) -> bool:
         nodes = (self._operator, *(member.node for member in self._members.values()))

@@ -336,7 +336,8 @@ class KafkaCluster:
                 with contextlib.suppress(NodeError):
                     self.expire_session(broker_id)
                 self.start_broker(broker_id)
-        self._running().until_known()
+        is_known = self._running().is_known
+        self._ask(lambda admin: admin.until(is_known))
 
     # Inside.
 
