@@ -8,6 +8,7 @@ decides next has seen it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -16,7 +17,7 @@ from typing import Final
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
-from barnabas.client.errors import ClientError
+from barnabas.client.errors import ClientError, ClientTimeoutError
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
@@ -38,6 +39,8 @@ from barnabas.wire.topics import REMOTE_LOG_METADATA_TOPIC, TopicPartition
 
 _POLL_MS: Final = 1_000
 _AGAIN_MS: Final = 1_000
+_POSITION_MS: Final = 100
+"""It is known but while a leader is sought or a start is asked for."""
 _APPLIED_PER_POLL: Final = 200
 _WAIT_SECONDS: Final = 30.0
 
@@ -159,8 +162,17 @@ class MetadataTopic:
                 for record in await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL):
                     if record.value is not None:
                         self._apply(record.value, record.partition.partition, record.offset)
-                    self._read_to[record.partition.partition] = record.offset + 1
+                await self._note_positions(consumer)
                 self._tell()
+
+    async def _note_positions(self, consumer: Consumer) -> None:
+        """Up to where there is nothing that was not read. The last record is not always what says that: a partition may
+        end in the end of somebody's transaction, retention may have taken what was not read yet, and a topic that was
+        made again begins anew."""
+        for number in self._assigned:
+            with contextlib.suppress(ClientTimeoutError):
+                place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
+                self._read_to[number] = await consumer.position(place, _POSITION_MS)
 
     async def _create_topic(self, client: Client) -> None:
         settings = self._settings

@@ -11,6 +11,7 @@ from typing import Any, Self
 import pytest
 
 from barnabas.client.admin import NewTopic
+from barnabas.client.errors import ClientTimeoutError
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
@@ -53,6 +54,9 @@ class PlayedCluster:
     failing_polls: int = 0
     clients: int = 0
     is_readable: bool = True
+    is_seeking: bool = False
+    ends: dict[int, int] = field(default_factory=dict)
+    """Of partitions that end in something that is no record."""
     created: list[NewTopic] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -100,11 +104,20 @@ class PlayedCluster:
     def seek(self, place: TopicPartition, offset: int) -> None:
         self.positions[place] = offset
 
+    async def position(self, place: TopicPartition, timeout_ms: float) -> int:
+        if self.is_seeking:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise ClientTimeoutError("its leader is not known")
+        return self.positions[place]
+
     async def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.starts.get(place.partition, 0) for place in places}
 
     async def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: len(self.log(place.partition)) for place in places}
+        return {place: self.end(place.partition) for place in places}
+
+    def end(self, number: int) -> int:
+        return max(len(self.log(number)), self.ends.get(number, 0))
 
     async def poll(self, _timeout_ms: float, records_max: int) -> list[PlayedMetadata]:
         await asyncio.sleep(0.05)
@@ -115,9 +128,14 @@ class PlayedCluster:
         found: list[PlayedMetadata] = []
         for place, offset in self.positions.items():
             assert offset >= 0, "it was never told where to read"
+            start, end = self.starts.get(place.partition, 0), self.end(place.partition)
+            if not start <= offset <= end:
+                self.positions[place] = offset = start  # as it resets itself
             values = self.log(place.partition)[offset : offset + records_max] if self.is_readable else []
             found += [PlayedMetadata(place, offset + number, value) for number, value in enumerate(values)]
             self.positions[place] += len(values)
+            if self.is_readable and self.positions[place] >= len(self.log(place.partition)):
+                self.positions[place] = end
         return found
 
 
@@ -193,6 +211,44 @@ def test_catching_up_takes_all_that_others_have_written_from_the_start_of_the_to
         assert len((await topic.catch_up(PARTITION)).segments()) == 501
 
     assert not run(body)
+
+
+@pytest.mark.parametrize("case", ["a marker at the end", "retention", "made again"])
+def test_catching_up_ends_also_where_no_record_says_so(run: Run, case: str) -> None:
+    async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
+        number = metadata_partition(PARTITION, COUNT)
+        for each in range(10):
+            await topic.publish(segment(each + 1, each * 10, each * 10 + 9))
+        match case:
+            case "a marker at the end":
+                cluster.ends[number] = 12
+            case "retention":
+                cluster.log(number).extend([b"gone before it was read"] * 5)
+                cluster.starts[number] = 15
+                cluster.positions = dict.fromkeys(cluster.positions, 10)
+            case _:
+                cluster.log(number).clear()
+                cluster.write(segment(77, 900, 909))
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        cache = await topic.catch_up(PARTITION)
+        assert asyncio.get_running_loop().time() - began < 1
+        assert len(cache.segments()) == 10 + (case == "made again")
+
+    run(body)
+
+
+def test_nothing_counts_as_read_while_a_position_is_sought(run: Run) -> None:
+    async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
+        await topic.catch_up(PARTITION)
+        cluster.is_seeking = True
+        cluster.write(segment(1, 0, 9))
+        with pytest.raises(TimeoutError):
+            await topic.catch_up(PARTITION)
+        cluster.is_seeking = False
+        assert len((await topic.catch_up(PARTITION)).segments()) == 1
+
+    run(body)
 
 
 def test_reading_goes_on_after_a_failure_where_it_was(run: Run) -> None:
