@@ -118,6 +118,9 @@ class TieredBroker:
         self.host = host
         self.broker = broker
         self.log = broker.log(topic_id=TOPIC_ID)
+        if self.log.topic_id is None:
+            # As a replica does that is told to lead: a crash may have come before the id was written.
+            self.log.assign_topic_id(TOPIC_ID)
         self.log.begin_epoch(leader_epoch, self.log.log_end_offset)
         self.partition = PlayedPartition(self.log, leader_epoch)
         self.topic = PlayedTopic(records, **options)

@@ -39,10 +39,12 @@ from barnabas.log.producers.producer_snapshots import (
     replay_producers,
 )
 from barnabas.log.producers.producer_state import ProducerState, ProducerStateError
+from barnabas.log.segments.batch_scan import scan_batches
 from barnabas.log.segments.checked_batches import CheckedBatch, read_batch
 from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.log_segments import LogSegments
 from barnabas.log.segments.segment import Segment
+from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
@@ -121,6 +123,7 @@ class _Loading:
             self.logger.warning("%s has no leader epochs of what is in remote storage: beginning anew", self.directory)
             self._drop(self.segments)
             producers = self._begin_anew(epochs, request.log_start_offset)
+        epochs = self._with_epochs_of_head(epochs)
         self.segments[-1].read_age()
         end_offset = self.segments[-1].next_offset
         start_offset = max(request.log_start_offset, self._least_start_offset(epochs))
@@ -148,11 +151,37 @@ class _Loading:
 
     def _least_start_offset(self, epochs: LeaderEpochCache) -> int:
         """Where the log starts at the earliest. One that is tiered may start before its first segment, but not before
-        its first leader epoch, which moves with the start, and whose checkpoint may be the newer one."""
-        if not self.request.is_tiered:
-            return self.segments[0].base_offset
+        its first leader epoch, which moves with the start, and whose checkpoint may be the newer one; nor does it lose
+        what is here without an epoch, of a message format before 0.11.
+        """
+        base_offset = self.segments[0].base_offset
         earliest = epochs.earliest()
-        return 0 if earliest is None else min(earliest.start_offset, self.segments[-1].next_offset)
+        if not self.request.is_tiered:
+            return base_offset
+        return 0 if earliest is None else min(earliest.start_offset, base_offset)
+
+    def _with_epochs_of_head(self, epochs: LeaderEpochCache) -> LeaderEpochCache:
+        """The epochs of a tiered log, with those of records that come before the first of them: the checkpoint was
+        lost, or was newer than that of the log's start. Nothing is found in remote storage without its epoch."""
+        earliest = epochs.earliest()
+        head_end = self.segments[-1].next_offset if earliest is None else earliest.start_offset
+        if not self.request.is_tiered or self.segments[0].base_offset >= head_end:
+            return epochs
+        found = LeaderEpochCache()
+        try:
+            for segment in self.segments:
+                if segment.base_offset >= head_end:
+                    break
+                for _, batch in scan_batches(self.files, segment.data_descriptor(), 0, segment.size_bytes):
+                    if batch.base_offset >= head_end:
+                        break
+                    if isinstance(batch, RecordBatch) and batch.header.partition_leader_epoch > NO_EPOCH:
+                        found.assign(batch.header.partition_leader_epoch, batch.base_offset)
+        except CorruptRecordError as error:
+            self.logger.warning("%s: the leader epochs of its first records are not known: %s", self.directory, error)
+        for entry in epochs.entries:
+            found.assign(*entry)
+        return found
 
     def _lacks_auxiliary_state(self, epochs: LeaderEpochCache) -> bool:
         """A follower has begun a log behind what is in remote storage, and a crash came before its epochs were written:
