@@ -6,6 +6,7 @@ the argument, and then nothing until the parent ends or lets go.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -20,6 +21,7 @@ from barnabas.kernel.real_files import RealFiles
 
 ARGUMENT_LENGTH = struct.Struct("!I")
 STOP_SECONDS = 10.0
+_OBJECTS_PER_COLLECTION = 100_000
 NICE = 10
 """Children do what can wait, while their parent answers."""
 
@@ -36,6 +38,8 @@ def main(entry: str) -> int:
     threading.Thread(target=_stop_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
     module, _, function = entry.partition(":")
     os.nice(NICE)
+    # Work goes through millions of short-lived objects, and through few cycles.
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     status = getattr(importlib.import_module(module), function)(RealFiles(), argument)
     if isinstance(status, Generator):
         status = finish(status, time.monotonic, time.sleep)

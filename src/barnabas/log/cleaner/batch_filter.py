@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, kept_records
+from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, kept_records, largest_timestamp_delta
 from barnabas.wire.compression import compress
 from barnabas.wire.compression_types import NO_COMPRESSION, Buffer, Compression
 from barnabas.wire.legacy_records import LegacyBatch, write_messages
@@ -98,10 +98,10 @@ def filter_batch(
         return None
     if not dropped and not sets_horizon:
         return Kept(data, batch.last_offset, header.max_timestamp_ms)
-    records, largest = kept_records(bytes(batch.payload()), states)
+    records = kept_records(bytes(batch.payload()), states)
     base_timestamp_ms, max_timestamp_ms = header.base_timestamp_ms, header.max_timestamp_ms
     if not attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        max_timestamp_ms = base_timestamp_ms + largest
+        max_timestamp_ms = base_timestamp_ms + largest_timestamp_delta(records, max_timestamp_ms - base_timestamp_ms)
     if sets_horizon:
         horizon_ms = rules.now_ms + rules.delete_retention_ms
         records = [_moved(record, base_timestamp_ms - horizon_ms) for record in records]

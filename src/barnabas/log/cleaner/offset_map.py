@@ -33,8 +33,7 @@ _LAST: Final = 4
 _LAST_STATES: Final = bytes(state - _LAST if state - _LAST in (VALUE, TOMBSTONE) else DROPPED for state in range(256))
 _entry = Struct("=qqQ")
 _digest = Struct("=qq")
-_place = Struct("=q8x8x")
-_number = Struct("=16xQ")
+_first = Struct("=q")
 _digest_and_number = Struct("=16sQ")
 
 
@@ -119,10 +118,12 @@ class OffsetMap:
     def finish(self) -> bool:
         """Ends the putting, also where something was too much. False where the last of it was."""
         is_complete = self._take()
-        self._sort_out()
         states = self._states
+        self._entries = 0
         for bucket in self._buckets:
-            for (number,) in _number.iter_unpack(bucket):
+            last = dict(_digest_and_number.iter_unpack(bucket))
+            self._entries += len(last)
+            for number in last.values():
                 states[number] += _LAST
         return is_complete
 
@@ -156,10 +157,8 @@ class OffsetMap:
             self._places = [b""] * count
             for number, bucket in enumerate(self._buckets):
                 found: dict[int, list[bytes]] = {}
-                for (first,), (digest, _) in zip(
-                    _place.iter_unpack(bucket), _digest_and_number.iter_unpack(bucket), strict=True
-                ):
-                    found.setdefault(first & count - 1, []).append(digest)
+                for digest in dict(_digest_and_number.iter_unpack(bucket)):
+                    found.setdefault(_first.unpack_from(digest)[0] & count - 1, []).append(digest)
                 for place, digests in found.items():
                     self._places[place] = b"".join(digests)
                 self._buckets[number] = bytearray()

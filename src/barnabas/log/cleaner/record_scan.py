@@ -23,6 +23,9 @@ _CONTINUES: Final = bytes(number >> 7 for number in range(256))
 """What each byte of a varint becomes: whether another one follows."""
 _RUN_MIN: Final = 8
 """Records of one layout that are worth being told by columns."""
+_VARINT_BOUNDS: Final = (1 << 6, 1 << 13)
+_HEADS_MAX: Final = 8192
+_STATE_OF_VALUE: Final = bytes(TOMBSTONE if byte == 1 else VALUE for byte in range(256))
 _ONE_BY_ONE_MAX: Final = 256
 """Records that are read one by one, at most, before a run is looked for again."""
 
@@ -36,6 +39,12 @@ class _Layout(NamedTuple):
     """Bytes that make a layout: those of the lengths of the record, its key and its value."""
     varints: tuple[int, ...]
     """Bytes of the timestamp's and the offset's varints: whether another follows makes a layout."""
+    continues: tuple[bytes, ...]
+    """Of each of these whether it does."""
+    body_at: int
+    """Behind the length of the record."""
+    records_until_longer: int
+    """So many until the offset's varint has another byte, where offsets follow one another."""
     key_at: int
     key_size: int
     """-1 where there is no key."""
@@ -62,6 +71,10 @@ def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
                     position = end
                     number += run
                     continue
+                run, position = _scan_heads(data, position, layout, record_count - number, keys, states)
+                number += run
+                if run >= _RUN_MIN:
+                    continue
                 one_by_one = _RUN_MIN
             count = min(one_by_one, record_count - number)
             position = _scan_few(data, position, count, keys, states)
@@ -86,10 +99,11 @@ def _layout(data: bytes, position: int) -> _Layout:
     if length < 0 or end > len(data):
         raise IndexError
     same = list(range(start, position))
+    body = position
     position += 1
     first = position
     _, position = read_varint(data, position) if data[position] < 0x80 else read_long(data, position, 64)
-    _, position = read_varint(data, position)
+    offset, position = read_varint(data, position)
     varints = range(first, position)
     first = position
     key_size, position = read_varint(data, position)
@@ -104,6 +118,9 @@ def _layout(data: bytes, position: int) -> _Layout:
         stride=end - start,
         same=tuple(at - start for at in same),
         varints=tuple(at - start for at in varints),
+        continues=tuple(b"\1" if data[at] > 0x7F else b"\0" for at in varints),
+        body_at=body - start,
+        records_until_longer=next((bound - offset for bound in _VARINT_BOUNDS if offset < bound), _HEADS_MAX),
         key_at=key_at - start,
         key_size=key_size,
         state=DROPPED if key_size < 0 else TOMBSTONE if value_size < 0 else VALUE,
@@ -125,6 +142,60 @@ def _run(data: bytes, position: int, layout: _Layout, records_max: int) -> int:
         column = data[position + at : position + run * stride : stride].translate(_CONTINUES)
         run -= len(column.lstrip(column[:1]))
     return run
+
+
+def _scan_heads(
+    data: bytes, position: int, layout: _Layout, records_max: int, keys: list[bytes], states: bytearray
+) -> tuple[int, int]:
+    """As many records as begin as the layout does, of whatever size: how many, and where they end.
+
+    Their heads, from behind the length to the first byte of the value's, are of one size, and are told by columns."""
+    key_at, key_size = layout.key_at - layout.body_at, layout.key_size
+    if key_size < 0:
+        return 0, position
+    width = key_at + key_size + 1
+    heads: list[bytes] = []
+    append = heads.append
+    data_bytes = len(data)
+    end = head_end = position
+    for _ in range(min(records_max, layout.records_until_longer)):
+        byte = data[end]
+        if byte < 0x80:
+            at = end + 1
+            end = at + (byte >> 1)
+        else:
+            second = data[end + 1]
+            if second < 0x80:
+                at = end + 2
+                end = at + ((byte & 0x7F | second << 7) >> 1)
+            else:
+                size, at = read_long(data, end, 32)
+                end = at + size
+        head_end = at + width
+        if head_end >= end:
+            break  # it is of another layout, or its key is longer than itself
+        append(data[at:head_end])
+    if end > data_bytes:
+        raise IndexError
+    matrix = b"".join(heads)
+    run = len(heads)
+    for at in layout.varints:
+        column = matrix[at - layout.body_at :: width][:run].translate(_CONTINUES)
+        run -= len(column.lstrip(layout.continues[at - layout.varints[0]]))
+    for at in range(layout.varints[-1] + 1 - layout.body_at, key_at):
+        column = matrix[at::width][:run]
+        run -= len(column.lstrip(data[position + layout.body_at + at : position + layout.body_at + at + 1]))
+    if not run:
+        return 0, position
+    keys += chain.from_iterable(_column(key_at, key_size, width).iter_unpack(memoryview(matrix)[: run * width]))
+    # The length of what is null is one byte, 1; nothing else begins so.
+    states += matrix[width - 1 :: width][:run].translate(_STATE_OF_VALUE)
+    if run < len(heads) or head_end >= end:
+        end = position
+        for _ in range(run):
+            size, end = read_varint(data, end)
+            end += size
+    return run, end
 
 
 def _scan_few(data: bytes, position: int, count: int, keys: list[bytes], states: bytearray) -> int:
@@ -173,35 +244,44 @@ def _scan_few(data: bytes, position: int, count: int, keys: list[bytes], states:
     return position
 
 
-def kept_records(data: bytes, states: bytes) -> tuple[list[bytes], int]:
-    """The records, each with its length, whose state is not `DROPPED`, and the largest difference of their timestamps
-    from that of the batch. Raises InvalidRecordError."""
+def kept_records(data: bytes, states: bytes) -> list[bytes]:
+    """The records, each with its length, whose state is not `DROPPED`. Raises InvalidRecordError."""
     kept: list[bytes] = []
-    largest: int | None = None
+    append = kept.append
     position = 0
     try:
         for state in states:
             start = position
             byte = data[position]
             if byte < 0x80:
-                at = position + 1
-                position = at + (byte >> 1)
+                position += 1 + (byte >> 1)
             else:
                 second = data[position + 1]
                 if second < 0x80:
-                    at = position + 2
-                    position = at + (((byte & 0x7F) | second << 7) >> 1)
+                    position += 2 + ((byte & 0x7F | second << 7) >> 1)
                 else:
-                    length, at = read_long(data, position, 32)
-                    position = at + length
+                    length, position = read_long(data, position, 32)
+                    position += length
             if state:
-                kept.append(data[start:position])
-                delta = data[at + 1]
-                delta = delta >> 1 ^ -(delta & 1) if delta < 0x80 else read_long(data, at + 1, 64)[0]
-                if largest is None or delta > largest:
-                    largest = delta
+                append(data[start:position])
     except IndexError:
         raise ends_early(len(data), len(states)) from None
     if position != len(data):
         raise bytes_left(len(data) - position, len(states))
-    return kept, 0 if largest is None else largest
+    return kept
+
+
+def largest_timestamp_delta(records: list[bytes], largest: int) -> int:
+    """The largest difference of a timestamp from that of the batch, among records as `kept_records` gives them;
+    `largest` is that of the whole batch, where the search may end: the last record has it as a rule."""
+    found: int | None = None
+    for record in reversed(records):
+        _, at = read_varint(record, 0)
+        at += 1
+        delta = record[at]
+        delta = delta >> 1 ^ -(delta & 1) if delta < 0x80 else read_long(record, at, 64)[0]
+        if delta == largest:
+            return largest
+        if found is None or delta > found:
+            found = delta
+    return 0 if found is None else found
