@@ -18,6 +18,7 @@ BENCHMARKS = {
     "starts": "a broker with many partitions, or much that was not flushed, starts, against Apache Kafka",
     "stalls": "a disk that stops answering: who waits, of our cluster and of Apache Kafka's",
     "reassignment": "partitions move onto a new broker: what producers notice, against Apache Kafka",
+    "cleaner": "a log of keyed records is compacted, against Apache Kafka",
     "catching_up": "a follower is far behind: what producers of others notice, against Apache Kafka",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",

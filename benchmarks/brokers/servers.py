@@ -9,8 +9,9 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from tests.support.apache_kafka import ApacheKafkaBroker
@@ -81,8 +82,17 @@ class BarnabasBroker:
 class Cluster:
     """So many brokers of one kind and what they coordinate by; `start` and `stop`, once each."""
 
-    def __init__(self, kind: str, directory: Path, broker_count: int, *, with_zookeeper: bool = False) -> None:
-        """`with_zookeeper` has ours coordinate by ZooKeeper too."""
+    def __init__(
+        self,
+        kind: str,
+        directory: Path,
+        broker_count: int,
+        *,
+        with_zookeeper: bool = False,
+        properties: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """`with_zookeeper` has ours coordinate by ZooKeeper too; `properties` go before the usual ones."""
+        self._properties = properties
         self.kind = kind
         self.broker_count = broker_count
         self._directory = directory
@@ -99,6 +109,7 @@ class Cluster:
             **_PROPERTIES,
             "offsets.topic.replication.factor": min(3, self.broker_count),
             "default.replication.factor": min(3, self.broker_count),
+            **self._properties,
         }
         address = self._coordinator.address
         if self.kind == BARNABAS:
