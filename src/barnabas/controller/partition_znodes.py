@@ -6,6 +6,7 @@ A partition whose znode another controller has written, of a greater epoch, is l
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -280,14 +281,20 @@ def create_leadership(context: ControllerContext, changes: Mapping[TopicPartitio
     A znode that exists counts as created when it holds what was to be written: the connection was lost behind the
     write. Raises `ControllerMovedError`.
     """
-    parents = dict.fromkeys(partitions_path(partition.topic) for partition in changes)
-    # Most exist already; any that is missing fails the creation of what is below it.
-    yield from write_as_controller([Create(path, None) for path in parents], context.epoch_version)
-    yield from write_as_controller([Create(partition_path(*key), None) for key in changes], context.epoch_version)
-    writes = [
-        Create(partition_state_path(*partition), change.to_znode().encode()) for partition, change in changes.items()
-    ]
-    outcomes = yield from write_as_controller(writes, context.epoch_version)
+    counts = Counter(partition.topic for partition in changes)
+    new = {topic: None for topic, count in counts.items() if count == context.partition_count(topic)}
+    # All at once: each write that is waited for may cost a sync of the coordinator. Of a topic that gets more
+    # partitions what is above them exists, and would fail what shares a multi with it.
+    above = [Create(partitions_path(topic), None) for topic in counts if topic not in new]
+    yield from write_as_controller(above, context.epoch_version)
+    writes = [Create(partitions_path(topic), None) for topic in new]
+    for partition, change in changes.items():
+        writes += [
+            Create(partition_path(*partition), None),
+            Create(partition_state_path(*partition), change.to_znode().encode()),
+        ]
+    # A znode that exists fails its multi, whose writes are then done one by one.
+    outcomes = (yield from write_as_controller(writes, context.epoch_version))[len(new) + 1 :: 2]
     by_partition = dict(zip(changes, outcomes, strict=True))
     doubtful = [partition for partition, outcome in by_partition.items() if isinstance(outcome, NodeExistsError)]
     found = yield from read_leadership(context, doubtful)

@@ -40,6 +40,7 @@ def test_a_new_partition_is_created_and_led_by_its_first_live_replica() -> None:
     cluster.shell.run(machine.move([A0], NEW))
     assert (cluster.context.partition_state(A0), cluster.store.batches) == (NEW, 0)
     moves = cluster.shell.run(machine.move([A0], ONLINE, ElectionStrategy.OFFLINE))
+    assert cluster.store.batches == 1, "each waits for the coordinator's disk"
     expected = LeaderAndIsr(3, 0, (3, 2), EPOCH)
     assert (moves.elected, moves.failed) == ({A0: expected}, {})
     assert cluster.store.leadership(A0) == cluster.context.leadership(A0) == expected
@@ -72,6 +73,33 @@ def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
     moves = cluster.shell.run(machine_of(cluster).move([A0, A1], ONLINE))
     assert moves.elected == {A0: ours}
     assert isinstance(moves.failed[A1], NodeExistsError)
+
+
+@pytest.mark.parametrize("made", [(), ("partitions",), ("partitions", "partitions/0"), ("partitions", "partitions/1")])
+def test_znodes_that_another_controller_has_left_do_not_keep_the_others_from_being_made(made: tuple[str, ...]) -> None:
+    cluster = Cluster()
+    for partition in (A0, A1, B0):
+        cluster.assign(partition, 1, 2)
+        cluster.context.set_partition_state(partition, NEW)
+    for path in made:
+        cluster.store.znodes[f"/brokers/topics/a/{path}"] = (None, 0)
+    moves = cluster.shell.run(machine_of(cluster).move([A0, A1, B0], ONLINE))
+    expected = LeaderAndIsr(1, 0, (1, 2), EPOCH)
+    assert (moves.elected, moves.failed) == (dict.fromkeys((A0, A1, B0), expected), {})
+    assert [cluster.store.leadership(partition) for partition in (A0, A1, B0)] == [expected] * 3
+
+
+def test_a_topic_gets_more_partitions() -> None:
+    cluster = Cluster()
+    cluster.assign(A0, 1, 2)
+    cluster.context.set_partition_state(A0, NEW)
+    cluster.shell.run(machine_of(cluster).move([A0], ONLINE))
+    cluster.assign(A1, 2, 1)
+    cluster.context.set_partition_state(A1, NEW)
+    before = cluster.store.batches
+    moves = cluster.shell.run(machine_of(cluster).move([A1], ONLINE))
+    assert list(moves.elected) == [A1]
+    assert cluster.store.batches - before == 2, "what is above exists, and costs the others nothing"
 
 
 def test_a_partition_that_lost_its_leader_gets_another() -> None:
