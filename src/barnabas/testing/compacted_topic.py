@@ -167,6 +167,9 @@ class CompactedTopic:
                 log = StoredLog(machine.disk, self._directories, partition)
                 if log.exists:
                     ends[broker_id] = self._judge(broker_id, partition, log)
+            if not ends:
+                self._note([f"no broker has {partition}"])
+                continue
             first_id, first = next(iter(ends.items()))
             for broker_id, found in ends.items():
                 if found != first:
