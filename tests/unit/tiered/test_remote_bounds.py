@@ -1,0 +1,58 @@
+"""How far copies and retention of a leader go: each of these was a mutant that no other test found."""
+
+from __future__ import annotations
+
+import os
+
+from barnabas.tiered.object_names import ObjectKind, object_name
+from tests.unit.tiered import test_remote_log_manager
+from tests.unit.tiered.test_remote_log_manager import Run, fill, tier
+from tests.unit.tiered.tiered_broker import TieredBroker
+
+run = test_remote_log_manager.run
+
+
+def test_only_as_much_of_a_file_is_copied_as_the_segment_had(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        segment = tiered.log.segments.first
+        files = tiered.host.files
+        files.pwrite(segment.data_descriptor(), b"behind its end", segment.size_bytes)
+        await tiered.manager.run_once()
+        copied = tiered.cache.segments()[0]
+        copy = files.open(f"/tier/{object_name(copied, ObjectKind.LOG)}", os.O_RDONLY)
+        assert files.size(copy) == segment.size_bytes == copied.size_bytes
+        files.close(copy)
+
+    run(body)
+
+
+def test_what_was_written_and_not_heard_of_is_read_and_not_copied_again(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 60)
+        outcomes = iter([(True, True), (True, False)])
+        tiered.topic.outcome = lambda: next(outcomes, (True, True))
+        await tiered.manager.run_once()
+        assert tiered.log.remote_end_offset == 0, "its last record is in doubt"
+        await tiered.manager.run_once()
+        assert tiered.log.remote_end_offset == tiered.log.segments.active.base_offset
+        copied = [segment.start_offset for segment in tiered.cache.segments()]
+        assert sorted(set(copied)) == sorted(copied)
+        tiered.check_objects()
+
+    run(body)
+
+
+def test_retention_moves_the_start_of_the_log_no_further_than_the_high_watermark(run: Run) -> None:
+    """A leader may know less of what is committed than the one before it, who has copied it."""
+
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        await tier(tiered)
+        assert tiered.log.remote_end_offset > 30
+        tiered.reconfigure(retention_bytes=1)
+        tiered.log.update_high_watermark(30)
+        await tiered.manager.run_once()
+        assert tiered.log.log_start_offset == tiered.log.high_watermark == 30
+
+    run(body)
