@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from barnabas.log.manager.retention import delete_old_segments
 from barnabas.tiered.object_names import ObjectKind, object_name
 from tests.unit.tiered import test_remote_log_manager
 from tests.unit.tiered.test_remote_log_manager import Run, fill, tier
@@ -54,5 +55,18 @@ def test_retention_moves_the_start_of_the_log_no_further_than_the_high_watermark
         tiered.log.update_high_watermark(30)
         await tiered.manager.run_once()
         assert tiered.log.log_start_offset == tiered.log.high_watermark == 30
+
+    run(body)
+
+
+def test_local_retention_stays_below_the_recovery_point_in_the_checkpoint(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        tiered.reconfigure(local_retention_bytes=0)
+        await fill(tiered, 0, 100)
+        await tiered.manager.run_once()
+        now_ms = tiered.host.clock.time_ms()
+        assert tiered.log.remote_end_offset > 30
+        assert delete_old_segments(tiered.log, now_ms, lambda _: now_ms, 30)
+        assert 0 < tiered.log.local_log_start_offset <= 30
 
     run(body)
