@@ -84,6 +84,7 @@ async def _serve(
     from barnabas.cli.broker_logs import broker_logs
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import stop_on_signals
+    from barnabas.kernel.real_process_metrics import process_text, register_process_metrics
     from barnabas.kernel.real_program import stop_at_end_of_input
     from barnabas.kernel.real_turn_watch import TurnWatch
     from barnabas.server.broker import Broker
@@ -97,7 +98,14 @@ async def _serve(
     except (OSError, ValueError) as error:
         _say_error(error, as_json)
         return 1
-    broker = Broker(config, host, logs, on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True))
+    broker = Broker(
+        config,
+        host,
+        logs,
+        on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True),
+        process=process_text,
+    )
+    register_process_metrics(broker.metrics)
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
     collector = CollectorPolicy(host.loop)
     collector.start()

@@ -5,7 +5,7 @@ operation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError, UnimplementedError
@@ -56,8 +56,16 @@ class Client(Session):
     the change. A watcher is called exactly once: with its event, or, with the type NONE, when the session is over.
     """
 
-    def __init__(self, host: Host, settings: ClientSettings, *, logger: logging.Logger | None = None) -> None:
-        super().__init__(host, settings, logger=logger)
+    def __init__(
+        self,
+        host: Host,
+        settings: ClientSettings,
+        *,
+        logger: logging.Logger | None = None,
+        on_answered: Callable[[int, float], None] = lambda _count, _latency_ms: None,
+    ) -> None:
+        """As `Session`."""
+        super().__init__(host, settings, logger=logger, on_answered=on_answered)
         # None until a server has shown whether it knows multiRead.
         self._multi_read_known: bool | None = None
 

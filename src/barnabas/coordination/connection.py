@@ -76,6 +76,10 @@ class ConnectionOwner(Protocol):
         """The oldest unanswered AUTH request of this connection was answered."""
         ...
 
+    def answered(self, count: int, latency_ms: float) -> None:
+        """So many operations were answered, each so long after it was sent."""
+        ...
+
     def progressed(self) -> None:
         """Answers came in, so there may be room for more requests."""
         ...
@@ -115,6 +119,9 @@ class Connection(asyncio.Protocol):
         self._over = False
         self._xid = 0
         self._pending: deque[tuple[int, Operation[Any], Batch, int, int]] = deque()
+        self._queued_count = self._answered_count = self._measured_count = 0
+        self._flushes: deque[tuple[int, float]] = deque()
+        """Until which operation was sent, and when."""
         self._outgoing: list[bytes] = []
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
@@ -129,6 +136,7 @@ class Connection(asyncio.Protocol):
         weight = operation.weight
         self.in_flight += weight
         self.in_flight_bytes += size_bytes
+        self._queued_count += 1
         self._pending.append((self._xid, operation, batch, index, size_bytes))
         self._queue(self._xid, operation.op_code, body)
 
@@ -148,6 +156,8 @@ class Connection(asyncio.Protocol):
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         self.sent_at = self._loop.time()
+        if self._pending and (not self._flushes or self._flushes[-1][0] < self._queued_count):
+            self._flushes.append((self._queued_count, self.sent_at))
         self._transport.write(data)
 
     # What asyncio calls.
@@ -184,6 +194,7 @@ class Connection(asyncio.Protocol):
         if rest < len(data):
             self._pieces.append(data[rest:])
             self._pieces_bytes = len(data) - rest
+        self._measure()
         self._owner.progressed()
 
     def end(self, reason: str) -> None:
@@ -276,6 +287,7 @@ class Connection(asyncio.Protocol):
         _, operation, batch, index, size_bytes = self._pending.popleft()
         self.in_flight -= operation.weight
         self.in_flight_bytes -= size_bytes
+        self._answered_count += 1
         try:
             outcome = self._outcome(operation, code, Reader(data, body, stop))
         except Exception as error:
@@ -286,6 +298,17 @@ class Connection(asyncio.Protocol):
         if isinstance(operation, WatchableRead) and operation.watcher is not None:
             self._owner.read_watched(operation, code)
         batch.deliver(index, outcome)
+
+    def _measure(self) -> None:
+        """Tells how long the answers of one turn took: those that were sent together came after the same time."""
+        while self._measured_count < self._answered_count:
+            until, sent_at = self._flushes[0]
+            measured = min(until, self._answered_count)
+            if measured > self._measured_count:
+                self._owner.answered(measured - self._measured_count, (self.heard_at - sent_at) * 1000)
+                self._measured_count = measured
+            if measured == until:
+                self._flushes.popleft()
 
     def _outcome(self, operation: Operation[Any], code: int, reader: Reader) -> Any:
         """The answer of an operation, or the error as a value."""

@@ -125,7 +125,16 @@ class _Credential:
 class Session:
     """The session and its operations; `Client` adds a method for each kind of operation."""
 
-    def __init__(self, host: Host, settings: ClientSettings, *, logger: logging.Logger | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        settings: ClientSettings,
+        *,
+        logger: logging.Logger | None = None,
+        on_answered: Callable[[int, float], None] = lambda _count, _latency_ms: None,
+    ) -> None:
+        """`on_answered` is told how many operations were answered, and how many milliseconds after they were sent."""
+        self.answered = on_answered
         connection_string = parse_connection_string(settings.connect)
         self._host = host
         self._loop = host.loop
@@ -144,8 +153,7 @@ class Session:
         self._credentials_sent: deque[_Credential] = deque()
         self._listeners: list[StateListener] = []
         self._waiting: deque[_Turn] = deque()
-        # What is set aside for those who were given a turn and have not yet used it.
-        self._reserved = self._reserved_bytes = 0
+        self._reserved = self._reserved_bytes = 0  # for those who were given a turn and have not yet used it
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.follower.replica_fetcher import ReplicaFetcher
-from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
@@ -39,6 +39,7 @@ class FetcherManager:
             ("DeadThreadCount", lambda: sum(fetcher.is_dead for fetcher in self._fetchers.values())),
         ):
             metrics.gauge(MetricName("kafka.server", "ReplicaFetcherManager", name, _CLIENT), read)
+        metrics.add_source(self._lags)
 
     @property
     def truncates_on_fetch(self) -> bool:
@@ -149,6 +150,15 @@ class FetcherManager:
         task = self._context.loop.create_task(fetcher.wait_closed(), name=f"{fetcher.name} ends")
         self._closing[task] = None
         task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+    def _lags(self) -> Iterator[tuple[MetricName, Gauge]]:
+        """Records by which each partition is behind; -1 before the leader's first answer, as in Kafka."""
+        for fetcher in self.fetchers:
+            for fetched in fetcher.partitions:
+                topic, partition = fetched.topic_partition
+                tags = (("clientId", fetcher.name), ("topic", topic), ("partition", str(partition)))
+                lag = -1 if fetched.lag is None else fetched.lag
+                yield MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", tags), Gauge(lambda lag=lag: lag)
 
     def _min_fetch_rate(self) -> float:
         return min((fetcher.requests.rates().one_minute for fetcher in self._fetchers.values()), default=0.0)

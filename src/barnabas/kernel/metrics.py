@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 ONE_MINUTE_SECONDS = 60.0
 FIVE_MINUTES_SECONDS = 300.0
@@ -220,13 +220,24 @@ class MetricsRegistry:
         """`now` is `host.loop.time`."""
         self.now = now
         self._metrics: dict[MetricName, Metric] = {}
+        self._sources: list[Callable[[], Iterable[tuple[MetricName, Metric]]]] = []
 
     def __len__(self) -> int:
         return len(self._metrics)
 
     def __iter__(self) -> Iterator[tuple[MetricName, Metric]]:
-        """Names and metrics, as they are now, in the order of registration."""
-        return iter(list(self._metrics.items()))
+        """Names and metrics, as they are now, in the order of registration; then those of the sources, each as it is
+        when they are reached.
+        """
+        yield from list(self._metrics.items())
+        for source in tuple(self._sources):
+            yield from source()
+
+    def add_source(self, source: Callable[[], Iterable[tuple[MetricName, Metric]]]) -> None:
+        """Metrics that nobody has to register and remove: `source` is asked for them whenever all are read. What it
+        gives may be read in several turns of the loop.
+        """
+        self._sources.append(source)
 
     def gauge(self, name: MetricName, read: Callable[[], float]) -> Gauge:
         """`read` is called at every reading; the reader handles its exceptions."""

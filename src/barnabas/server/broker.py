@@ -36,7 +36,7 @@ from barnabas.log.manager.start_up import DuplicateLogError
 from barnabas.server.cluster_identity import Identity, generate_broker_id, join_cluster
 from barnabas.server.components import BrokerComponents
 from barnabas.server.config import LifecycleSettings, MetricsSettings
-from barnabas.server.coordination_session import CoordinationSession, count_session_states
+from barnabas.server.coordination_session import CoordinationSession, measure_session
 from barnabas.server.empty_directories import replicas_of, what_is_missing
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
@@ -59,9 +59,17 @@ class Broker:
     """One broker on one host; made, started and stopped once."""
 
     def __init__(
-        self, config: BrokerConfig, host: Host, logs: Logs, *, on_alarm: Callable[[str], object] = lambda _text: None
+        self,
+        config: BrokerConfig,
+        host: Host,
+        logs: Logs,
+        *,
+        on_alarm: Callable[[str], object] = lambda _text: None,
+        process: Callable[[], bytes] | None = None,
     ) -> None:
-        """`on_alarm` is called with what a person must read before the broker serves; the log has it too."""
+        """`on_alarm` is called with what a person must read before the broker serves; the log has it too. `process`
+        gives more samples to a scrape: those of the process.
+        """
         self.config = config
         self.host = host
         self.state = BrokerState.NOT_RUNNING
@@ -80,11 +88,13 @@ class Broker:
         self._session = CoordinationSession(
             host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")
         )
-        count_session_states(self._session, self.metrics)
+        measure_session(self._session, self.metrics)
         self._settings = take(LifecycleSettings, config.values)
         self._storage: Storage | None = None
         self._components: BrokerComponents | None = None
-        self._endpoint = MetricsEndpoint(host, self.metrics, logs.logger("barnabas.metrics"))
+        self._endpoint = MetricsEndpoint(
+            host, self.metrics, self._shared.steps, logs.logger("barnabas.metrics"), process
+        )
         self._stopping: asyncio.Task[None] | None = None
         self.metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: self.state)
 

@@ -25,7 +25,7 @@ from barnabas.coordination.operations import Check, Create, Delete, Operation, S
 from barnabas.coordination.session import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
-from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.metrics import Histogram, MetricName, MetricsRegistry
 
 Answer = TypeVar("Answer")
 
@@ -60,7 +60,9 @@ class CoordinationSession:
         self._host = host
         self._settings = settings
         self._logger = logger
-        self._client = Client(host, settings, logger=logger)
+        self.request_latency: Histogram | None = None
+        """Milliseconds from sending an operation to its answer, where somebody counts them."""
+        self._client = self._new_client()
         self._listeners: list[SessionListener] = []
         self._state_listeners: list[Callable[[SessionState], None]] = []
         self._former_id = 0
@@ -230,6 +232,13 @@ class CoordinationSession:
             for listener in tuple(self._listeners):
                 await self._tell(listener.after_new_session)
 
+    def _new_client(self) -> Client:
+        return Client(self._host, self._settings, logger=self._logger, on_answered=self._answered)
+
+    def _answered(self, count: int, latency_ms: float) -> None:
+        if self.request_latency is not None:
+            self.request_latency.update_many(int(latency_ms), count)
+
     async def _replace_client(self) -> None:
         """Makes clients until one has a session."""
         while True:
@@ -237,7 +246,7 @@ class CoordinationSession:
             await self._client.close()
             if refused:
                 await self._pause(_PAUSE_AFTER_REFUSAL_SECONDS)
-            self._client = Client(self._host, self._settings, logger=self._logger)
+            self._client = self._new_client()
             self._client.add_state_listener(self._state_changed)
             try:
                 await self._connect()
@@ -283,8 +292,13 @@ class CoordinationSession:
             handle.cancel()
 
 
-def count_session_states(session: CoordinationSession, metrics: MetricsRegistry) -> None:
-    """Meters of what happens to the session, under the names of Kafka's SessionExpireListener."""
+def measure_session(session: CoordinationSession, metrics: MetricsRegistry) -> None:
+    """Meters of what happens to the session, under the names of Kafka's SessionExpireListener, and how long its
+    operations take.
+    """
+    session.request_latency = metrics.histogram(
+        MetricName("kafka.server", "ZooKeeperClientMetrics", "ZooKeeperRequestLatencyMs")
+    )
     meters = {
         state: metrics.meter(MetricName("kafka.server", "SessionExpireListener", f"ZooKeeper{name}PerSec"))
         for state, name in _COUNTED.items()

@@ -1,17 +1,21 @@
 """`GET /metrics` for Prometheus, in HTTP/1.0's simplest form, on the broker's own loop.
 
-One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number; a
-scrape reads plain integers and takes milliseconds. Whatever else is asked for gets its status code.
+One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number. A
+scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the same one. Whatever
+else is asked for gets its status code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, cast
 
-from barnabas.kernel.host import Host
+from barnabas.kernel.host import Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.metrics_prometheus import CONTENT_TYPE, scrape_in_steps
+from barnabas.kernel.steps import StepRunner
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
 CONNECTIONS_MAX: Final = 32
@@ -24,11 +28,23 @@ _REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method
 class MetricsEndpoint:
     """Serves one registry."""
 
-    def __init__(self, host: Host, metrics: MetricsRegistry, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        host: Host,
+        metrics: MetricsRegistry,
+        steps: StepRunner,
+        logger: logging.Logger,
+        process: Callable[[], bytes] | None = None,
+    ) -> None:
+        """`process` gives more samples, of the whole process, and is called in a thread."""
         self._host = host
         self._metrics = metrics
+        self._steps = steps
         self._logger = logger
+        self._process = process
         self._server: asyncio.AbstractServer | None = None
+        self._scrape: asyncio.Task[bytes] | None = None
+        """The one that is being made."""
         self.connections: dict[_Connection, None] = {}
 
     async def start(self, address: str, port: int) -> int:
@@ -44,25 +60,45 @@ class MetricsEndpoint:
             self._server.close()
         for connection in list(self.connections):
             connection.abort()
+        if self._scrape is not None:
+            self._scrape.cancel()
 
-    def answer(self, request: bytes) -> tuple[int, str, bytes]:
-        """Status, content type and body for a request, of which only the first line counts."""
+    def refusal(self, request: bytes) -> tuple[int, bytes] | None:
+        """Status and text for a request that does not ask for the metrics, of which only the first line counts."""
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-            return 400, "text/plain", b"HTTP is spoken here\n"
+            return 400, b"HTTP is spoken here\n"
         if words[0] not in {b"GET", b"HEAD"}:
-            return 405, "text/plain", b"GET it\n"
+            return 405, b"GET it\n"
         if words[1].split(b"?", 1)[0] != PATH:
-            return 404, "text/plain", b"Metrics are at /metrics\n"
-        # Loaded with the first scrape: a broker that nobody watches does not pay for it.
-        from barnabas.kernel.metrics_prometheus import CONTENT_TYPE, scrape
+            return 404, b"Metrics are at /metrics\n"
+        return None
 
+    async def scrape(self) -> bytes:
+        """The text of a scrape that is being made, or of a new one. Raises what a reading raised."""
+        if self._scrape is None:
+            self._scrape = self._host.loop.create_task(self._read_all())
+            self._scrape.add_done_callback(self._scraped)
+        # Whoever has gone does not end it for others.
+        return await asyncio.shield(self._scrape)
+
+    # Inside.
+
+    async def _read_all(self) -> bytes:
+        return await self._process_text() + await self._steps.run(scrape_in_steps(self._metrics))
+
+    async def _process_text(self) -> bytes:
+        if self._process is None:
+            return b""
         try:
-            body = scrape(self._metrics)
-        except Exception:
-            self._logger.exception("A scrape failed")
-            return 500, "text/plain", b"The scrape failed; the broker's log has the cause\n"
-        return 200, CONTENT_TYPE, b"" if words[0] == b"HEAD" else body
+            return await self._host.offload(OffloadKind.CPU, self._process)
+        except (OffloadFullError, HostClosedError):
+            return b""
+
+    def _scraped(self, scrape: asyncio.Task[bytes]) -> None:
+        self._scrape = None
+        if not scrape.cancelled() and (error := scrape.exception()) is not None:
+            self._logger.error("A scrape failed", exc_info=error)
 
 
 class _Connection(asyncio.Protocol):
@@ -74,6 +110,7 @@ class _Connection(asyncio.Protocol):
         self._request = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -88,27 +125,44 @@ class _Connection(asyncio.Protocol):
         self._endpoint.connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._answered or self._transport is None:
             return
         self._request += data
         if any(end in self._request for end in _END_OF_HEAD):
-            self._answer(*self._endpoint.answer(bytes(self._request)))
+            self._answered = True
+            request = bytes(self._request)
+            refusal = self._endpoint.refusal(request)
+            if refusal is not None:
+                self._answer(*refusal)
+            else:
+                self._answering = self._loop.create_task(self._answer_scrape(is_head=request.startswith(b"HEAD")))
         elif len(self._request) > REQUEST_BYTES_MAX:
-            self._answer(400, "text/plain", b"The request is too long\n")
+            self._answered = True
+            self._answer(400, b"The request is too long\n")
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _answer(self, status: int, content_type: str, body: bytes) -> None:
-        self._answered = True
+    async def _answer_scrape(self, *, is_head: bool) -> None:
+        try:
+            body = await self._endpoint.scrape()
+        except Exception:  # noqa: BLE001 - the endpoint has logged it
+            self._answer(500, b"The scrape failed; the broker's log has the cause\n")
+        else:
+            self._answer(200, b"" if is_head else body, CONTENT_TYPE)
+
+    def _answer(self, status: int, body: bytes, content_type: str = "text/plain") -> None:
         if self._transport is None:
             return
         head = (
             f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        self._transport.write(head.encode("ascii") + body)
+        self._transport.write(head.encode("ascii"))
+        self._transport.write(body)
         self._transport.close()

@@ -7,9 +7,9 @@ from typing import Any
 from barnabas.api.dispatch import Dispatcher
 from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.kernel.event_queue import EventQueue
+from barnabas.kernel.metrics_prometheus import scrape_in_steps
 from barnabas.kernel.real_turn_watch import Naming
 from barnabas.kernel.scheduler import ScheduledTask
-from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.wire.api_keys import ApiKey
 
 
@@ -24,7 +24,7 @@ def broker_turn_names() -> list[Naming]:
         Naming(ScheduledTask._await, "self", lambda task: f"task {task.name}"),  # noqa: SLF001
         Naming(ReplicaFetcher._run, "self", lambda _: "replica fetcher"),  # noqa: SLF001
         Naming(ReplicaFetcher._received, "self", lambda _: "replica fetcher"),  # noqa: SLF001
-        Naming(MetricsEndpoint.answer, "self", lambda _: "metrics"),
+        Naming(scrape_in_steps, "registry", lambda _: "metrics"),
     ]
 
 

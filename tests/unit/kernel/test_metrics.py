@@ -6,12 +6,13 @@ import math
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.kernel.metrics import PERCENTILES, Histogram, Meter, MetricName, MetricsRegistry
+from barnabas.kernel.metrics import PERCENTILES, Gauge, Histogram, Meter, MetricName, MetricsRegistry
 
 NAME = MetricName("kafka.server", "ReplicaManager", "LeaderCount")
 
@@ -177,3 +178,24 @@ def test_importing_the_metrics_does_not_import_the_client_library() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"], check=False)
     assert ended.returncode == 0
+
+
+def test_sources_are_asked_whenever_all_are_read() -> None:
+    registry = MetricsRegistry(lambda: 0.0)
+    registry.gauge(NAME, lambda: 1)
+    lags: dict[str, int] = {}
+
+    def source() -> Iterator[tuple[MetricName, Gauge]]:
+        for topic, lag in lags.items():
+            yield (
+                MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", (("topic", topic),)),
+                Gauge(lambda: lag),
+            )
+
+    registry.add_source(source)
+    assert [name for name, _ in registry] == [NAME]
+    lags["orders"] = 3
+    (_, (name, gauge)) = registry
+    assert (name.tags, gauge.read()) == ((("topic", "orders"),), 3)  # type: ignore[union-attr]
+    lags.clear()
+    assert len(list(registry)) == 1

@@ -10,24 +10,37 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.metrics_prometheus import LINES_PER_STEP, NAMES_PER_STEP, scrape_in_steps
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.steps import StepRunner
 from barnabas.server.metrics_endpoint import CONNECTIONS_MAX, REQUEST_BYTES_MAX, MetricsEndpoint
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def serving(work: Callable[[int], Coroutine[Any, Any, Any]]) -> None:
+async def serving(
+    work: Callable[[int], Coroutine[Any, Any, Any]],
+    fill: Callable[[MetricsRegistry], object] = lambda _metrics: None,
+    process: Callable[[], bytes] | None = None,
+) -> None:
     loop = asyncio.get_running_loop()
     metrics = MetricsRegistry(loop.time)
     metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: 3)
+    fill(metrics)
     async with real_host("test", loop) as host:
-        endpoint = MetricsEndpoint(host, metrics, logging.getLogger("test"))
+        endpoint = MetricsEndpoint(host, metrics, StepRunner(loop), logging.getLogger("test"), process)
         port = await endpoint.start("127.0.0.1", 0)
         try:
             await work(port)
         finally:
             await endpoint.stop()
+
+
+def many_partitions(metrics: MetricsRegistry) -> None:
+    for number in range(3_000):
+        tags = (("topic", "orders"), ("partition", str(number)))
+        metrics.gauge(MetricName("kafka.log", "Log", "Size", tags), lambda: 1024)
 
 
 async def ask(port: int, *parts: bytes) -> bytes:
@@ -93,3 +106,103 @@ def test_too_many_connections_are_closed_and_the_next_scrape_goes_on(run: Run) -
             await asyncio.sleep(0)
 
     run(serving(scrape))
+
+
+def test_what_is_read_in_many_steps_is_whole_and_others_have_their_turns(run: Run) -> None:
+    async def scrape(port: int) -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        body = await ask(port, GET)
+        other.cancel()
+        assert body.count(b"kafka_log_log_size{") == 3_000
+        assert turns > 3_000 // LINES_PER_STEP + 3_000 // NAMES_PER_STEP
+
+    run(serving(scrape, many_partitions))
+
+
+def test_a_step_of_a_scrape_is_bounded_however_many_metrics_there_are() -> None:
+    metrics = MetricsRegistry(lambda: 0.0)
+    many_partitions(metrics)
+    read = 0
+
+    def count() -> int:
+        nonlocal read
+        read += 1
+        return 1
+
+    for number in range(2_000):
+        metrics.gauge(MetricName("kafka.log", "Log", "Start", (("partition", str(number)),)), count)
+    before, worst, steps = 0, 0, 0
+    for _ in scrape_in_steps(metrics):
+        worst, before, steps = max(worst, read - before), read, steps + 1
+    assert worst <= LINES_PER_STEP
+    assert steps >= 5_000 // LINES_PER_STEP + 5_000 // NAMES_PER_STEP
+
+
+def test_who_comes_while_a_scrape_is_read_is_given_the_same(run: Run) -> None:
+    reads = 0
+
+    def fill(metrics: MetricsRegistry) -> None:
+        def read() -> int:
+            nonlocal reads
+            reads += 1
+            return reads
+
+        many_partitions(metrics)
+        metrics.gauge(MetricName("kafka.log", "Log", "Last"), read)
+
+    async def scrape(port: int) -> None:
+        bodies = await asyncio.gather(*(ask(port, GET) for _ in range(10)))
+        assert all(b"\nkafka_log_log_last " in body for body in bodies)
+        assert reads < 10
+        before = reads
+        assert f"\nkafka_log_log_last {before + 1}.0\n".encode() in await ask(port, GET), "a later one is read anew"
+
+    run(serving(scrape, fill))
+
+
+def test_whoever_goes_while_a_scrape_is_read_takes_it_from_nobody(run: Run) -> None:
+    async def scrape(port: int) -> None:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET)
+            await writer.drain()
+            waiting = asyncio.create_task(ask(port, GET))
+            await asyncio.sleep(0)
+            writer.transport.abort()
+            assert (await waiting).count(b"kafka_log_log_size{") == 3_000
+
+    run(serving(scrape, many_partitions))
+
+
+def test_a_scrape_has_what_is_told_of_the_process(run: Run) -> None:
+    async def scrape(port: int) -> None:
+        body = await ask(port, GET)
+        assert b"\r\n\r\nprocess_open_fds 5.0\n" in body
+        assert b"\nkafka_server_kafkaserver_brokerstate 3.0\n" in body
+
+    run(serving(scrape, process=lambda: b"process_open_fds 5.0\n"))
+
+
+def test_a_scrape_that_fails_says_so_and_the_next_one_is_tried(run: Run) -> None:
+    calls = 0
+
+    def process() -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError("no more files")
+        return b""
+
+    async def scrape(port: int) -> None:
+        assert (await ask(port, GET)).split()[1] == b"500"
+        assert (await ask(port, GET)).split()[1] == b"200"
+
+    run(serving(scrape, process=process))
