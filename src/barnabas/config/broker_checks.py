@@ -210,6 +210,12 @@ CHECKS: Final = (
         "the first must be below the second",
     ),
     Check(
+        ("authorizer.class.name",),
+        # Taken and not heeded, it would be a cluster that is open to all while its configuration says that it is not.
+        lambda values: not values["authorizer.class.name"],
+        "ACLs are not enforced yet, and every request would be allowed; leave it out, on a network that you trust",
+    ),
+    Check(
         ("principal.builder.class",),
         lambda values: values["principal.builder.class"] == _PRINCIPAL_BUILDER,
         f"Java classes cannot be loaded here; only {_PRINCIPAL_BUILDER} is known",

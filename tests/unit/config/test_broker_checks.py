@@ -51,6 +51,7 @@ def only_problem(text: str) -> str:
         ("offsets.commit.required.acks=4", "acks must be"),
         ("queued.max.request.bytes=1", "at least the second"),
         ("connection.failed.authentication.delay.ms=600000", "below the second"),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "ACLs are not enforced yet"),
         ("principal.builder.class=org.example.Builder", "Java classes cannot be loaded"),
         ("replica.selector.class=org.example.Selector", "Java classes cannot be loaded here; only org.apache.kafka"),
         ("group.coordinator.rebalance.protocols=consumer", "classic must be among them"),
