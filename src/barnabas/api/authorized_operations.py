@@ -5,23 +5,9 @@ Without an authorizer everybody may do everything that there is to do with a res
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
-
-class AclOperation(enum.IntEnum):
-    """The operations of ACLs, by the codes of the protocol; the code is the number of its bit."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+from barnabas.security.acls import AclOperation
 
 
 def bits(*operations: AclOperation) -> int:

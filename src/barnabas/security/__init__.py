@@ -1,0 +1,5 @@
+"""Who may do what, without I/O: ACLs as Apache Kafka's `AclAuthorizer` decides by them.
+
+`acls` has the words: resources, patterns, entries, and the filters that pick them. `acl_rules` holds the ACLs of a
+cluster, found by resource, and decides. No API asks it yet: a broker refuses `authorizer.class.name` until all do.
+"""
