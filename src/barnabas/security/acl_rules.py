@@ -105,7 +105,7 @@ class AclRules:
         named = filter_.pattern.named_patterns()
         for pattern in self.patterns() if named is None else named:
             if filter_.pattern.matches(pattern):
-                for entry in self.entries(pattern):
+                for entry in sorted(self.entries(pattern)):
                     if filter_.entry.matches(entry):
                         yield AclBinding(pattern, entry)
 
