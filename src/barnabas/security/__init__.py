@@ -1,6 +1,7 @@
-"""Who may do what, without I/O: ACLs as Apache Kafka's `AclAuthorizer` decides by them.
+"""Who may do what: ACLs as Apache Kafka's `AclAuthorizer` decides by them and keeps them.
 
 `acls` has the words: resources, patterns, entries, and the filters that pick them. `acl_rules` holds the ACLs of a
-cluster, found by resource, and decides; `acl_znodes` is how ZooKeeper holds them. No API asks them yet: a broker
-refuses `authorizer.class.name` until all do.
+cluster, found by resource, and decides; both are without I/O. `acl_znodes` is how ZooKeeper holds ACLs, `acl_store`
+reads and changes them there. Nothing follows the announcements of changes yet, and no API asks: a broker refuses
+`authorizer.class.name` until all do.
 """

@@ -1,0 +1,287 @@
+"""The ACLs of a cluster in ZooKeeper, as Kafka's `AclAuthorizer` keeps them: read into `AclRules`, and changed.
+
+Invariant: a change of a pattern's rules and its announcement are one transaction, against the version that was read, so
+that no broker is left with rules that it was not told of, and no change by another broker is overwritten. Kafka's
+broker writes the announcement after the change; other brokers see the same.
+
+Everything is read by one task at a time, so that what is read later stays. Following the announcements is not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from barnabas.coordination.errors import (
+    BadVersionError,
+    ConnectionLossError,
+    CoordinationError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+)
+from barnabas.coordination.layout.access import default_acl
+from barnabas.coordination.layout.acls import (
+    EXTENDED_ACL_CHANGES_PATH,
+    EXTENDED_ACLS_PATH,
+    LITERAL_ACL_CHANGES_PATH,
+    AclPatternType,
+    AclResource,
+    AclResourceType,
+    acl_change_path,
+    acls_path,
+    acls_root_path,
+    acls_type_path,
+    encode_acl_change,
+)
+from barnabas.coordination.operations import Create, Delete, GetData, SetData, ZnodeData
+from barnabas.coordination.ports import Store
+from barnabas.coordination.protocol import CreateMode
+from barnabas.kernel.host import Host
+from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.security.acl_rules import NO_ENTRIES, AclRules, Entries
+from barnabas.security.acl_znodes import ReadEntries, encode_entries, pattern_of, read_entries, resource_of
+from barnabas.security.acls import (
+    AclBinding,
+    AclBindingError,
+    AclBindingFilter,
+    ResourcePattern,
+    check_binding,
+)
+
+UPDATES_MAX: Final = 11
+"""How often a change is tried while others change the same rules; as in Kafka."""
+_CHANGED: Final = (BadVersionError, NoNodeError)
+_BACKOFF_MS: Final = 100
+_JITTER_MS: Final = 50
+_READ_AT_ONCE: Final = 256
+
+
+class AclUpdateError(Exception):
+    """A change that did not come through, since others changed the same rules all the time. It can be tried again."""
+
+
+class AclDeletion(NamedTuple):
+    """A rule that a filter picked; `error` says why it is still there."""
+
+    binding: AclBinding
+    error: Exception | None = None
+
+
+class AclStore:
+    """Keeps `rules` as ZooKeeper has them whenever it is told to read, and changes both."""
+
+    def __init__(
+        self,
+        host: Host,
+        store: Store,
+        rules: AclRules,
+        *,
+        timers: Timers,
+        logger: logging.Logger,
+        secure: bool = False,
+    ) -> None:
+        """`secure` is `zookeeper.set.acl`."""
+        self._host = host
+        self._store = store
+        self._rules = rules
+        self._timers = timers
+        self._logger = logger
+        self._secure = secure
+        self._one_at_a_time = asyncio.Lock()
+
+    async def create_paths(self) -> None:
+        """Makes the znodes that all others are below, where they are missing. Raises `CoordinationError`."""
+        paths = [EXTENDED_ACLS_PATH]
+        for pattern_type in AclPatternType:
+            paths.append(acls_root_path(pattern_type))
+            paths += [acls_type_path(pattern_type, resource_type) for resource_type in AclResourceType]
+        paths += [LITERAL_ACL_CHANGES_PATH, EXTENDED_ACL_CHANGES_PATH]
+        creations = [Create(path, b"", default_acl(path, secure=self._secure)) for path in paths]
+        for outcome in await self._store.submit(creations):
+            if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
+                raise outcome
+
+    async def load(self) -> None:
+        """Reads all rules. Raises `CoordinationError`; what was read until then holds, and the rest as before."""
+        async with self._one_at_a_time:
+            gone = dict.fromkeys(self._rules.patterns())
+            every = await self._resources()
+            for start in range(0, len(every), _READ_AT_ONCE):
+                resources = every[start : start + _READ_AT_ONCE]
+                paths = [acls_path(resource) for resource in resources]
+                outcomes = await self._store.get_many(paths)
+                for resource, path, found in zip(resources, paths, outcomes, strict=True):
+                    if isinstance(found, NoNodeError):
+                        continue
+                    if isinstance(found, CoordinationError):
+                        raise found
+                    pattern = pattern_of(resource)
+                    gone.pop(pattern, None)
+                    self._rules.replace(pattern, self._read(found, path).entries)
+                await yield_to_loop()
+            for pattern in gone:
+                self._rules.replace(pattern, NO_ENTRIES)
+
+    async def refresh(self, pattern: ResourcePattern) -> None:
+        """Reads the rules of one pattern, as after their announcement. Raises `CoordinationError`."""
+        async with self._one_at_a_time:
+            path = acls_path(resource_of(pattern))
+            self._rules.replace(pattern, self._read(await self._find(path), path).entries)
+
+    async def create(self, bindings: Sequence[AclBinding]) -> list[Exception | None]:
+        """Adds rules; returns for each why it could not be, in order."""
+        outcomes: list[Exception | None] = [None] * len(bindings)
+        by_pattern: dict[ResourcePattern, list[int]] = {}
+        for index, binding in enumerate(bindings):
+            try:
+                check_binding(binding)
+            except AclBindingError as error:
+                outcomes[index] = error
+            else:
+                by_pattern.setdefault(binding.pattern, []).append(index)
+        async with self._one_at_a_time:
+            for pattern, indexes in by_pattern.items():
+                added = frozenset(bindings[index].entry for index in indexes)
+                try:
+                    await self._update(pattern, added.union)
+                except (CoordinationError, AclUpdateError) as error:
+                    for index in indexes:
+                        outcomes[index] = error
+        return outcomes
+
+    async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[AclDeletion]]:
+        """Removes what the filters pick; returns it for each filter, in order. What several pick is the first one's.
+
+        Rules that this broker has not heard of yet are found by filters that name their pattern, by others not.
+        """
+        deletions: list[list[AclDeletion]] = [[] for _ in filters]
+        async with self._one_at_a_time:
+            patterns = dict.fromkeys(self._rules.patterns())
+            for filter_ in filters:
+                patterns.update(dict.fromkeys(filter_.pattern.named_patterns() or ()))
+            for number, pattern in enumerate(patterns):
+                if number % _READ_AT_ONCE == 0:
+                    await yield_to_loop()
+                picking = [index for index, filter_ in enumerate(filters) if filter_.pattern.matches(pattern)]
+                if picking:
+                    for index, deletion in await self._delete(pattern, filters, picking):
+                        deletions[index].append(deletion)
+        return deletions
+
+    async def _delete(
+        self, pattern: ResourcePattern, filters: Sequence[AclBindingFilter], picking: Iterable[int]
+    ) -> list[tuple[int, AclDeletion]]:
+        """What the filters at the indexes `picking` remove from one pattern, with the index of the first."""
+        picked: list[tuple[int, AclBinding]] = []
+
+        def without_picked(entries: Entries) -> Entries:
+            picked.clear()
+            for entry in sorted(entries):
+                index = next((index for index in picking if filters[index].entry.matches(entry)), None)
+                if index is not None:
+                    picked.append((index, AclBinding(pattern, entry)))
+            return entries - {binding.entry for _, binding in picked}
+
+        error: Exception | None = None
+        try:
+            await self._update(pattern, without_picked)
+        except (CoordinationError, AclUpdateError) as failure:
+            error = failure
+            if not picked:
+                # Not even read: what is known of it is what stays.
+                without_picked(self._rules.entries(pattern))
+        return [(index, AclDeletion(binding, error)) for index, binding in picked]
+
+    async def _update(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> None:
+        """Puts what `change` makes of a pattern's rules in their place; it is called anew for each attempt.
+
+        Raises `CoordinationError` and `AclUpdateError`.
+        """
+        resource = resource_of(pattern)
+        path = acls_path(resource)
+        found: ZnodeData | None = None
+        for _ in range(UPDATES_MAX):
+            try:
+                found = await self._find(path)
+                before = self._read(found, path).entries
+                after = change(before)
+                if after != before:
+                    await self._store.multi([self._write(path, found, after), self._announcement(resource)])
+                    self._logger.info("Updated ACLs for %s", path)
+            except MultiFailedError as failure:
+                if failure.index or not isinstance(failure.error, _CHANGED if found else NodeExistsError):
+                    raise failure.error from None
+                self._logger.debug("The ACLs of %s were changed meanwhile; trying again", path)
+            except ConnectionLossError:
+                # Whether it happened shows when it is read again; its announcement happened with it.
+                if self._store.state.is_final:
+                    raise
+            else:
+                self._rules.replace(pattern, after)
+                return
+            await self._timers.sleep(_BACKOFF_MS + self._host.random.random() * _JITTER_MS)
+        raise AclUpdateError(
+            f"the ACLs of {path} could not be changed in {UPDATES_MAX} attempts, since others change them or the "
+            "connection to ZooKeeper does not last; try again"
+        )
+
+    def _write(self, path: str, found: ZnodeData | None, entries: Entries) -> Create | SetData | Delete:
+        if found is None:
+            return Create(path, encode_entries(entries), default_acl(path, secure=self._secure))
+        if entries:
+            return SetData(path, encode_entries(entries), found.stat.version)
+        return Delete(path, found.stat.version)
+
+    def _announcement(self, resource: AclResource) -> Create:
+        path = acl_change_path(resource.pattern_type)
+        acl = default_acl(path, secure=self._secure)
+        return Create(path, encode_acl_change(resource), acl, CreateMode.PERSISTENT_SEQUENTIAL)
+
+    async def _find(self, path: str) -> ZnodeData | None:
+        try:
+            return await self._store.perform(GetData(path))
+        except NoNodeError:
+            return None
+
+    def _read(self, found: ZnodeData | None, path: str) -> ReadEntries:
+        read = read_entries(found.data if found else None, path)
+        if read.damage is not None:
+            self._logger.error(
+                "All is denied that these ACLs are about, until the znode is mended, or its rule that denies all is "
+                "deleted: %s",
+                read.damage,
+            )
+        return read
+
+    async def _resources(self) -> list[AclResource]:
+        """All patterns that have a znode."""
+        kinds: list[tuple[AclPatternType, AclResourceType]] = []
+        for pattern_type in AclPatternType:
+            (names,) = await self._names([acls_root_path(pattern_type)])
+            for name in sorted(names):
+                try:
+                    kinds.append((pattern_type, AclResourceType(name)))
+                except ValueError:
+                    self._logger.warning("ACLs of an unknown type of resource are ignored: %s", name)
+        children = await self._names([acls_type_path(*kind) for kind in kinds])
+        return [
+            AclResource(resource_type, name, pattern_type)
+            for (pattern_type, resource_type), names in zip(kinds, children, strict=True)
+            for name in sorted(names)
+        ]
+
+    async def _names(self, paths: Sequence[str]) -> list[list[str]]:
+        """The children of each; none where there is no such znode."""
+        result: list[list[str]] = []
+        for found in await self._store.get_children_names_of_many(paths):
+            if isinstance(found, NoNodeError):
+                result.append([])
+            elif isinstance(found, CoordinationError):
+                raise found
+            else:
+                result.append(found)
+        return result
