@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -17,6 +18,22 @@ from barnabas.coordination.operations import Create
 from barnabas.coordination.paths import child_of
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.ids import Uuid
+from barnabas.kernel.real_host import real_host
+from barnabas.kernel.timers import Timers
+from barnabas.security.acl_rules import AclRules
+from barnabas.security.acl_store import AclDeletion, AclStore
+from barnabas.security.acls import (
+    AccessControlEntry,
+    AccessControlEntryFilter,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from barnabas.wire.topics import TopicPartition
 from tests.support.apache_kafka import (
     CONFIG_COMMAND,
@@ -203,6 +220,51 @@ def test_kafka_takes_up_acls_that_we_write(
             listed = await asyncio.to_thread(run_tool, ACL_COMMAND, ["--bootstrap-server", kafka.address, "--list"])
             assert "resourceType=GROUP, name=ours, patternType=PREFIXED" in listed
             assert "principal=User:carol, host=*, operation=DESCRIBE, permissionType=ALLOW" in listed
+
+    run(scenario())
+
+
+def test_kafka_and_we_change_the_same_acls(
+    run: Run, kafka: ApacheKafkaBroker, zookeeper_server: ZooKeeperServer
+) -> None:
+    pattern = ResourcePattern(ResourceType.GROUP, f"shared-{uuid.uuid4().hex}", PatternType.PREFIXED)
+    ours = AccessControlEntry("User:carol", "10.0.0.1", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+    kafkas = AccessControlEntry("User:dave", "*", AclOperation.READ, AclPermissionType.DENY)
+    mine = AclBindingFilter(ResourcePatternFilter(*pattern))
+
+    async def scenario() -> None:
+        async def tool(*arguments: str) -> str:
+            return await asyncio.to_thread(run_tool, ACL_COMMAND, ["--bootstrap-server", kafka.address, *arguments])
+
+        loop = asyncio.get_running_loop()
+        async with client_of(zookeeper_server.address + CHROOT) as client, real_host("acls", loop) as host:
+            rules = AclRules()
+            timers = Timers(loop)
+            try:
+                store = AclStore(host, client, rules, timers=timers, logger=logging.getLogger("acls"))
+                await store.create_paths()
+                assert await store.create([AclBinding(pattern, ours)]) == [None]
+                named = ["--group", pattern.name, "--resource-pattern-type", "prefixed"]
+                await tool("--add", "--deny-principal", "User:dave", "--operation", "Read", *named)
+                await store.load()
+                assert rules.entries(pattern) == {ours, kafkas}
+                allowed = AccessControlEntry("User:a", "*", AclOperation.READ, AclPermissionType.ALLOW)
+                assert rules.entries(ResourcePattern(ResourceType.TOPIC, "kept")) == {allowed}
+                ((deleted,),) = await store.delete([mine._replace(entry=AccessControlEntryFilter("User:dave"))])
+                assert deleted == AclDeletion(AclBinding(pattern, kafkas))
+                # Kafka hears of it from the announcement, soon.
+                listed = ""
+                for _ in range(20):
+                    listed = await tool("--list", *named)
+                    if "User:dave" not in listed:
+                        break
+                assert "principal=User:carol, host=10.0.0.1, operation=DESCRIBE, permissionType=ALLOW" in listed
+                assert "User:dave" not in listed
+                await tool("--remove", "--force", *named)
+                await store.refresh(pattern)
+                assert not rules.entries(pattern)
+            finally:
+                timers.close()
 
     run(scenario())
 
