@@ -189,7 +189,7 @@ def test_sources_are_asked_whenever_all_are_read() -> None:
         for topic, lag in lags.items():
             yield (
                 MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", (("topic", topic),)),
-                Gauge(lambda: lag),
+                Gauge(lambda lag=lag: lag),
             )
 
     registry.add_source(source)
