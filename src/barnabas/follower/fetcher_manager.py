@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -158,7 +159,10 @@ class FetcherManager:
                 topic, partition = fetched.topic_partition
                 tags = (("clientId", fetcher.name), ("topic", topic), ("partition", str(partition)))
                 lag = -1 if fetched.lag is None else fetched.lag
-                yield MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", tags), Gauge(lambda lag=lag: lag)
+                yield (
+                    MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", tags),
+                    Gauge(functools.partial(int, lag)),
+                )
 
     def _min_fetch_rate(self) -> float:
         return min((fetcher.requests.rates().one_minute for fetcher in self._fetchers.values()), default=0.0)

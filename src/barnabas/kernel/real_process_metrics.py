@@ -3,6 +3,7 @@ from disks and writes to them."""
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from pathlib import Path
@@ -63,7 +64,7 @@ def register_process_metrics(metrics: MetricsRegistry) -> None:
     metrics.gauge(MetricName("kafka.network", "SocketServer", "NetworkProcessorAvgIdlePercent"), idleness.read)
     if _IO.exists():
         for name, field in _DISK.items():
-            metrics.gauge(MetricName("kafka.server", "KafkaServer", name), lambda field=field: _disk_bytes(field))
+            metrics.gauge(MetricName("kafka.server", "KafkaServer", name), functools.partial(_disk_bytes, field))
 
 
 def _disk_bytes(field: str) -> int:

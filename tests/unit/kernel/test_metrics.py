@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import subprocess
@@ -189,7 +190,7 @@ def test_sources_are_asked_whenever_all_are_read() -> None:
         for topic, lag in lags.items():
             yield (
                 MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", (("topic", topic),)),
-                Gauge(lambda lag=lag: lag),
+                Gauge(functools.partial(int, lag)),
             )
 
     registry.add_source(source)
