@@ -4,8 +4,7 @@ operation.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from barnabas.coordination.errors import ConnectionLossError, CoordinationError, NodeExistsError, UnimplementedError
@@ -35,8 +34,7 @@ from barnabas.coordination.operations import (
 )
 from barnabas.coordination.paths import parent_of
 from barnabas.coordination.protocol import ANY_VERSION, OPEN_ACL, Acl, CreateMode, Stat
-from barnabas.coordination.session import ClientSettings, Session
-from barnabas.kernel.host import Host
+from barnabas.coordination.session import Session
 
 Answer = TypeVar("Answer")
 # Measured: more paths in one request do not make reading faster, and delay what other sessions ask of the server.
@@ -56,18 +54,8 @@ class Client(Session):
     the change. A watcher is called exactly once: with its event, or, with the type NONE, when the session is over.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        settings: ClientSettings,
-        *,
-        logger: logging.Logger | None = None,
-        on_answered: Callable[[int, float], None] = lambda _count, _latency_ms: None,
-    ) -> None:
-        """As `Session`."""
-        super().__init__(host, settings, logger=logger, on_answered=on_answered)
-        # None until a server has shown whether it knows multiRead.
-        self._multi_read_known: bool | None = None
+    _multi_read_known: bool | None = None
+    """None until a server has shown whether it knows multiRead."""
 
     async def perform(self, operation: Operation[Answer]) -> Answer:
         """Sends one operation and returns its answer, or raises its error."""

@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._over = False
         self._xid = 0
         self._pending: deque[tuple[int, Operation[Any], Batch, int, int]] = deque()
-        self._queued_count = self._answered_count = self._measured_count = 0
+        self._queued_count = self._measured_count = 0
         self._flushes: deque[tuple[int, float]] = deque()
         """Until which operation was sent, and when."""
         self._outgoing: list[bytes] = []
@@ -287,7 +287,6 @@ class Connection(asyncio.Protocol):
         _, operation, batch, index, size_bytes = self._pending.popleft()
         self.in_flight -= operation.weight
         self.in_flight_bytes -= size_bytes
-        self._answered_count += 1
         try:
             outcome = self._outcome(operation, code, Reader(data, body, stop))
         except Exception as error:
@@ -301,9 +300,10 @@ class Connection(asyncio.Protocol):
 
     def _measure(self) -> None:
         """Tells how long the answers of one turn took: those that were sent together came after the same time."""
-        while self._measured_count < self._answered_count:
+        answered = self._queued_count - len(self._pending)
+        while self._measured_count < answered:
             until, sent_at = self._flushes[0]
-            measured = min(until, self._answered_count)
+            measured = min(until, answered)
             if measured > self._measured_count:
                 self._owner.answered(measured - self._measured_count, (self.heard_at - sent_at) * 1000)
                 self._measured_count = measured

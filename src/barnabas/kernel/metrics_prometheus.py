@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.metrics import PERCENTILES, Gauge, Histogram, Meter, MetricsRegistry, Timing
-from barnabas.kernel.steps import Steps, at_once
+from barnabas.kernel.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +66,6 @@ def scrape_in_steps(registry: MetricsRegistry) -> Steps[bytes]:
                 yield
     pieces.append(_text(lines))
     return b"".join(pieces)
-
-
-def scrape(registry: MetricsRegistry) -> bytes:
-    """The same, without giving way."""
-    return at_once(scrape_in_steps(registry))
 
 
 def prometheus_family(name: MetricName, metric: Metric) -> _Family:

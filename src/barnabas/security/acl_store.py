@@ -4,7 +4,9 @@ Invariant: a change of a pattern's rules and its announcement are one transactio
 that no broker is left with rules that it was not told of, and no change by another broker is overwritten. Kafka's
 broker writes the announcement after the change; other brokers see the same.
 
-Everything is read by one task at a time, so that what is read later stays. Following the announcements is not here.
+Everything is read by one task at a time, so that what is read later stays. Not here yet: following the announcements,
+and bounds for `create` and `delete`, which look at each filter for each rule in one turn. No API calls them; one that
+does has to hand over pieces.
 """
 
 from __future__ import annotations

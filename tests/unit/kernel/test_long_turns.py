@@ -9,7 +9,8 @@ import pytest
 
 from barnabas.kernel.long_turns import NAMES_MAX, OTHER, LongTurn, LongTurns
 from barnabas.kernel.metrics import Gauge, Meter, MetricName, MetricsRegistry
-from barnabas.kernel.metrics_prometheus import scrape
+from barnabas.kernel.metrics_prometheus import scrape_in_steps
+from barnabas.kernel.steps import at_once
 from tests.support.long_turns import follow, judge, new_turns
 
 LOGGER = logging.getLogger("test.loop")
@@ -37,7 +38,7 @@ def test_counts_by_name_and_keeps_the_longest() -> None:
     assert isinstance(longest, Gauge)
     assert longest.read() == 90
     assert (counted.turns.total, counted.turns.longest_ms) == (4, 90)
-    lines = scrape(counted.metrics).decode().splitlines()
+    lines = at_once(scrape_in_steps(counted.metrics)).decode().splitlines()
     assert 'barnabas_kernel_eventloop_longturns_total{what="Metadata"} 3.0' in lines
     assert 'barnabas_kernel_eventloop_longestturnms{what="task a"} 51.0' in lines
 

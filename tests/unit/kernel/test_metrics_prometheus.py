@@ -5,18 +5,23 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
-from barnabas.kernel.metrics_prometheus import scrape
+from barnabas.kernel.metrics_prometheus import scrape_in_steps
+from barnabas.kernel.steps import at_once
 
 
 def registry_at(now: float = 10.0) -> MetricsRegistry:
     return MetricsRegistry(lambda: now)
 
 
+def text_of(registry: MetricsRegistry) -> str:
+    return at_once(scrape_in_steps(registry)).decode()
+
+
 def samples(registry: MetricsRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """What a Prometheus server would store: (name, labels) -> value."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(scrape(registry).decode())
+        for family in text_string_to_metric_families(text_of(registry))
         for sample in family.samples
     }
 
@@ -51,7 +56,7 @@ def test_what_is_counted_per_second_ends_in_total_with_one_family_for_all_tags()
         ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", 'a"b\\c'),)): 20,
         ("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_count", ()): 5,
     }
-    text = scrape(registry).decode()
+    text = text_of(registry)
     assert text.count("# TYPE kafka_server_brokertopicmetrics_messagesin_total counter") == 1
     assert "# HELP kafka_server_brokertopicmetrics_messagesin_total kafka.server:type=BrokerTopicMetrics" in text
 
