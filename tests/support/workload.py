@@ -1,11 +1,13 @@
 """Producers and a consumer group that run while a cluster is hurt, and the count of what became of every record.
 
 Values are `producer:sequence`, sequences count up per producer and partition, so that a loss, a repetition and a wrong
-order each show. The clients are confluent-kafka's: idempotent, acks=all.
+order each show. The clients are confluent-kafka's: idempotent, acks=all. What such a client may repeat by itself, and
+what a broker must not, `produced_batches` tells apart.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -13,6 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.support.produced_batches import (
+    produced_records,
+    sent_again_in_new_epochs,
+    sequence_faults,
+    without_copies,
+)
+
+logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.005
 FLUSH_SECONDS = 90.0
@@ -86,17 +97,33 @@ class Workload:
         found = self._read_everything()
         self._wait_for_group({(partition, value) for partition, values in found.items() for value in values})
         self._check_committed()
+        sent_again = {partition: self._check_sequences(partition) for partition in found}
         for name, told in self._acknowledged.items():
-            self._check(name, told, found)
+            self._check(name, told, found, sent_again)
 
     def abandon(self) -> None:
         """Stops everything without a look at it."""
         self._stopping.set()
         self._group_stopping.set()
 
-    def _check(self, name: str, told: Acknowledged, found: dict[int, list[str]]) -> None:
+    def _check_sequences(self, partition: int) -> set[str]:
+        """Holds what the brokers owe an idempotent producer; returns the values that it has sent again by itself."""
+        produced = produced_records(self._bootstrap_servers, self.topic, partition)
+        faults = sequence_faults(produced)
+        assert not faults, f"{self.topic}-{partition}: {len(faults)} faulty sequences, such as {faults[:3]}"
+        sent_again = sent_again_in_new_epochs(produced)
+        if sent_again:
+            logger.warning(
+                "%s-%d: a client raised its epoch and sent %d records again", self.topic, partition, len(sent_again)
+            )
+        return sent_again
+
+    def _check(
+        self, name: str, told: Acknowledged, found: dict[int, list[str]], sent_again: dict[int, set[str]]
+    ) -> None:
         for partition in range(self._partitions):
-            mine = [int(value.split(":")[1]) for value in found[partition] if value.startswith(f"{name}:")]
+            values = without_copies(found[partition], sent_again[partition])
+            mine = [int(value.split(":")[1]) for value in values if value.startswith(f"{name}:")]
             lost = sorted(told.sequences.get(partition, set()) - set(mine))
             repeated = [sequence for sequence, count in Counter(mine).items() if count > 1]
             where = f"{self.topic}-{partition}, producer {name}, {told.sent[partition]} records"
