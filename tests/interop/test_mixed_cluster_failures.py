@@ -31,6 +31,8 @@ PROVOKED_COMPLAINTS: Final = (
     "The controller allocated no producer ids, trying again: BROKER_ID_NOT_REGISTERED",
     # Two are dead, or one is and another lags on a slow machine: min.insync.replicas does what it is for.
     r"The size of the current ISR Set\(\d+\) is insufficient to satisfy the min.isr requirement of 2",
+    # That refused one of several requests in flight, and the next one comes when there are enough again.
+    r"Out of order sequence number for producer \d+ at offset \d+ in partition under-load-\d+",
 )
 
 
