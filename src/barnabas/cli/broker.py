@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.config.broker_config import BrokerConfig
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
+    from barnabas.kernel.real_service import ServiceManager
     from barnabas.server.broker import Broker
 
 # Several of the largest requests and responses that are usual.
@@ -86,6 +87,7 @@ async def _serve(
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_process_metrics import process_text, register_process_metrics
     from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.kernel.real_service import ServiceManager
     from barnabas.kernel.real_turn_watch import TurnWatch
     from barnabas.server.broker import Broker
     from barnabas.server.turn_names import broker_turn_names
@@ -110,10 +112,13 @@ async def _serve(
     collector = CollectorPolicy(host.loop)
     collector.start()
     watch.start()
-    telling = asyncio.create_task(_say_progress(broker)) if says_progress else None
+    service = ServiceManager(host.loop)
+    listens = says_progress or service.is_there
+    telling = asyncio.create_task(_say_progress(broker, service, says_progress)) if listens else None
     try:
-        return await _serve_until_told(broker, host, stop, collector, as_json)
+        return await _serve_until_told(broker, host, stop, collector, service, as_json)
     finally:
+        service.close()
         collector.stop()
         watch.stop()
         if telling is not None:
@@ -121,7 +126,12 @@ async def _serve(
 
 
 async def _serve_until_told(
-    broker: Broker, host: RealHost, stop: asyncio.Event, collector: CollectorPolicy, as_json: bool
+    broker: Broker,
+    host: RealHost,
+    stop: asyncio.Event,
+    collector: CollectorPolicy,
+    service: ServiceManager,
+    as_json: bool,
 ) -> int:
     from barnabas.kernel.real_host import keep_freed_memory
     from barnabas.server.errors import BrokerStartError
@@ -134,9 +144,11 @@ async def _serve_until_told(
         return 1
     collector.set_aside()
     _say_ready(broker, as_json)
+    service.ready(f"broker {broker.broker_id} of cluster {broker.cluster_id}")
     keep_freed_memory(_KEPT_MEMORY_BYTES)
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
+    service.stopping("moving leaders away")
     await broker.stop()
     if broker.failure.done():
         _say_error(broker.failure.result(), as_json)
@@ -167,8 +179,10 @@ async def _start(broker: Broker, host: RealHost, stop: asyncio.Event) -> bool:
     return True
 
 
-async def _say_progress(broker: Broker) -> None:
-    """Says what the start is at whenever it has gone on, once a second at most, until the broker serves."""
+async def _say_progress(broker: Broker, service: ServiceManager, in_lines: bool) -> None:
+    """Says what the start is at whenever it has gone on, once a second at most, until the broker serves: to the service
+    manager, and `in_lines` for `barnabas up`.
+    """
     import asyncio
 
     from barnabas.server.lifecycle import BrokerState
@@ -178,7 +192,9 @@ async def _say_progress(broker: Broker) -> None:
     while broker.state in {BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.RECOVERY}:
         done, text = broker.start_progress
         if done != done_before:
-            announce(json.dumps({STARTING: text}))
+            service.starting(text or broker.not_ready)
+            if in_lines:
+                announce(json.dumps({STARTING: text}))
         done_before = done
         await asyncio.sleep(_PROGRESS_EVERY_SECONDS)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
+    from barnabas.kernel.real_service import ServiceManager
 
 
 @click.command(name="coordinator")
@@ -76,6 +77,7 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.kernel.real_service import ServiceManager
     from barnabas.kernel.real_turn_watch import TurnWatch
 
     coordinator = EmbeddedCoordinator(host, config)
@@ -86,15 +88,21 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
     collector = CollectorPolicy(host.loop)
     collector.start()
     watch.start()
+    service = ServiceManager(host.loop)
     try:
-        return await _serve_until_told(coordinator, stop, collector, as_json)
+        return await _serve_until_told(coordinator, stop, collector, service, as_json)
     finally:
+        service.close()
         collector.stop()
         watch.stop()
 
 
 async def _serve_until_told(
-    coordinator: EmbeddedCoordinator, stop: asyncio.Event, collector: CollectorPolicy, as_json: bool
+    coordinator: EmbeddedCoordinator,
+    stop: asyncio.Event,
+    collector: CollectorPolicy,
+    service: ServiceManager,
+    as_json: bool,
 ) -> int:
     from barnabas.coordination.errors import CoordinationError
 
@@ -110,8 +118,10 @@ async def _serve_until_told(
         announce(json.dumps(said, separators=(",", ":")))
     else:
         announce(f"barnabas coordinator: ready on {config.host}:{coordinator.port}, data in {config.data_directory}")
+    service.ready(f"{config.host}:{coordinator.port}")
     coordinator.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
+    service.stopping("")
     if coordinator.failure.done():
         _say_error(config, coordinator.failure.result(), as_json)
         return 1

@@ -94,6 +94,7 @@ async def _up(host: RealHost, plan: ClusterPlan, restarts: bool, as_json: bool, 
     """Runs the cluster until a signal; the exit status."""
     from barnabas.kernel.real_host import stop_on_signals
     from barnabas.kernel.real_program import stop_at_end_of_input
+    from barnabas.kernel.real_service import ServiceManager
     from barnabas.server.supervisor import ClusterStartError, Supervisor
 
     def report(event: SupervisorEvent) -> None:
@@ -104,6 +105,8 @@ async def _up(host: RealHost, plan: ClusterPlan, restarts: bool, as_json: bool, 
     stop = stop_on_signals(host.loop)
     if stop_with_parent:
         stop_at_end_of_input(host.loop, stop)
+    # Before any process is started: none of them speaks for the cluster.
+    service = ServiceManager(host.loop)
     cluster = Supervisor(host, plan, on_event=report, restarts=restarts)
     began = host.loop.time()
     starting = host.loop.create_task(cluster.start())
@@ -123,8 +126,11 @@ async def _up(host: RealHost, plan: ClusterPlan, restarts: bool, as_json: bool, 
         announce(json.dumps(cluster.description(), separators=(",", ":")))
     else:
         announce(_described(cluster, plan, host.loop.time() - began))
+    service.ready(f"{plan.brokers} brokers at {cluster.description()['bootstrap_servers']}")
     await stopped
+    service.stopping("stopping the brokers one after another")
     await cluster.stop()
+    service.close()
     return 0
 
 

@@ -6,11 +6,11 @@
     ...
     await broker.stop()
 
-Start: session with ZooKeeper; the cluster's id; log directories and their `meta.properties`; the broker's own id;
-dynamic configs; logs loaded; every room made and bound to the others; listeners bound, so that real ports are known;
-registration; the controller stands for election; and only then data requests are handled. Stop: the controller moves
-this broker's leaders away, then everything goes down in the reverse direction, the logs after whatever appends to them,
-the session last. Source: KafkaServer of Apache Kafka 3.9.
+Start: log directories locked; metrics and health shown; session with ZooKeeper; the cluster's id; the directories'
+`meta.properties`; the broker's own id; dynamic configs; logs loaded; every room made and bound to the others; listeners
+bound, so that real ports are known; registration; the controller stands for election; and only then data requests are
+handled. Stop: the controller moves this broker's leaders away, then everything goes down in the reverse direction, the
+logs after whatever appends to them, the session and the metrics last. Source: KafkaServer of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -93,7 +93,12 @@ class Broker:
         self._storage: Storage | None = None
         self._components: BrokerComponents | None = None
         self._endpoint = MetricsEndpoint(
-            host, self.metrics, self._shared.steps, logs.logger("barnabas.metrics"), process
+            host,
+            self.metrics,
+            self._shared.steps,
+            logs.logger("barnabas.metrics"),
+            process,
+            not_ready=lambda: self.not_ready,
         )
         self._stopping: asyncio.Task[None] | None = None
         self.metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: self.state)
@@ -124,6 +129,16 @@ class Broker:
             return int(self.state), ""
         load = self._storage.log_manager.start_up
         return int(self.state) + load.work_done, f"{load.logs_loaded} of {load.logs_found} logs are loaded"
+
+    @property
+    def not_ready(self) -> str:
+        """What is missing until clients can be served, in words; empty when nothing is. A broker that lost ZooKeeper
+        serves what it has, and is ready.
+        """
+        if self.state is BrokerState.RUNNING:
+            return "" if self.components.is_known_to_controller else "no controller has taken this broker in yet"
+        name = self.state.name.lower().replace("_", " ")
+        return f"{name}, {self.start_progress[1]}" if self.start_progress[1] else name
 
     async def start(self) -> None:
         """Returns when the broker serves.
@@ -157,6 +172,7 @@ class Broker:
     async def _start(self) -> None:
         self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()
+        await self._show_metrics()
         paths = tuple(directory.path for directory in storage.log_manager.live_directories)
         directories, _ = await asyncio.gather(read_log_directories(self.host, paths), self._session.connect())
         identity = await self._identify(directories)
@@ -219,6 +235,9 @@ class Broker:
                 f"{error.strerror}. Choose another address or port in listeners (barnabas up: --host and --port)"
             ) from error
         self.endpoints = advertised_endpoints(self.config, ports, self.host.name)
+
+    async def _show_metrics(self) -> None:
+        """Early, so that whoever looks sees how the start goes."""
         metrics = take(MetricsSettings, self.config.values)
         if metrics.port >= 0:
             try:

@@ -188,14 +188,20 @@ class BrokerComponents:
             ("the reports of failed directories", self.log_failures.stop),
         ]
 
+    @property
+    def is_known_to_controller(self) -> bool:
+        """Whether a controller is known, and has told this broker of itself."""
+        image = self.metadata_cache.image
+        return image.controller_id is not None and image.is_alive(self.identity.broker_id)
+
     async def known_to_controller(self) -> None:
         """Waits until a controller is known, and has told this broker of itself."""
-        if self._is_known():
+        if self.is_known_to_controller:
             return
         known: asyncio.Future[None] = self.shared.host.loop.create_future()
 
         def look(_change: MetadataChange) -> None:
-            if self._is_known() and not known.done():
+            if self.is_known_to_controller and not known.done():
                 known.set_result(None)
 
         self.metadata_cache.add_listener(look)
@@ -230,10 +236,6 @@ class BrokerComponents:
             self.metadata_cache,
             lambda: self.replica_manager.partitions.values(),  # noqa: PLW0108 - it is made after this
         )
-
-    def _is_known(self) -> bool:
-        image = self.metadata_cache.image
-        return image.controller_id is not None and image.is_alive(self.identity.broker_id)
 
     def _channel(self, name: str, *, learns_versions: bool = False) -> ControllerChannel:
         settings = take(LifecycleSettings, self.config.values)

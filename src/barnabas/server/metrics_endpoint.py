@@ -1,8 +1,10 @@
-"""`GET /metrics` for Prometheus, in HTTP/1.0's simplest form, on the broker's own loop.
+"""`GET /metrics` for Prometheus, `/livez` and `/readyz` for health checks, in HTTP/1.0's simplest form, on the
+broker's own loop.
 
 One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number. A
-scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the same one. Whatever
-else is asked for gets its status code.
+scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the same one. Whoever
+is answered at `/livez` knows that the loop turns; `/readyz` says whether clients can be served, with 503 and what is
+missing if not. Whatever else is asked for gets its status code.
 """
 
 from __future__ import annotations
@@ -21,8 +23,17 @@ REQUEST_BYTES_MAX: Final = 16 * 1024
 CONNECTIONS_MAX: Final = 32
 ANSWER_SECONDS_MAX: Final = 10.0
 PATH: Final = b"/metrics"
+LIVE_PATH: Final = b"/livez"
+READY_PATH: Final = b"/readyz"
 _END_OF_HEAD: Final = (b"\r\n\r\n", b"\n\n")
-_REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Error"}
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Error",
+    503: "Service Unavailable",
+}
 
 
 class MetricsEndpoint:
@@ -35,13 +46,18 @@ class MetricsEndpoint:
         steps: StepRunner,
         logger: logging.Logger,
         process: Callable[[], bytes] | None = None,
+        *,
+        not_ready: Callable[[], str] = lambda: "",
     ) -> None:
-        """`process` gives more samples, of the whole process, and is called in a thread."""
+        """`process` gives more samples, of the whole process, and is called in a thread. `not_ready` says what is
+        missing until clients can be served, or nothing.
+        """
         self._host = host
         self._metrics = metrics
         self._steps = steps
         self._logger = logger
         self._process = process
+        self._not_ready = not_ready
         self._server: asyncio.AbstractServer | None = None
         self._scrape: asyncio.Task[bytes] | None = None
         """The one that is being made."""
@@ -63,16 +79,22 @@ class MetricsEndpoint:
         if self._scrape is not None:
             self._scrape.cancel()
 
-    def refusal(self, request: bytes) -> tuple[int, bytes] | None:
+    def short_answer(self, request: bytes) -> tuple[int, bytes] | None:
         """Status and text for a request that does not ask for the metrics, of which only the first line counts."""
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
             return 400, b"HTTP is spoken here\n"
         if words[0] not in {b"GET", b"HEAD"}:
             return 405, b"GET it\n"
-        if words[1].split(b"?", 1)[0] != PATH:
-            return 404, b"Metrics are at /metrics\n"
-        return None
+        path = words[1].split(b"?", 1)[0]
+        if path == PATH:
+            return None
+        if path == LIVE_PATH:
+            return 200, b"alive\n"
+        if path == READY_PATH:
+            missing = self._not_ready()
+            return (503, f"not ready: {missing}\n".encode()) if missing else (200, b"ready\n")
+        return 404, b"Metrics are at /metrics, health at /livez and /readyz\n"
 
     async def scrape(self) -> bytes:
         """The text of a scrape that is being made, or of a new one. Raises what a reading raised."""
@@ -135,11 +157,12 @@ class _Connection(asyncio.Protocol):
         if any(end in self._request for end in _END_OF_HEAD):
             self._answered = True
             request = bytes(self._request)
-            refusal = self._endpoint.refusal(request)
-            if refusal is not None:
-                self._answer(*refusal)
+            is_head = request.startswith(b"HEAD")
+            answer = self._endpoint.short_answer(request)
+            if answer is not None:
+                self._answer(answer[0], b"" if is_head else answer[1])
             else:
-                self._answering = self._loop.create_task(self._answer_scrape(is_head=request.startswith(b"HEAD")))
+                self._answering = self._loop.create_task(self._answer_scrape(is_head=is_head))
         elif len(self._request) > REQUEST_BYTES_MAX:
             self._answered = True
             self._answer(400, b"The request is too long\n")

@@ -131,6 +131,7 @@ def test_a_stop_leaves_a_clean_directory_and_no_znode(seed: int) -> None:
 
 def test_a_start_tells_how_many_logs_are_loaded() -> None:
     told: list[tuple[int, str]] = []
+    missing: list[str] = []
 
     async def start_with_logs(host: Host) -> None:
         for number in range(5):
@@ -140,8 +141,13 @@ def test_a_start_tells_how_many_logs_are_loaded() -> None:
         while not starting.done():
             if not told or told[-1] != broker.start_progress:
                 told.append(broker.start_progress)
+            if not missing or missing[-1] != broker.not_ready:
+                missing.append(broker.not_ready)
             await yield_to_loop()
+        await broker.ready()
+        missing.append(broker.not_ready)
         await broker.stop()
+        missing.append(broker.not_ready)
 
     with Simulation(1) as simulation:
         start_coordinator(simulation)
@@ -150,6 +156,9 @@ def test_a_start_tells_how_many_logs_are_loaded() -> None:
     texts = [text for _, text in told if text]
     assert texts[-1] == "5 of 5 logs are loaded"
     assert "1 of 5 logs are loaded" in texts
+    assert missing[0] in {"not running", "starting"}
+    assert "recovery, 1 of 5 logs are loaded" in missing
+    assert missing[-2:] == ["", "not running"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -24,13 +24,16 @@ async def serving(
     work: Callable[[int], Coroutine[Any, Any, Any]],
     fill: Callable[[MetricsRegistry], object] = lambda _metrics: None,
     process: Callable[[], bytes] | None = None,
+    not_ready: Callable[[], str] = lambda: "",
 ) -> None:
     loop = asyncio.get_running_loop()
     metrics = MetricsRegistry(loop.time)
     metrics.gauge(MetricName("kafka.server", "KafkaServer", "BrokerState"), lambda: 3)
     fill(metrics)
     async with real_host("test", loop) as host:
-        endpoint = MetricsEndpoint(host, metrics, StepRunner(loop), logging.getLogger("test"), process)
+        endpoint = MetricsEndpoint(
+            host, metrics, StepRunner(loop), logging.getLogger("test"), process, not_ready=not_ready
+        )
         port = await endpoint.start("127.0.0.1", 0)
         try:
             await work(port)
@@ -77,6 +80,10 @@ def test_a_request_in_pieces_is_one_request(run: Run) -> None:
     [
         (b"GET / HTTP/1.1\r\n\r\n", b"404"),
         (b"GET /metrics?name=x HTTP/1.0\n\n", b"200"),
+        (b"GET /livez HTTP/1.1\r\n\r\n", b"200"),
+        (b"HEAD /readyz?verbose HTTP/1.1\r\n\r\n", b"200"),
+        (b"POST /readyz HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /livez/ HTTP/1.1\r\n\r\n", b"404"),
         (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
         (b"garbage\r\n\r\n", b"400"),
@@ -216,3 +223,17 @@ def test_a_scrape_that_fails_says_so_and_the_next_one_is_tried(run: Run) -> None
         assert (await ask(port, GET)).split()[1] == b"200"
 
     run(serving(scrape, process=process))
+
+
+def test_readiness_says_what_is_missing_while_the_process_is_alive(run: Run) -> None:
+    missing = ["recovery, 3 of 5 logs are loaded"]
+
+    async def check(port: int) -> None:
+        answer = await ask(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.0 503 Service Unavailable\r\n")
+        assert answer.endswith(b"\r\n\r\nnot ready: recovery, 3 of 5 logs are loaded\n")
+        assert (await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nalive\n")
+        missing[0] = ""
+        assert (await ask(port, b"GET /readyz HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nready\n")
+
+    run(serving(check, not_ready=lambda: missing[0]))
