@@ -2,19 +2,18 @@
 
 All is read at the start and after every expiry of the session; in between, brokers announce each change by a sequential
 znode below `/config/changes`, which is heard once and in order. An announcement says only whose configs changed: they
-are read then, so that several announcements of one entity cost one read. Announcements older than fifteen minutes are
-deleted by whoever sees them, as Kafka's brokers do.
+are read then, so that several announcements of one entity cost one read (`coordination.announcements`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
+from barnabas.coordination.announcements import AnnouncedChanges, Announcements
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.configs import (
     CONFIG_CHANGE_PREFIX,
@@ -27,16 +26,13 @@ from barnabas.coordination.layout.configs import (
     config_type_path,
 )
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import Delete, GetChildren, ZnodeData
+from barnabas.coordination.operations import ZnodeData
 from barnabas.coordination.ports import Store
-from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
 
-ANNOUNCEMENT_KEPT_MS: Final = 15 * 60 * 1000
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-_RETRY_MS: Final = 1000
 
 
 class DynamicConfigs:
@@ -58,21 +54,25 @@ class DynamicConfigs:
         logger: logging.Logger,
         on_unclean_election_enabled: Callable[[str], None],
     ) -> None:
-        self._host = host
         self._store = store
         self._broker_configs = broker_configs
         self._topic_configs = topic_configs
-        self._timers = timers
         self._logger = logger
         self._on_unclean_election_enabled = on_unclean_election_enabled
-        self._heard = -1
-        self._announced_ms: dict[str, int] = {}
-        """When each announcement that is there was made, by name."""
-        self._must_reload = True
-        self._must_hear = True
-        self._is_reading = False
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._changes = AnnouncedChanges(
+            host,
+            store,
+            self,
+            "Config changes",
+            timers=timers,
+            logger=logger,
+            thread="/config/changes-event-process-thread",
+        )
+        self._announcements = Announcements(
+            *(host, store, CONFIG_CHANGES_PATH, CONFIG_CHANGE_PREFIX, ConfigChange.decode),
+            on_change=self._changes.announced,
+            logger=logger,
+        )
 
     async def start(self) -> None:
         """Reads all dynamic configs and follows them from then on. To be called with a session of which this listens to
@@ -80,30 +80,19 @@ class DynamicConfigs:
 
         Raises `CoordinationError` when they cannot be read.
         """
-        self._is_reading = True
-        try:
-            await self._reload()
-        finally:
-            self._is_reading = False
-        if self._must_reload or self._must_hear:
-            self._wake()
+        await self._changes.start()
 
     async def before_new_session(self) -> None:
         """The session is over, and the watch with it. The configs in memory stay."""
-        self._must_reload = True
+        await self._changes.before_new_session()
 
     async def after_new_session(self) -> None:
         """Reads everything again, beside what else a new session brings: announcements may have come and gone."""
-        self._must_reload = True
-        self._wake()
+        await self._changes.after_new_session()
 
     async def stop(self) -> None:
         """Stops following changes."""
-        self._stopped = True
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._changes.stop()
 
     async def prefetch(self, topics: Iterable[str]) -> None:
         """Reads the configs of these topics, so that logs can be made for them at once.
@@ -116,63 +105,23 @@ class DynamicConfigs:
             await self._read_topics(names)
         except CoordinationError as error:
             self._logger.warning("Configs of the topics %s cannot be read now: %s", ", ".join(names), error)
-            self._must_reload = True
-            self._wake()
+            self._changes.read_again()
 
-    # Following.
+    # Following: `coordination.announcements.Reader`.
 
-    def _changed(self, event: WatcherEvent) -> None:
-        if event.type is EventType.NONE:
-            return  # the session is over; `after_new_session` follows
-        self._must_hear = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._is_reading and not self._stopped:
-            self._is_reading = True
-            self._task = self._host.loop.create_task(self._follow(), name="/config/changes-event-process-thread")
-
-    async def _follow(self) -> None:
-        """Reads until there is nothing more to read."""
-        try:
-            while self._must_reload or self._must_hear:
-                if self._must_reload:
-                    await self._reload()
-                else:
-                    await self._hear()
-        except CoordinationError as error:
-            if self._store.state.is_final or self._stopped:
-                return
-            self._logger.warning("Config changes cannot be read now; trying again soon: %s", error)
-            self._must_reload = True
-            self._timers.call_after(_RETRY_MS, self._wake)
-        except Exception:
-            self._logger.exception("Following the config changes failed; trying again soon")
-            self._must_reload = True
-            self._timers.call_after(_RETRY_MS, self._wake)
-        finally:
-            self._is_reading = False
-
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
         """Reads all announcements without heeding them, and then everything that they could be about."""
-        self._must_reload = self._must_hear = False
-        try:
-            self._heard = -1
-            self._announced_ms.clear()
-            await self._new_announcements()
-            await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
-            await self._read_topics(await self._configured_topics())
-            await self._purge()
-        except CoordinationError:
-            self._must_reload = True
-            raise
+        self._announcements.forget()
+        await self._announcements.new()
+        await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
+        await self._read_topics(await self._configured_topics())
+        await self._announcements.purge()
 
-    async def _hear(self) -> None:
+    async def hear(self) -> None:
         """Reads the configs that were announced since the last time."""
-        self._must_hear = False
         brokers: dict[str, None] = {}
         topics: dict[str, None] = {}
-        for change in await self._new_announcements():
+        for change in await self._announcements.new():
             entity_type, _, name = change.entity_path.partition("/")
             if entity_type == ConfigEntityType.BROKERS.value:
                 brokers[name] = None
@@ -184,36 +133,7 @@ class DynamicConfigs:
             overrides = self._topic_configs.overrides(topic)
             if _UNCLEAN_ELECTION in overrides and self._topic_configs.values(topic)[_UNCLEAN_ELECTION]:
                 self._on_unclean_election_enabled(topic)
-        await self._purge()
-
-    async def _new_announcements(self) -> list[ConfigChange]:
-        """The announcements that were not heard yet, in order; the watch is set again."""
-        names = (await self._store.perform(GetChildren(CONFIG_CHANGES_PATH, self._changed))).names
-        by_number = {number: name for name in names if (number := _number_of(name)) is not None}
-        self._announced_ms = {name: ms for name, ms in self._announced_ms.items() if name in by_number.values()}
-        new = {number: by_number[number] for number in sorted(by_number) if number > self._heard}
-        paths = [f"{CONFIG_CHANGES_PATH}/{name}" for name in new.values()]
-        changes: list[ConfigChange] = []
-        for path, name, found in zip(paths, new.values(), await self._store.get_many(paths), strict=True):
-            if isinstance(found, NoNodeError):
-                continue  # purged meanwhile
-            if isinstance(found, CoordinationError):
-                raise found
-            self._announced_ms[name] = found.stat.ctime_ms
-            try:
-                changes.append(ConfigChange.decode(found.data, path))
-            except LayoutError as error:
-                self._logger.error("The announcement of a config change is ignored: %s", error)  # noqa: TRY400 - theirs
-        self._heard = max(new, default=self._heard)
-        return changes
-
-    async def _purge(self) -> None:
-        oldest_ms = self._host.clock.time_ms() - ANNOUNCEMENT_KEPT_MS
-        obsolete = [name for name, made_ms in self._announced_ms.items() if made_ms < oldest_ms]
-        for name in obsolete:
-            del self._announced_ms[name]
-        # Others do the same: one that is gone already is no error, and one that stays is somebody else's next time.
-        await self._store.submit([Delete(f"{CONFIG_CHANGES_PATH}/{name}") for name in obsolete])
+        await self._announcements.purge()
 
     # Reading.
 
@@ -269,9 +189,3 @@ class DynamicConfigs:
         except LayoutError as error:
             self._logger.error("Dynamic configs are ignored: %s", error)  # noqa: TRY400 - who wrote it is at fault
             return None
-
-
-def _number_of(name: str) -> int | None:
-    """The number of an announcement; None for any other znode."""
-    digits = name.removeprefix(CONFIG_CHANGE_PREFIX)
-    return int(digits) if digits != name and digits.removeprefix("-").isdecimal() else None

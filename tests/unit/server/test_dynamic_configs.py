@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.cluster.topic_configs import TopicConfigs
+from barnabas.coordination.announcements import ANNOUNCEMENT_KEPT_MS
 from barnabas.coordination.client import Client
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
@@ -17,7 +18,7 @@ from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.protocol import CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
-from barnabas.server.dynamic_configs import ANNOUNCEMENT_KEPT_MS, DynamicConfigs
+from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
 from tests.unit.server.coordinated import (
