@@ -261,7 +261,7 @@ def test_kafka_and_we_change_the_same_acls(
                 assert "principal=User:carol, host=10.0.0.1, operation=DESCRIBE, permissionType=ALLOW" in listed
                 assert "User:dave" not in listed
                 await tool("--remove", "--force", *named)
-                await store.refresh(pattern)
+                await store.refresh([pattern])
                 assert not rules.entries(pattern)
             finally:
                 timers.close()

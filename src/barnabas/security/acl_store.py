@@ -4,16 +4,16 @@ Invariant: a change of a pattern's rules and its announcement are one transactio
 that no broker is left with rules that it was not told of, and no change by another broker is overwritten. Kafka's
 broker writes the announcement after the change; other brokers see the same.
 
-Everything is read by one task at a time, so that what is read later stays. Not here yet: following the announcements,
-and bounds for `create` and `delete`, which look at each filter for each rule in one turn. No API calls them; one that
-does has to hand over pieces.
+A pattern is read or changed by one task at a time, so that what is read later stays; who has many to change lets others
+in between two of them, since a rule that another broker has taken away must not hold here until a long request ends. No
+turn has more than some thousand rules or filters to look at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.coordination.errors import (
@@ -42,10 +42,11 @@ from barnabas.coordination.operations import Create, Delete, GetData, SetData, Z
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.host import Host
+from barnabas.kernel.steps import Steps
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.security.acl_rules import NO_ENTRIES, AclRules, Entries
-from barnabas.security.acl_znodes import ReadEntries, encode_entries, pattern_of, read_entries, resource_of
+from barnabas.security.acl_znodes import ReadEntries, encode_entries, pattern_of, read_in_steps, resource_of
 from barnabas.security.acls import (
     AclBinding,
     AclBindingError,
@@ -56,10 +57,15 @@ from barnabas.security.acls import (
 
 UPDATES_MAX: Final = 11
 """How often a change is tried while others change the same rules; as in Kafka."""
+ENTRIES_MAX: Final = 16_384
+"""How many rules a pattern can have at most: shorter ones than would fit into a znode there are not."""
 _CHANGED: Final = (BadVersionError, NoNodeError)
 _BACKOFF_MS: Final = 100
 _JITTER_MS: Final = 50
 _READ_AT_ONCE: Final = 256
+_LOOKED_AT_PER_TURN: Final = 4096
+_Change = Callable[[Entries], Awaitable[Entries]]
+"""Makes of all rules of a pattern those that are to be."""
 
 
 class AclUpdateError(Exception):
@@ -71,6 +77,45 @@ class AclDeletion(NamedTuple):
 
     binding: AclBinding
     error: Exception | None = None
+
+
+class _Pieces:
+    """Gives way to the loop after each piece of work that is long in sum."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def add(self, work: int) -> None:
+        """So many rules or filters were looked at, or are about to be."""
+        self._done += work
+        if self._done >= _LOOKED_AT_PER_TURN:
+            self._done = 0
+            await yield_to_loop()
+
+
+async def _in_turns(steps: Steps[ReadEntries]) -> ReadEntries:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            read: ReadEntries = stop.value
+            return read
+        await yield_to_loop()
+
+
+def _adding(bindings: Sequence[AclBinding], indexes: Iterable[int]) -> _Change:
+    added = frozenset(bindings[index].entry for index in indexes)
+
+    async def change(entries: Entries) -> Entries:
+        after = entries | added
+        if len(after) > ENTRIES_MAX:
+            raise AclBindingError(
+                f"one resource or prefix can have {ENTRIES_MAX} ACLs, which is what a znode can hold, and this would "
+                f"be {len(after)}; use groups of principals, or prefixed patterns"
+            )
+        return after
+
+    return change
 
 
 class AclStore:
@@ -111,48 +156,40 @@ class AclStore:
         """Reads all rules. Raises `CoordinationError`; what was read until then holds, and the rest as before."""
         async with self._one_at_a_time:
             gone = dict.fromkeys(self._rules.patterns())
-            every = await self._resources()
+            every = await self._patterns()
             for start in range(0, len(every), _READ_AT_ONCE):
-                resources = every[start : start + _READ_AT_ONCE]
-                paths = [acls_path(resource) for resource in resources]
-                outcomes = await self._store.get_many(paths)
-                for resource, path, found in zip(resources, paths, outcomes, strict=True):
-                    if isinstance(found, NoNodeError):
-                        continue
-                    if isinstance(found, CoordinationError):
-                        raise found
-                    pattern = pattern_of(resource)
+                for pattern in await self._take(every[start : start + _READ_AT_ONCE]):
                     gone.pop(pattern, None)
-                    self._rules.replace(pattern, self._read(found, path).entries)
-                await yield_to_loop()
-            for pattern in gone:
-                self._rules.replace(pattern, NO_ENTRIES)
+            await self._remove(gone)
 
-    async def refresh(self, pattern: ResourcePattern) -> None:
-        """Reads the rules of one pattern, as after their announcement. Raises `CoordinationError`."""
-        async with self._one_at_a_time:
-            path = acls_path(resource_of(pattern))
-            self._rules.replace(pattern, self._read(await self._find(path), path).entries)
+    async def refresh(self, patterns: Iterable[ResourcePattern]) -> None:
+        """Reads the rules of these patterns, as after their announcement. Raises `CoordinationError`."""
+        every = list(dict.fromkeys(patterns))
+        for start in range(0, len(every), _READ_AT_ONCE):
+            async with self._one_at_a_time:
+                some = every[start : start + _READ_AT_ONCE]
+                found = set(await self._take(some))
+                await self._remove(pattern for pattern in some if pattern not in found)
 
     async def create(self, bindings: Sequence[AclBinding]) -> list[Exception | None]:
         """Adds rules; returns for each why it could not be, in order."""
         outcomes: list[Exception | None] = [None] * len(bindings)
         by_pattern: dict[ResourcePattern, list[int]] = {}
+        pieces = _Pieces()
         for index, binding in enumerate(bindings):
+            await pieces.add(1)
             try:
                 check_binding(binding)
             except AclBindingError as error:
                 outcomes[index] = error
             else:
                 by_pattern.setdefault(binding.pattern, []).append(index)
-        async with self._one_at_a_time:
-            for pattern, indexes in by_pattern.items():
-                added = frozenset(bindings[index].entry for index in indexes)
-                try:
-                    await self._update(pattern, added.union)
-                except (CoordinationError, AclUpdateError) as error:
-                    for index in indexes:
-                        outcomes[index] = error
+        for pattern, indexes in by_pattern.items():
+            try:
+                await self._update(pattern, _adding(bindings, indexes))
+            except (CoordinationError, AclUpdateError, AclBindingError) as error:
+                for index in indexes:
+                    outcomes[index] = error
         return outcomes
 
     async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[AclDeletion]]:
@@ -161,31 +198,46 @@ class AclStore:
         Rules that this broker has not heard of yet are found by filters that name their pattern, by others not.
         """
         deletions: list[list[AclDeletion]] = [[] for _ in filters]
-        async with self._one_at_a_time:
-            patterns = dict.fromkeys(self._rules.patterns())
-            for filter_ in filters:
-                patterns.update(dict.fromkeys(filter_.pattern.named_patterns() or ()))
-            for number, pattern in enumerate(patterns):
-                if number % _READ_AT_ONCE == 0:
-                    await yield_to_loop()
-                picking = [index for index, filter_ in enumerate(filters) if filter_.pattern.matches(pattern)]
-                if picking:
-                    for index, deletion in await self._delete(pattern, filters, picking):
-                        deletions[index].append(deletion)
+        pieces = _Pieces()
+        patterns = dict.fromkeys(self._rules.patterns())
+        by_name: dict[ResourcePattern, list[int]] = {}
+        others: list[int] = []
+        for index, filter_ in enumerate(filters):
+            await pieces.add(1)
+            named = filter_.pattern.named_patterns()
+            if named is None:
+                others.append(index)
+            for pattern in named or ():
+                by_name.setdefault(pattern, []).append(index)
+                patterns[pattern] = None
+        for pattern in patterns:
+            picking = list(by_name.get(pattern, ()))
+            for index in others:
+                await pieces.add(1)
+                if filters[index].pattern.matches(pattern):
+                    picking.append(index)
+            await pieces.add(1)
+            if picking:
+                picking.sort()
+                for index, deletion in await self._delete(pattern, filters, picking):
+                    deletions[index].append(deletion)
         return deletions
 
     async def _delete(
-        self, pattern: ResourcePattern, filters: Sequence[AclBindingFilter], picking: Iterable[int]
+        self, pattern: ResourcePattern, filters: Sequence[AclBindingFilter], picking: Sequence[int]
     ) -> list[tuple[int, AclDeletion]]:
         """What the filters at the indexes `picking` remove from one pattern, with the index of the first."""
         picked: list[tuple[int, AclBinding]] = []
 
-        def without_picked(entries: Entries) -> Entries:
+        async def without_picked(entries: Entries) -> Entries:
             picked.clear()
+            pieces = _Pieces()
             for entry in sorted(entries):
-                index = next((index for index in picking if filters[index].entry.matches(entry)), None)
-                if index is not None:
-                    picked.append((index, AclBinding(pattern, entry)))
+                for index in picking:
+                    await pieces.add(1)
+                    if filters[index].entry.matches(entry):
+                        picked.append((index, AclBinding(pattern, entry)))
+                        break
             return entries - {binding.entry for _, binding in picked}
 
         error: Exception | None = None
@@ -195,22 +247,26 @@ class AclStore:
             error = failure
             if not picked:
                 # Not even read: what is known of it is what stays.
-                without_picked(self._rules.entries(pattern))
+                await without_picked(self._rules.entries(pattern))
         return [(index, AclDeletion(binding, error)) for index, binding in picked]
 
-    async def _update(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> None:
+    async def _update(self, pattern: ResourcePattern, change: _Change) -> None:
         """Puts what `change` makes of a pattern's rules in their place; it is called anew for each attempt.
 
-        Raises `CoordinationError` and `AclUpdateError`.
+        Raises `CoordinationError` and `AclUpdateError`, and what `change` does.
         """
+        async with self._one_at_a_time:
+            await self._update_alone(pattern, change)
+
+    async def _update_alone(self, pattern: ResourcePattern, change: _Change) -> None:
         resource = resource_of(pattern)
         path = acls_path(resource)
         found: ZnodeData | None = None
         for _ in range(UPDATES_MAX):
             try:
                 found = await self._find(path)
-                before = self._read(found, path).entries
-                after = change(before)
+                before = (await self._read(found, path)).entries
+                after = await change(before)
                 if after != before:
                     await self._store.multi([self._write(path, found, after), self._announcement(resource)])
                     self._logger.info("Updated ACLs for %s", path)
@@ -249,8 +305,30 @@ class AclStore:
         except NoNodeError:
             return None
 
-    def _read(self, found: ZnodeData | None, path: str) -> ReadEntries:
-        read = read_entries(found.data if found else None, path)
+    async def _take(self, patterns: Sequence[ResourcePattern]) -> list[ResourcePattern]:
+        """Reads the rules of some patterns; returns those that have a znode."""
+        taken: list[ResourcePattern] = []
+        pieces = _Pieces()
+        paths = [acls_path(resource_of(pattern)) for pattern in patterns]
+        for pattern, path, found in zip(patterns, paths, await self._store.get_many(paths), strict=True):
+            if isinstance(found, NoNodeError):
+                continue
+            if isinstance(found, CoordinationError):
+                raise found
+            entries = (await self._read(found, path)).entries
+            self._rules.replace(pattern, entries)
+            taken.append(pattern)
+            await pieces.add(1 + len(entries))
+        return taken
+
+    async def _remove(self, patterns: Iterable[ResourcePattern]) -> None:
+        pieces = _Pieces()
+        for pattern in patterns:
+            await pieces.add(1 + len(self._rules.entries(pattern)))
+            self._rules.replace(pattern, NO_ENTRIES)
+
+    async def _read(self, found: ZnodeData | None, path: str) -> ReadEntries:
+        read = await _in_turns(read_in_steps(found.data if found else None, path))
         if read.damage is not None:
             self._logger.error(
                 "All is denied that these ACLs are about, until the znode is mended, or its rule that denies all is "
@@ -259,7 +337,7 @@ class AclStore:
             )
         return read
 
-    async def _resources(self) -> list[AclResource]:
+    async def _patterns(self) -> list[ResourcePattern]:
         """All patterns that have a znode."""
         kinds: list[tuple[AclPatternType, AclResourceType]] = []
         for pattern_type in AclPatternType:
@@ -270,11 +348,13 @@ class AclStore:
                 except ValueError:
                     self._logger.warning("ACLs of an unknown type of resource are ignored: %s", name)
         children = await self._names([acls_type_path(*kind) for kind in kinds])
-        return [
-            AclResource(resource_type, name, pattern_type)
-            for (pattern_type, resource_type), names in zip(kinds, children, strict=True)
-            for name in sorted(names)
-        ]
+        patterns: list[ResourcePattern] = []
+        pieces = _Pieces()
+        for (pattern_type, resource_type), names in zip(kinds, children, strict=True):
+            for name in sorted(names):
+                patterns.append(pattern_of(AclResource(resource_type, name, pattern_type)))
+                await pieces.add(1)
+        return patterns
 
     async def _names(self, paths: Sequence[str]) -> list[list[str]]:
         """The children of each; none where there is no such znode."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from barnabas.coordination.layout.acls import AclEntry, AclPatternType, AclResource, AclResourceType, ResourceAcls
 from barnabas.coordination.layout.payload import LayoutError
+from barnabas.kernel.steps import Steps, at_once, each
 from barnabas.security.acl_rules import Entries
 from barnabas.security.acls import (
     WILDCARD_HOST,
@@ -29,6 +30,8 @@ from barnabas.security.acls import (
 
 DENY_ALL: Final = AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD_HOST, AclOperation.ALL, AclPermissionType.DENY)
 
+_READ_PER_STEP: Final = 1024
+
 
 class ReadEntries(NamedTuple):
     """What a znode says; where it cannot be read, `damage` says why, and `entries` deny all."""
@@ -39,8 +42,15 @@ class ReadEntries(NamedTuple):
 
 def read_entries(data: bytes | None, path: str) -> ReadEntries:
     """The rules in the payload of the znode at `path`; one without data has none."""
+    return at_once(read_in_steps(data, path))
+
+
+def read_in_steps(data: bytes | None, path: str) -> Steps[ReadEntries]:
+    """`read_entries`, where there may be very many."""
     try:
-        return ReadEntries(frozenset(map(_entry, ResourceAcls.decode(data, path).acls)))
+        acls = yield from ResourceAcls.decode_in_steps(data, path)
+        entries = yield from each(_entry, acls.acls, _READ_PER_STEP)
+        return ReadEntries(frozenset(entries))
     except LayoutError as error:
         return ReadEntries(frozenset({DENY_ALL}), str(error))
     except AclBindingError as error:

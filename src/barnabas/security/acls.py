@@ -7,6 +7,7 @@ Kafka, and permits nothing. Sources: KIP-11, KIP-140 (codes), KIP-290 (prefixed 
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Final, NamedTuple, Self
 
 WILDCARD_RESOURCE: Final = "*"
@@ -21,16 +22,22 @@ class _Spelled(enum.IntEnum):
 
     @property
     def spelling(self) -> str:
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _spellings(type(self))[self]
 
     @classmethod
     def of(cls, spelling: str) -> Self:
         """The member of that name, in any case and without underscores; UNKNOWN where there is none."""
-        wanted = spelling.upper()
-        for member in cls:
-            if wanted == member.name.replace("_", ""):
-                return member
-        return cls(0)
+        return cls(_by_spelling(cls).get(spelling.upper(), 0))
+
+
+@functools.cache
+def _spellings(kind: type[_Spelled]) -> dict[int, str]:
+    return {member: "".join(word.capitalize() for word in member.name.split("_")) for member in kind}
+
+
+@functools.cache
+def _by_spelling(kind: type[_Spelled]) -> dict[str, int]:
+    return {member.name.replace("_", ""): int(member) for member in kind}
 
 
 class ResourceType(_Spelled):

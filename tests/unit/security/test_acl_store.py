@@ -15,8 +15,9 @@ from barnabas.coordination.errors import (
 )
 from barnabas.coordination.layout.acls import decode_acl_change
 from barnabas.coordination.ports import Store
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.security.acl_rules import AclRules
-from barnabas.security.acl_store import UPDATES_MAX, AclDeletion, AclStore, AclUpdateError
+from barnabas.security.acl_store import ENTRIES_MAX, UPDATES_MAX, AclDeletion, AclStore, AclUpdateError
 from barnabas.security.acl_znodes import DENY_ALL, encode_entries, pattern_of, read_entries
 from barnabas.security.acls import (
     AccessControlEntry,
@@ -282,14 +283,14 @@ def test_what_cannot_be_read_is_not_said_to_be_deleted() -> None:
 
 def test_refreshing_takes_what_is_there_now() -> None:
     async def main(acls: Acls) -> None:
-        await acls.store.refresh(ORDERS)
+        await acls.store.refresh([ORDERS])
         assert acls.rules.entries(ORDERS) == frozenset()
         other = Acls(acls.world)
         await other.store.create([AclBinding(ORDERS, READ), AclBinding(PREFIX, READ)])
-        await acls.store.refresh(ORDERS)
+        await acls.store.refresh([ORDERS])
         assert acls.rules.patterns() == (ORDERS,)
         await other.store.delete([picking(ORDERS)])
-        await acls.store.refresh(ORDERS)
+        await acls.store.refresh([ORDERS])
         assert acls.rules.patterns() == ()
 
     with_acls(main)
@@ -327,12 +328,84 @@ def test_an_unknown_type_of_resource_is_said_and_ignored() -> None:
 def test_a_damaged_znode_is_said_and_denies_until_its_rule_is_deleted(reading: str) -> None:
     async def main(acls: Acls) -> None:
         await acls.client.create(ORDERS_PATH, b"garbage")
-        await (acls.store.load() if reading == "load" else acls.store.refresh(ORDERS))
+        await (acls.store.load() if reading == "load" else acls.store.refresh([ORDERS]))
         assert acls.rules.entries(ORDERS) == {DENY_ALL}
         assert any(ORDERS_PATH in line for line in acls.world.lines.lines)
         assert await acls.store.create([AclBinding(ORDERS, READ)]) == [None]
         assert await acls.kept(ORDERS_PATH) == {DENY_ALL, READ}
         await acls.store.delete([picking(ORDERS, permission_type=AclPermissionType.DENY)])
         assert await acls.kept(ORDERS_PATH) == {READ} == acls.rules.entries(ORDERS)
+
+    with_acls(main)
+
+
+def test_more_rules_than_a_znode_holds_are_refused_before_they_are_sent() -> None:
+    async def main(acls: Acls) -> None:
+        bindings = [AclBinding(ORDERS, READ._replace(host=f"h{number}")) for number in range(ENTRIES_MAX + 1)]
+        outcomes = await acls.store.create([*bindings, AclBinding(PREFIX, READ)])
+        assert isinstance(outcomes[0], AclBindingError)
+        assert set(outcomes[:-1]) == {outcomes[0]}
+        assert outcomes[-1] is None
+        assert acls.meddled.multis == 1
+
+    with_acls(main)
+
+
+@pytest.mark.parametrize("resource_type", [ResourceType.ANY, ResourceType.GROUP, ResourceType.TOPIC])
+def test_no_turn_looks_at_all_filters_for_all_rules(
+    monkeypatch: pytest.MonkeyPatch, resource_type: ResourceType
+) -> None:
+    looks = most = 0
+
+    def counted(kind: Any) -> None:
+        matches = kind.matches
+
+        def look(self: Any, other: Any) -> bool:
+            nonlocal looks, most
+            looks += 1
+            most = max(most, looks)
+            return bool(matches(self, other))
+
+        monkeypatch.setattr(kind, "matches", look)
+
+    async def main(acls: Acls) -> None:
+        some = [AclBinding(ORDERS, READ._replace(host=f"h{number}")) for number in range(200)]
+        others = [AclBinding(ORDERS._replace(name=f"t{number}"), READ) for number in range(200)]
+        await acls.store.create([*some, *others])
+
+        async def forget() -> None:
+            nonlocal looks
+            while True:
+                looks = 0
+                await yield_to_loop()
+
+        forgetting = acls.world.host.loop.create_task(forget())
+        counted(ResourcePatternFilter)
+        counted(AccessControlEntryFilter)
+        name = "orders" if resource_type is ResourceType.TOPIC else None
+        pattern = ResourcePatternFilter(resource_type, name)
+        filters = [
+            AclBindingFilter(pattern, AccessControlEntryFilter(principal=f"User:u{number}")) for number in range(500)
+        ]
+        assert await acls.store.delete(filters) == [[]] * 500
+        forgetting.cancel()
+        assert 0 < most <= 2 * 4096
+        assert set(acls.rules.matching(picking())) == {*some, *others}
+
+    with_acls(main)
+
+
+def test_a_change_that_is_heard_does_not_wait_for_the_end_of_a_long_request() -> None:
+    async def main(acls: Acls) -> None:
+        await acls.store.create([AclBinding(PREFIX, READ)])
+        await Acls(acls.world).store.delete([picking(PREFIX)])
+        many = [AclBinding(ORDERS._replace(name=f"t{number}"), READ) for number in range(100)]
+        long = acls.world.host.loop.create_task(acls.store.create(many))
+        while not acls.meddled.multis:
+            await yield_to_loop()
+        await acls.store.refresh([PREFIX])
+        assert acls.rules.entries(PREFIX) == frozenset()
+        assert not long.done()
+        assert await long == [None] * 100
 
     with_acls(main)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, decode_text, encode_json
+from barnabas.kernel.steps import Steps, at_once, each
 
 LITERAL_ACLS_PATH = "/kafka-acl"
 EXTENDED_ACLS_PATH = "/kafka-acl-extended"
@@ -15,6 +16,7 @@ LITERAL_ACL_CHANGES_PATH = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES_PATH = "/kafka-acl-extended-changes"
 ACL_CHANGE_PREFIX = "acl_changes_"
 VERSION = 1
+_DECODED_PER_STEP: Final = 1024
 
 
 class AclResourceType(enum.Enum):
@@ -99,17 +101,24 @@ class ResourceAcls:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> ResourceAcls:
+        return at_once(cls.decode_in_steps(data, path))
+
+    @classmethod
+    def decode_in_steps(cls, data: bytes | None, path: str) -> Steps[ResourceAcls]:
+        """A znode may have more than ten thousand rules."""
         if not data:
             return cls(())
         fields = Fields.decode(data, path)
+        yield
         version = fields.integer("version")
         if version != VERSION:
             raise fields.wrong("version", str(VERSION), version)
-        acls = [
-            AclEntry(item.text("principal"), item.text("permissionType"), item.text("host"), item.text("operation"))
-            for item in fields.objects("acls")
-        ]
+        acls = yield from each(_entry, fields.each_object("acls"), _DECODED_PER_STEP)
         return cls(tuple(acls), fields.rest())
+
+
+def _entry(item: Fields) -> AclEntry:
+    return AclEntry(item.text("principal"), item.text("permissionType"), item.text("host"), item.text("operation"))
 
 
 def encode_acl_change(resource: AclResource) -> bytes:
