@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from barnabas.api.request_metrics import RequestMetrics
     from barnabas.kernel.steps import Steps
     from barnabas.network.connection import ServerConnection, Slot
+    from barnabas.security.authorizer import Authorizer
     from barnabas.wire.classes import Message
     from barnabas.wire.errors import KafkaError
     from barnabas.wire.primitives import Buffer
@@ -21,6 +22,8 @@ Result = TypeVar("Result")
 
 class Answers(Protocol):
     """The dispatcher, as far as contexts need it. Neither method raises: the connection ends if nothing can be said."""
+
+    authorizer: Authorizer | None
 
     def encode(self, context: RequestContext, message: Message | None) -> list[Buffer] | None:
         """The frame of the response, counted; None if there is nothing to send."""
@@ -108,6 +111,11 @@ class RequestContext:
     def principal(self) -> str:
         """Who asks."""
         return self.connection.principal
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Who decides what it may do (`api.authorization` asks); None where everybody may do everything."""
+        return self._answers.authorizer
 
     @property
     def responder(self) -> Responder | None:

@@ -31,6 +31,7 @@ from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.frames import KeptFrame
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_memory import PARKED_PER_FRAME_BYTE
+from barnabas.security.authorizer import Authorizer
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message, dissolve
@@ -89,10 +90,12 @@ class Dispatcher:
         logger: logging.Logger,
         metrics: MetricsRegistry,
         steps: StepRunner | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`registry` may still be filled afterwards; a handler is looked up when its first request comes. `steps` does
-        what is long; all that is long on a loop should share one.
+        what is long; all that is long on a loop should share one. Without an `authorizer` everybody may do everything.
         """
+        self.authorizer = authorizer
         self._loop = host.loop
         self._steps = steps or StepRunner(host.loop)
         self._registry = registry

@@ -12,6 +12,7 @@ from barnabas.config.derived import (
     log_retention_ms,
     max_connections_per_ip_overrides,
     message_format_is_ignored,
+    super_users,
     with_fall_back,
 )
 from barnabas.config.kafka_versions import record_magic
@@ -51,6 +52,12 @@ def broken(values: Values, unusable: frozenset[str]) -> Iterator[str]:
         else:
             if values["max.connections.per.ip"] == 0 and not overrides:
                 yield "Invalid value 0 for max.connections.per.ip: it needs max.connections.per.ip.overrides"
+    # Without an authorizer nobody reads it, as in Kafka.
+    if values["authorizer.class.name"] and unusable.isdisjoint({"authorizer.class.name", "super.users"}):
+        try:
+            super_users(values)
+        except ConfigError as error:
+            yield str(error)
 
 
 def _shown(value: object) -> str:

@@ -85,6 +85,23 @@ def max_connections_per_ip_overrides(values: Values) -> dict[str, int]:
     return found
 
 
+def super_users(values: Values) -> frozenset[str]:
+    """The principals that everything is allowed to; semicolons part them, since names of certificates have commas.
+
+    Raises ConfigError.
+    """
+    key = "super.users"
+    # As in Kafka: nothing stands behind the last semicolons, while an empty principal before them is a mistake.
+    kept = values[key].rstrip(";")
+    users = [user.strip() for user in kept.split(";")] if kept else []
+    for user in users:
+        if ":" not in user:
+            raise ConfigError(
+                key, values[key], f"{user!r} must be TYPE:NAME, as in User:alice; semicolons part several"
+            )
+    return frozenset(users)
+
+
 def _unless_unlimited(values: Values, name: str) -> int:
     limit = int(values[name])
     return limit if limit != LONG_MAX else int(values["log.message.timestamp.difference.max.ms"])

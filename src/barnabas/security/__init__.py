@@ -2,6 +2,6 @@
 
 `acls` has the words: resources, patterns, entries, and the filters that pick them. `acl_rules` holds the ACLs of a
 cluster, found by resource, and decides; both are without I/O. `acl_znodes` is how ZooKeeper holds ACLs, `acl_store`
-reads and changes them there, `acl_changes` follows what other brokers change. Not every API asks yet: a broker refuses
-`authorizer.class.name` until all do.
+reads and changes them there, `acl_changes` follows what other brokers change, and `authorizer` is who an API asks.
+Not every API asks yet: a broker refuses `authorizer.class.name` until all do.
 """

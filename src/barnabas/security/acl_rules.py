@@ -27,7 +27,6 @@ from barnabas.security.acls import (
     PatternType,
     ResourcePattern,
     ResourceType,
-    check_principal,
 )
 
 Entries = frozenset[AccessControlEntry]
@@ -45,16 +44,6 @@ _ALLOWED_BY: Final = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL),
 }
 """Which operations an ACL may allow to allow these; all others are allowed by themselves and ALL."""
-
-
-def parse_super_users(text: str) -> frozenset[str]:
-    """The principals of `super.users`, which are parted by semicolons, since names of certificates have commas.
-
-    Raises `AclBindingError` for one that is not TYPE:NAME.
-    """
-    # As in Kafka: nothing stands behind the last semicolons, while an empty principal before them is a mistake.
-    kept = text.rstrip(";")
-    return frozenset(check_principal(part.strip()) for part in kept.split(";")) if kept else frozenset()
 
 
 class AclRules:

@@ -82,10 +82,17 @@ def test_what_keys_forbid_each_other_is_told(text: str, says: str) -> None:
     assert re.search(says, problem), problem
 
 
+def test_super_users_are_looked_at_where_there_is_an_authorizer() -> None:
+    with pytest.raises(BrokerConfigError) as caught:
+        read("authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=alice")
+    assert any("super.users: 'alice' must be TYPE:NAME" in problem for problem in caught.value.problems)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "log.retention.ms=-1",
+        "super.users=alice",
         "log.retention.ms=-5",
         "inter.broker.protocol.version=2.8\nlog.message.format.version=0.9.0",
         "inter.broker.protocol.version=3.9\nlog.message.format.version=0.9.0",

@@ -14,11 +14,13 @@ from barnabas.config.derived import (
     log_retention_ms,
     max_connections_per_ip_overrides,
     milliseconds_per_unit,
+    super_users,
     timestamp_after_max_ms,
     timestamp_before_max_ms,
     with_fall_back,
     zookeeper_connection_timeout_ms,
 )
+from barnabas.config.keys import ConfigError
 
 HOUR_MS = 60 * 60 * 1000
 
@@ -76,3 +78,23 @@ def test_log_dirs_go_before_log_dir() -> None:
 def test_a_unit_is_what_the_name_ends_with() -> None:
     names = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
     assert [milliseconds_per_unit(name) for name in names] == [1, 60_000, HOUR_MS]
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        ("", set()),
+        (";", set()),
+        ("User:a", {"User:a"}),
+        ("User:CN=x,OU=y; User:b;;", {"User:CN=x,OU=y", "User:b"}),
+        ("User:a:b", {"User:a:b"}),
+    ],
+)
+def test_super_users_are_parted_by_semicolons(text: str, users: set[str]) -> None:
+    assert super_users({"super.users": text}) == users
+
+
+@pytest.mark.parametrize("text", ["alice", "User:a;;User:b", " ", "User:a;bob"])
+def test_super_users_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"for configuration super\.users: .* must be TYPE:NAME, as in User:alice"):
+        super_users({"super.users": text})

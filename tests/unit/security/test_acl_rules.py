@@ -6,12 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas.security.acl_rules import AclRules, parse_super_users
+from barnabas.security.acl_rules import AclRules
 from barnabas.security.acls import (
     AccessControlEntry,
     AccessControlEntryFilter,
     AclBinding,
-    AclBindingError,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -137,26 +136,6 @@ def test_the_epoch_changes_with_every_change_only() -> None:
         assert of.epoch == epochs[-1]
     assert len(set(epochs)) == len(epochs)
     assert of.patterns() == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "users"),
-    [
-        ("", set()),
-        (";", set()),
-        ("User:a", {"User:a"}),
-        ("User:CN=x,OU=y; User:b;;", {"User:CN=x,OU=y", "User:b"}),
-        ("User:a:b", {"User:a:b"}),
-    ],
-)
-def test_super_users_are_parted_by_semicolons(text: str, users: set[str]) -> None:
-    assert parse_super_users(text) == users
-
-
-@pytest.mark.parametrize("text", ["alice", "User:a;;User:b", " ", "User:a;bob"])
-def test_super_users_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(AclBindingError, match="TYPE:NAME"):
-        parse_super_users(text)
 
 
 def test_by_resource_type_takes_one_operation_and_one_type() -> None:
