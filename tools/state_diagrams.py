@@ -17,6 +17,8 @@ from barnabas.coordinators.transaction.states import TRANSACTION
 from barnabas.follower.fetcher_partitions import FETCHING
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.leader.isr import ISR
+from barnabas.sasl.scram_client import SCRAM_CLIENT
+from barnabas.sasl.scram_server import SCRAM_SERVER
 from barnabas.server.lifecycle import BROKER
 from barnabas.tiered.segment_metadata import PARTITION_DELETION, SEGMENT
 
@@ -32,6 +34,8 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A transactional id", "`coordinators/transaction/states.py`", TRANSACTION),
     ("A segment in remote storage", "`tiered/segment_metadata.py`", SEGMENT),
     ("The deletion of a partition in remote storage", "`tiered/segment_metadata.py`", PARTITION_DELETION),
+    ("A login by SCRAM, to the broker", "`sasl/scram_server.py`", SCRAM_SERVER),
+    ("A login by SCRAM, to the client", "`sasl/scram_client.py`", SCRAM_CLIENT),
     ("A broker", "`server/lifecycle.py`", BROKER),
     ("A member of a group, in our own client", "`client/group_member.py`", MEMBER),
     ("A position of our own consumer", "`client/positions.py`", POSITION),

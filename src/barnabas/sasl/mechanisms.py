@@ -1,0 +1,65 @@
+"""The mechanisms by their names, and the login module that belongs to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from barnabas.sasl.errors import LoginConfigError
+from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, login_of, parse_login_module
+from barnabas.sasl.plain import PLAIN, PlainClient
+from barnabas.sasl.scram_client import ScramClient
+from barnabas.sasl.scram_mechanisms import ScramMechanism
+
+if TYPE_CHECKING:
+    from barnabas.kernel.host import Entropy
+    from barnabas.sasl.exchange import ClientExchange
+
+MECHANISMS: Final = (PLAIN, *(mechanism.value for mechanism in ScramMechanism))
+"""Those that are there; Kafka has GSSAPI and OAUTHBEARER beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who a client is, and the mechanism by which it shows that."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises LoginConfigError."""
+        check_mechanism(self.mechanism)
+        if not self.username or not self.password:
+            raise LoginConfigError(f"a login by {self.mechanism} needs a user name and a password")
+        if "\0" in self.username + self.password:
+            raise LoginConfigError("neither a user name nor a password may hold a zero byte")
+        if self.mechanism != PLAIN and not self.username.isascii():
+            raise LoginConfigError(f"the name of a user of {self.mechanism} is ASCII only, as in Kafka")
+
+    @classmethod
+    def of_jaas(cls, mechanism: str, jaas_config: str) -> Login:
+        """That of a client's `sasl.mechanism` and `sasl.jaas.config`. Raises LoginConfigError."""
+        check_mechanism(mechanism)
+        module = parse_login_module(jaas_config)
+        check_module(mechanism, module.name)
+        return cls(mechanism, *login_of(module))
+
+    def exchange(self, entropy: Entropy) -> ClientExchange:
+        """A new exchange of messages with a server."""
+        if self.mechanism == PLAIN:
+            return PlainClient(self.username, self.password)
+        return ScramClient(ScramMechanism(self.mechanism), self.username, self.password, entropy)
+
+
+def check_mechanism(mechanism: str) -> None:
+    """Raises LoginConfigError for a mechanism that is not there."""
+    if mechanism not in MECHANISMS:
+        raise LoginConfigError(f"the SASL mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism}")
+
+
+def check_module(mechanism: str, module_name: str) -> None:
+    """Raises LoginConfigError where a mechanism has the login module of another, or one that is a program of Java's."""
+    wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    if module_name != wanted:
+        raise LoginConfigError(f"the login module of {mechanism} is {wanted}; sasl.jaas.config names another")
