@@ -1,0 +1,252 @@
+"""Quotas of clients (KIP-13, KIP-55, KIP-124, KIP-599): whose they are, and how much each has taken.
+
+A quota is set for a user, a client id, or both, by name or for all that have none by name. The first of eight that is
+set holds for a request: user and client id, user and every client id, user; every user and client id, every user and
+every client id, every user; client id, every client id. All requests for which it is the same take from one account.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from barnabas.quotas.rate import Rate
+from barnabas.quotas.samples import SampledSum
+from barnabas.quotas.token_bucket import TokenBucket
+
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""What a response can say, 24 days."""
+_UNUSED_SECONDS_MAX: Final = 3600.0
+"""An account that was not used for so long is dropped, as in Kafka."""
+ACCOUNTS_MAX: Final = 8192
+"""Of one kind of quota: then half of them go, those that were not used for longest. Whoever changes his client id with
+each request has a fresh account each time anyhow."""
+_FEW_ACCOUNTS: Final = 64
+"""Before there are so many, it is not looked which are unused."""
+_AVERAGE_WINDOWS: Final = 2
+_AVERAGE_WINDOW_SECONDS: Final = 30
+
+
+class Default(enum.Enum):
+    """What stands for all names that have no quota of their own."""
+
+    DEFAULT = "<default>"
+
+
+DEFAULT: Final = Default.DEFAULT
+Name = str | Default
+
+
+class QuotaEntity(NamedTuple):
+    """Whose a quota is: a user's, a client id's, or of both together; None where any is meant, whatever is set."""
+
+    user: Name | None = None
+    client_id: Name | None = None
+
+
+class AccountLimits(NamedTuple):
+    """What holds for all accounts of one kind."""
+
+    now: Callable[[], float]
+    """The loop's time in seconds."""
+    window_count: int
+    window_seconds: float
+    throttle_ms_max: int = THROTTLE_MS_MAX
+    """For how long a request is held back at most."""
+
+
+class QuotaAccount:
+    """What those have taken who share a quota. `user` and `client_id` are "" where the quota does not tell them apart.
+
+    Units are those of the quota: bytes, percents of a second, changes. Times are seconds of the loop's clock.
+    """
+
+    __slots__ = (
+        "_limits",
+        "_rate",
+        "_throttle_count",
+        "_throttle_ms",
+        "bound",
+        "client_id",
+        "used_at",
+        "user",
+    )
+
+    def __init__(self, user: str, client_id: str, bound: float, limits: AccountLimits) -> None:
+        self.user = user
+        self.client_id = client_id
+        self.bound = bound
+        """Units per second."""
+        self.used_at = limits.now()
+        """The last time that something was taken."""
+        self._limits = limits
+        self._rate = Rate(limits.window_count, limits.window_seconds)
+        self._throttle_ms = SampledSum(_AVERAGE_WINDOWS, _AVERAGE_WINDOW_SECONDS)
+        self._throttle_count = SampledSum(_AVERAGE_WINDOWS, _AVERAGE_WINDOW_SECONDS)
+
+    @property
+    def rate(self) -> float:
+        """Units per second that are taken."""
+        return self._rate.measure(self._limits.now())
+
+    def note_throttled(self, throttle_ms: int) -> None:
+        """A request was held back for so long."""
+        now = self._limits.now()
+        self._throttle_ms.record(throttle_ms, now)
+        self._throttle_count.record(1, now)
+
+    @property
+    def throttle_ms_average(self) -> float:
+        """Of the last minute's requests that were held back, for how long they were; 0 without any."""
+        now = self._limits.now()
+        count, _ = self._throttle_count.total(now)
+        return self._throttle_ms.total(now)[0] / count if count else 0.0
+
+    def _milliseconds(self, seconds: float) -> int:
+        limit_ms = self._limits.throttle_ms_max
+        return round(seconds * 1000) if seconds * 1000 < limit_ms else limit_ms
+
+
+class RateAccount(QuotaAccount):
+    """An account of a rate."""
+
+    __slots__ = ()
+
+    def take(self, value: float) -> int:
+        """Counts what was taken; for how many milliseconds nothing more is to be, 0 where more may."""
+        self.used_at = now = self._limits.now()
+        rate = self._rate
+        rate.record(value, now)
+        seconds = rate.throttle_seconds(self.bound, now)
+        return self._milliseconds(seconds) if seconds else 0
+
+    def count(self, value: float) -> None:
+        """Counts what was taken, or, with a minus, what was not after all; holds nothing back."""
+        self._rate.record(value, self._limits.now())
+
+    @property
+    def burst(self) -> float:
+        """As much as may be taken at once after a pause, and hold nothing back."""
+        limits = self._limits
+        return self.bound * (limits.window_count - 1) * limits.window_seconds
+
+
+class BucketAccount(QuotaAccount):
+    """An account of tokens (KIP-599)."""
+
+    __slots__ = ("_bucket",)
+
+    def __init__(self, user: str, client_id: str, bound: float, limits: AccountLimits) -> None:
+        super().__init__(user, client_id, bound, limits)
+        self._bucket = TokenBucket(limits.window_count, limits.window_seconds)
+
+    @property
+    def tokens(self) -> float:
+        """How much may be taken now."""
+        return self._bucket.measure(self.bound, self._limits.now())
+
+    def wait_ms(self) -> int:
+        """For how many milliseconds nothing may be taken, 0 where something may."""
+        return self._milliseconds(self._bucket.throttle_seconds(self.bound, self._limits.now()))
+
+    def take(self, value: float) -> int:
+        """Counts what was taken, also where nothing might be; returns `wait_ms` then."""
+        self.used_at = now = self._limits.now()
+        self._bucket.record(value, self.bound, now)
+        self._rate.record(value, now)
+        return self.wait_ms()
+
+
+Account = TypeVar("Account", bound=QuotaAccount)
+
+
+class ClientQuotas(Generic[Account]):
+    """The quotas of one kind, and their accounts."""
+
+    def __init__(
+        self, open_account: Callable[[str, str, float, AccountLimits], Account], limits: AccountLimits
+    ) -> None:
+        self.bounds: dict[QuotaEntity, float] = {}
+        """What is set, in units per second; empty where nothing is, which is all that a hot path looks at."""
+        self.epoch = 0
+        """Another number whenever a request may have another account than before: what `account` said holds until then.
+        """
+        self.throttled = 0
+        """How many requests are held back now."""
+        self._open_account = open_account
+        self._limits = limits
+        self._accounts: dict[tuple[str, str], Account] = {}
+        self._looked_at_from = _FEW_ACCOUNTS
+
+    def __iter__(self) -> Iterator[Account]:
+        """The accounts."""
+        return iter(tuple(self._accounts.values()))
+
+    def set(self, entity: QuotaEntity, bound: float | None) -> None:
+        """Sets a quota, or removes it."""
+        if self.bounds.get(entity) == bound:
+            return
+        if bound is None:
+            del self.bounds[entity]
+        else:
+            self.bounds[entity] = bound
+        self.epoch += 1
+        for account in self._accounts.values():
+            account.bound = self._bound_of(account.user, account.client_id)
+
+    def account(self, user: str, client_id: str | None) -> Account | None:
+        """From which a request takes; None where no quota holds for it."""
+        if not self.bounds:
+            return None
+        key = self._shared_by(user, client_id or "")
+        account = self._accounts.get(key)
+        if account is None:
+            bound = self._bound_of(*key)
+            if bound == math.inf:
+                return None
+            self._drop_unused()
+            account = self._accounts[key] = self._open_account(*key, bound, self._limits)
+        return None if account.bound == math.inf else account
+
+    def _shared_by(self, user: str, client_id: str) -> tuple[str, str]:
+        """User and client id of the account, "" for the one that the quota does not tell apart."""
+        bounds = self.bounds
+        if QuotaEntity(user, client_id) in bounds or QuotaEntity(user, DEFAULT) in bounds:
+            return user, client_id
+        if QuotaEntity(user, None) in bounds:
+            return user, ""
+        if QuotaEntity(DEFAULT, client_id) in bounds or QuotaEntity(DEFAULT, DEFAULT) in bounds:
+            return user, client_id
+        return (user, "") if QuotaEntity(DEFAULT, None) in bounds else ("", client_id)
+
+    def _bound_of(self, user: str, client_id: str) -> float:
+        """The quota of an account; infinite without any. As in Kafka, a quota by client id does not hold for requests
+        that have none: what is set for the user alone does."""
+        found: tuple[QuotaEntity, ...] = ()
+        if user and client_id:
+            found = (
+                QuotaEntity(user, client_id),
+                QuotaEntity(user, DEFAULT),
+                QuotaEntity(DEFAULT, client_id),
+                QuotaEntity(DEFAULT, DEFAULT),
+            )
+        elif user:
+            found = (QuotaEntity(user, None), QuotaEntity(DEFAULT, None))
+        elif client_id:
+            found = (QuotaEntity(None, client_id), QuotaEntity(None, DEFAULT))
+        return next((self.bounds[entity] for entity in found if entity in self.bounds), math.inf)
+
+    def _drop_unused(self) -> None:
+        """Makes room for one more account."""
+        accounts, unused_since = self._accounts, self._limits.now() - _UNUSED_SECONDS_MAX
+        if len(accounts) < self._looked_at_from:
+            return
+        kept = {key: account for key, account in accounts.items() if account.used_at >= unused_since}
+        if len(kept) >= ACCOUNTS_MAX:
+            latest = sorted(kept.items(), key=lambda item: item[1].used_at, reverse=True)
+            kept = dict(latest[: ACCOUNTS_MAX // 2])
+        self._accounts = kept
+        self._looked_at_from = min(max(_FEW_ACCOUNTS, 2 * len(kept)), ACCOUNTS_MAX)
+        self.epoch += 1

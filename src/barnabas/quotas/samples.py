@@ -1,0 +1,62 @@
+"""Sums over the last few windows of time, as Apache Kafka's `SampledStat` keeps them.
+
+What is recorded falls into samples of one window each. A sample that saw nothing for as long as all windows together
+begins anew.
+"""
+
+from __future__ import annotations
+
+
+class _Sample:
+    """What was recorded in one window, and when it began and last grew, in seconds."""
+
+    __slots__ = ("latest", "start", "value")
+
+    def __init__(self, now: float) -> None:
+        self.reset(now)
+
+    def reset(self, now: float) -> None:
+        self.start = self.latest = now
+        self.value: float = 0
+
+
+class SampledSum:
+    """What was recorded of late. Times are seconds of one clock that only grows.
+
+    Invariant: at most `window_count` + 1 samples are kept; the one more overlaps the beginning of the measured time.
+    """
+
+    __slots__ = ("_current", "_samples", "_window_count", "_window_seconds")
+
+    def __init__(self, window_count: int, window_seconds: float) -> None:
+        self._window_count = window_count
+        self._window_seconds = window_seconds
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def record(self, value: float, now: float) -> None:
+        """So much has passed; what turns out not to have passed is recorded with a minus."""
+        samples = self._samples
+        if not samples:
+            samples.append(_Sample(now))
+        sample = samples[self._current]
+        if now - sample.start >= self._window_seconds:
+            self._current = (self._current + 1) % (self._window_count + 1)
+            if self._current >= len(samples):
+                samples.append(_Sample(now))
+            else:
+                samples[self._current].reset(now)
+            sample = samples[self._current]
+        sample.value += value
+        sample.latest = now
+
+    def total(self, now: float) -> tuple[float, float]:
+        """The sum of all samples, and when the oldest one began."""
+        expiry_seconds = self._window_count * self._window_seconds
+        total, start = 0.0, now
+        for sample in self._samples:
+            if now - sample.latest >= expiry_seconds:
+                sample.reset(now)
+            total += sample.value
+            start = min(start, sample.start)
+        return total, start

@@ -1,0 +1,177 @@
+"""`barnabas.quotas.client_quotas`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from barnabas.quotas.client_quotas import (
+    ACCOUNTS_MAX,
+    DEFAULT,
+    THROTTLE_MS_MAX,
+    AccountLimits,
+    BucketAccount,
+    ClientQuotas,
+    QuotaEntity,
+    RateAccount,
+)
+
+PRECEDENCE = (
+    QuotaEntity("u", "c"),
+    QuotaEntity("u", DEFAULT),
+    QuotaEntity("u", None),
+    QuotaEntity(DEFAULT, "c"),
+    QuotaEntity(DEFAULT, DEFAULT),
+    QuotaEntity(DEFAULT, None),
+    QuotaEntity(None, "c"),
+    QuotaEntity(None, DEFAULT),
+)
+
+
+class World:
+    """Quotas of rates, and their time."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.limits = AccountLimits(lambda: self.time, 11, 1.0)
+        self.quotas = ClientQuotas(RateAccount, self.limits)
+
+    def bound(self, user: str, client_id: str | None) -> float:
+        account = self.quotas.account(user, client_id)
+        return math.inf if account is None else account.bound
+
+
+@pytest.mark.parametrize("chosen", [chosen for count in range(9) for chosen in itertools.combinations(range(8), count)])
+def test_the_first_of_eight_that_is_set_holds(chosen: tuple[int, ...]) -> None:
+    world = World()
+    for level in chosen:
+        world.quotas.set(PRECEDENCE[level], float(level + 1))
+    assert world.bound("u", "c") == (chosen[0] + 1.0 if chosen else math.inf)
+    of_others = [level for level in chosen if PRECEDENCE[level].user is not None and PRECEDENCE[level].user != "u"]
+    of_others += [level for level in chosen if PRECEDENCE[level].user is None]
+    assert world.bound("other", "c") == (of_others[0] + 1.0 if of_others else math.inf)
+    for level in chosen:
+        world.quotas.set(PRECEDENCE[level], None)
+    assert world.bound("u", "c") == math.inf
+
+
+def test_all_requests_for_which_the_same_quota_holds_take_from_one_account() -> None:
+    world = World()
+    account = world.quotas.account
+    world.quotas.set(QuotaEntity("u", None), 1.0)
+    assert account("u", "a") is account("u", "b")
+    world.quotas.set(QuotaEntity("u", "a"), 1.0)
+    assert account("u", "a") is not account("u", "b")
+    world.quotas.set(QuotaEntity(None, DEFAULT), 1.0)
+    assert account("v", "a") is account("w", "a")
+    assert account("v", "a") is not account("v", "b")
+    assert account("v", "a") is not account("u", "a")
+    world.quotas.set(QuotaEntity(DEFAULT, None), 1.0)
+    assert account("v", "a") is account("v", "b")
+    assert account("v", "a") is not account("w", "a")
+
+
+def test_a_request_without_a_client_id_has_the_quota_of_its_user_only() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity(None, DEFAULT), 5.0)
+    assert world.bound("u", None) == world.bound("u", "") == math.inf
+    world.quotas.set(QuotaEntity("u", None), 7.0)
+    assert world.bound("u", None) == world.bound("u", "") == 7.0
+
+
+def test_an_open_account_takes_another_bound_at_once() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity(None, DEFAULT), 100.0)
+    account = world.quotas.account("u", "c")
+    assert account is not None
+    assert account.take(1000) == 0
+    epoch = world.quotas.epoch
+    world.quotas.set(QuotaEntity(None, "c"), 50.0)
+    assert world.quotas.epoch != epoch
+    assert account.take(0) == 10_000
+    world.quotas.set(QuotaEntity(None, "c"), None)
+    assert account.take(0) == 0
+    world.quotas.set(QuotaEntity(None, DEFAULT), None)
+    assert world.quotas.account("u", "c") is None
+    assert account.take(10**9) == 0
+
+
+def test_what_is_set_again_changes_nothing() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity("u", None), None)
+    world.quotas.set(QuotaEntity("u", None), 5.0)
+    epoch = world.quotas.epoch
+    world.quotas.set(QuotaEntity("u", None), 5.0)
+    assert world.quotas.epoch == epoch
+
+
+def test_a_throttle_is_no_longer_than_a_response_can_say_or_the_kind_allows() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity("u", None), 0.0)
+    account = world.quotas.account("u", "c")
+    assert account is not None
+    assert account.take(1) == THROTTLE_MS_MAX
+    short = ClientQuotas(RateAccount, world.limits._replace(throttle_ms_max=1000))
+    short.set(QuotaEntity("u", None), 1.0)
+    limited = short.account("u", "c")
+    assert limited is not None
+    assert limited.take(100) == 1000
+
+
+def test_the_burst_is_what_may_be_taken_at_once() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity("u", None), 30.0)
+    account = world.quotas.account("u", "c")
+    assert account is not None
+    assert account.burst == 300.0
+    assert account.take(account.burst) == 0
+    assert account.take(1) > 0
+
+
+def test_throttles_of_the_last_minute_are_averaged() -> None:
+    world = World()
+    account = RateAccount("u", "", 1.0, world.limits)
+    assert account.throttle_ms_average == 0.0
+    account.note_throttled(100)
+    account.note_throttled(300)
+    assert account.throttle_ms_average == 200.0
+    world.time += 61
+    assert account.throttle_ms_average == 0.0
+
+
+def test_unused_accounts_are_dropped_and_there_are_never_too_many() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity(None, DEFAULT), 5.0)
+    for number in range(100):
+        world.quotas.account("u", f"old-{number}")
+    world.time += 3601
+    epoch = world.quotas.epoch
+    for number in range(200):
+        world.quotas.account("u", f"new-{number}")
+    assert {account.client_id for account in world.quotas} == {f"new-{number}" for number in range(200)}
+    assert world.quotas.epoch != epoch
+    for number in range(2 * ACCOUNTS_MAX):
+        world.time += 0.001
+        world.quotas.account("u", f"many-{number}")
+        assert len(list(world.quotas)) <= ACCOUNTS_MAX if number % 1000 == 0 else True
+    assert len(list(world.quotas)) <= ACCOUNTS_MAX
+    assert f"many-{2 * ACCOUNTS_MAX - 1}" in {account.client_id for account in world.quotas}
+
+
+def test_an_account_of_tokens_says_how_long_to_wait() -> None:
+    world = World()
+    quotas = ClientQuotas(BucketAccount, world.limits)
+    quotas.set(QuotaEntity("u", None), 2.0)
+    account = quotas.account("u", "c")
+    assert account is not None
+    assert account.wait_ms() == 0
+    assert account.take(20) == 0
+    assert account.tokens == 2.0
+    assert account.take(12) == 5000
+    assert account.rate == pytest.approx(3.2)
+    world.time += 2
+    assert account.wait_ms() == 3000
+    world.time += 3
+    assert account.wait_ms() == 0
