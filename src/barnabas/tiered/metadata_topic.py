@@ -1,8 +1,9 @@
 """`__remote_log_metadata`, read and written by our own client, as Apache Kafka's brokers do by theirs.
 
 A broker reads the partitions of the topic that tell of partitions which it hosts, and keeps in memory what all of these
-say. Invariant: what was published is not published, to its publisher, before this broker has read it back: whoever
-decides next has seen it.
+say. Invariants: what was published is not published, to its publisher, before this broker has read it back: whoever
+decides next has seen it. An offset counts in the life of the topic, which its id tells, that it was read in: a topic
+that was deleted and made again is read from its start, and what is known of the former one stays known.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.client.admin import Admin, NewTopic
@@ -22,6 +24,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
 from barnabas.kernel.host import Host
+from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import IllegalTransitionError
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
@@ -43,6 +46,17 @@ _POSITION_MS: Final = 100
 """It is known but while a leader is sought or a start is asked for."""
 _APPLIED_PER_POLL: Final = 200
 _WAIT_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Unread:
+    """A record that is being published."""
+
+    number: int
+    """Its partition of the topic."""
+    value: bytes
+    read_at: set[int] = field(default_factory=set)
+    """The offsets at which its value was read since."""
 
 
 class MetadataTopic:
@@ -72,6 +86,11 @@ class MetadataTopic:
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
         self._partition_count = settings.metadata_partitions
+        self._client: Client | None = None
+        self._topic_id: bytes = ZERO_UUID
+        """Of the life of the topic that `_read_to` is about; zeros before the first."""
+        self._unread: list[_Unread] = []
+        """What is being published."""
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """What is known of a partition so far; `catch_up` says when that is all."""
@@ -85,20 +104,34 @@ class MetadataTopic:
         """Returns when everything is known that was published of a partition before the call. Raises TimeoutError,
         ClientError and KafkaError."""
         async with asyncio.timeout(_WAIT_SECONDS):
-            number, consumer, _ = await self._ready(partition)
-            place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
-            end_offset = (await consumer.end_offsets([place]))[place]
-            await self._read_up_to(number, end_offset)
-        return self.cache(partition)
+            while True:
+                number, client, consumer, _ = await self._ready(partition)
+                topic_id = self._topic_id
+                place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
+                end_offset = (await consumer.end_offsets([place]))[place]
+                # The end may be that of a topic which was made since: of which life it is, is asked after it.
+                await client.metadata.update()
+                if not self._is_made_again(client) and await self._read_up_to(number, end_offset, topic_id):
+                    return self.cache(partition)
+                await self._life_after(topic_id)
 
     async def publish(self, metadata: RemoteLogMetadata) -> None:
         """Writes what is to be known; returns when this broker has read it. Raises TimeoutError, ClientError and
         KafkaError, and then it may have been written or not."""
+        value = encode_metadata(metadata)
         async with asyncio.timeout(_WAIT_SECONDS):
-            number, _, producer = await self._ready(partition_of(metadata))
-            record = ProducerRecord(REMOTE_LOG_METADATA_TOPIC, encode_metadata(metadata), partition=number)
-            written = await producer.send_and_wait(record)
-            await self._read_up_to(number, written.offset + 1)
+            number, _, _, producer = await self._ready(partition_of(metadata))
+            unread = _Unread(number, value)
+            self._unread.append(unread)
+            try:
+                written = await producer.send_and_wait(
+                    ProducerRecord(REMOTE_LOG_METADATA_TOPIC, value, partition=number)
+                )
+                # Its offset alone says nothing where the topic was made again: one as high was read in its former life.
+                while written.offset not in unread.read_at:
+                    await self._wait()
+            finally:
+                self._unread.remove(unread)
 
     async def close(self) -> None:
         """Reads no more."""
@@ -107,22 +140,31 @@ class MetadataTopic:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _ready(self, partition: TopicIdPartition) -> tuple[int, Consumer, Producer]:
+    async def _ready(self, partition: TopicIdPartition) -> tuple[int, Client, Consumer, Producer]:
         """The partition of the topic that tells of it, which is being read when this returns."""
         if self._task is None:
             self._task = self._host.loop.create_task(self._run(), name="remote-log-metadata")
+        self.cache(partition)
         while True:
-            consumer, producer = self._consumer, self._producer
-            if consumer is not None and producer is not None:
+            client, consumer, producer = self._client, self._consumer, self._producer
+            if client is not None and consumer is not None and producer is not None:
                 # How many partitions there are is known from then on.
                 number = metadata_partition(partition, self._partition_count)
                 self._needed.add(number)
                 if number in self._read_to:
-                    return number, consumer, producer
+                    return number, client, consumer, producer
             await self._wait()
 
-    async def _read_up_to(self, number: int, end_offset: int) -> None:
-        while self._read_to.get(number, 0) < end_offset:
+    async def _read_up_to(self, number: int, end_offset: int, topic_id: bytes) -> bool:
+        """False where that life of the topic has ended before."""
+        while self._topic_id == topic_id:
+            if self._read_to.get(number, 0) >= end_offset:
+                return True
+            await self._wait()
+        return False
+
+    async def _life_after(self, topic_id: bytes) -> None:
+        while self._topic_id == topic_id:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -141,29 +183,51 @@ class MetadataTopic:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, reading goes on
                 self._logger.warning("Reading %s failed; trying again: %s", REMOTE_LOG_METADATA_TOPIC, error)
-            self._producer = self._consumer = None
+            self._client = self._producer = self._consumer = None
             await self._timers.sleep(_AGAIN_MS)
 
     async def _read(self) -> None:
+        """Returns where the topic was made again."""
         self._assigned.clear()
         settings = ClientSettings(bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata")
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(Client(self._host, settings, self._logger))
             await self._create_topic(client)
-            self._producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
+            producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
             consumer = await stack.enter_async_context(
                 Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit=False))
             )
-            self._consumer = consumer
+            self._client, self._producer, self._consumer = client, producer, consumer
             self._tell()
             while True:
                 if self._needed != self._assigned:
                     await self._assign(consumer)
-                for record in await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL):
+                records = await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL)
+                if self._is_made_again(client):
+                    # Whatever these are of, the new one is read from its start, where they are again.
+                    self._logger.warning(
+                        "%s was deleted and made again; reading it from its start", REMOTE_LOG_METADATA_TOPIC
+                    )
+                    return
+                for record in records:
                     if record.value is not None:
                         self._apply(record.value, record.partition.partition, record.offset)
                 await self._note_positions(consumer)
                 self._tell()
+
+    def _is_made_again(self, client: Client) -> bool:
+        """Whether the topic has another id than the one that is read, as far as the client knows."""
+        topic = client.cluster.topics.get(REMOTE_LOG_METADATA_TOPIC)
+        return topic is not None and topic.topic_id not in (ZERO_UUID, self._topic_id)
+
+    def _begin_life(self, client: Client, partition_count: int) -> None:
+        """Notes which life of the topic is read from now on."""
+        if not self._is_made_again(client):
+            return
+        self._topic_id = client.cluster.topics[REMOTE_LOG_METADATA_TOPIC].topic_id
+        self._partition_count = partition_count
+        self._read_to.clear()
+        self._needed = {metadata_partition(partition, partition_count) for partition in self._caches}
 
     async def _note_positions(self, consumer: Consumer) -> None:
         """Up to where there is nothing that was not read. The last record is not always what says that: a partition may
@@ -191,14 +255,14 @@ class MetadataTopic:
         except ClientError as error:
             if REMOTE_LOG_METADATA_TOPIC not in await admin.list_topics():
                 raise error from None
-        described = await admin.describe_topics([REMOTE_LOG_METADATA_TOPIC])
-        found = len(described[REMOTE_LOG_METADATA_TOPIC].partitions)
+        topic_retry = client.retry(f"find {REMOTE_LOG_METADATA_TOPIC}")
+        found = len((await client.metadata.topic(REMOTE_LOG_METADATA_TOPIC, topic_retry)).partitions)
+        self._begin_life(client, found)
         if found != settings.metadata_partitions:
             self._logger.warning(
                 "%s has %d partitions, and not %d as configured",
                 *(REMOTE_LOG_METADATA_TOPIC, found, settings.metadata_partitions),
             )
-            self._partition_count = found
 
     async def _assign(self, consumer: Consumer) -> None:
         needed = set(self._needed)
@@ -211,6 +275,9 @@ class MetadataTopic:
         self._assigned = needed
 
     def _apply(self, value: bytes, number: int, offset: int) -> None:
+        for unread in self._unread:
+            if unread.number == number and unread.value == value:
+                unread.read_at.add(offset)
         try:
             metadata = decode_metadata(value)
             partition = partition_of(metadata)

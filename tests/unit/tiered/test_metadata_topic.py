@@ -11,6 +11,7 @@ from typing import Any, Self
 import pytest
 
 from barnabas.client.admin import NewTopic
+from barnabas.client.cluster import PartitionInfo, TopicInfo
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
@@ -33,6 +34,7 @@ from barnabas.wire.topics import REMOTE_LOG_METADATA_TOPIC, TopicPartition
 from tests.unit.tiered.test_metadata_cache import PARTITION, segment, update
 
 COUNT = 4
+FIRST_ID = Uuid(bytes([1] * 16))
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
@@ -59,6 +61,9 @@ class PlayedCluster:
     """Of partitions that end in something that is no record."""
     created: list[NewTopic] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_id: Uuid = FIRST_ID
+    known_id: Uuid = FIRST_ID
+    """The client's, which a fetch is sent with."""
 
     def open(self, *_: Any) -> Self:
         return self
@@ -80,11 +85,34 @@ class PlayedCluster:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is there")
         self.count = topics[0].partitions
 
-    async def describe_topics(self, names: list[str]) -> dict[str, Any]:
-        class Described:
-            partitions = dict.fromkeys(range(self.count))
+    @property
+    def metadata(self) -> Self:
+        return self
 
-        return dict.fromkeys(names, Described())
+    @property
+    def cluster(self) -> Self:
+        return self
+
+    @property
+    def topics(self) -> dict[str, TopicInfo]:
+        partitions = dict.fromkeys(range(self.count), PartitionInfo(1, 0, (), (), ()))
+        return {REMOTE_LOG_METADATA_TOPIC: TopicInfo(REMOTE_LOG_METADATA_TOPIC, self.known_id, True, partitions)}
+
+    def retry(self, _what: str) -> None:
+        return
+
+    async def topic(self, name: str, _retry: None) -> TopicInfo:
+        await self.update()
+        return self.topics[name]
+
+    async def update(self) -> None:
+        await asyncio.sleep(0.01)
+        self.known_id = self.topic_id
+
+    def make_again(self, count: int = COUNT) -> None:
+        """What is known of it stays as it was, until that is asked for, or a fetch says so."""
+        self.logs.clear()
+        self.count, self.topic_id = count, Uuid(bytes([self.topic_id[0] + 1] * 16))
 
     def log(self, number: int) -> list[bytes | None]:
         return self.logs.setdefault(number, [])
@@ -126,6 +154,9 @@ class PlayedCluster:
             self.failing_polls -= 1
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it has moved")
         found: list[PlayedMetadata] = []
+        if self.known_id != self.topic_id:
+            await self.update()  # UNKNOWN_TOPIC_ID
+            return []
         for place, offset in self.positions.items():
             assert offset >= 0, "it was never told where to read"
             start, end = self.starts.get(place.partition, 0), self.end(place.partition)
@@ -213,27 +244,63 @@ def test_catching_up_takes_all_that_others_have_written_from_the_start_of_the_to
     assert not run(body)
 
 
-@pytest.mark.parametrize("case", ["a marker at the end", "retention", "made again"])
+@pytest.mark.parametrize("case", ["a marker at the end", "retention"])
 def test_catching_up_ends_also_where_no_record_says_so(run: Run, case: str) -> None:
     async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
         number = metadata_partition(PARTITION, COUNT)
         for each in range(10):
             await topic.publish(segment(each + 1, each * 10, each * 10 + 9))
-        match case:
-            case "a marker at the end":
-                cluster.ends[number] = 12
-            case "retention":
-                cluster.log(number).extend([b"gone before it was read"] * 5)
-                cluster.starts[number] = 15
-                cluster.positions = dict.fromkeys(cluster.positions, 10)
-            case _:
-                cluster.log(number).clear()
-                cluster.write(segment(77, 900, 909))
+        if case == "retention":
+            cluster.log(number).extend([b"gone before it was read"] * 5)
+            cluster.starts[number] = 15
+            cluster.positions = dict.fromkeys(cluster.positions, 10)
+        else:
+            cluster.ends[number] = 12
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
         cache = await topic.catch_up(PARTITION)
         assert asyncio.get_running_loop().time() - began < 1
-        assert len(cache.segments()) == 10 + (case == "made again")
+        assert len(cache.segments()) == 10
+
+    run(body)
+
+
+@pytest.mark.parametrize("count", [3, 10, 25])
+def test_a_topic_that_was_made_again_is_read_from_its_start(run: Run, count: int) -> None:
+    """With fewer records than the former one, as many, or more."""
+
+    async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
+        for each in range(10):
+            await topic.publish(segment(each + 1, each * 10, each * 10 + 9))
+        cluster.make_again()
+        for each in range(100, 100 + count):
+            cluster.write(segment(each + 1, each * 10, each * 10 + 9))
+        assert len((await topic.catch_up(PARTITION)).segments()) == 10 + count, "and what was known stays known"
+
+    assert sum("made again" in line for line in run(body)) == 1
+
+
+def test_what_is_published_in_a_topic_that_was_made_again_is_read_back_too(run: Run) -> None:
+    async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
+        for each in range(10):
+            await topic.publish(segment(each + 1, each * 10, each * 10 + 9))
+        cluster.make_again()
+        await topic.publish(segment(77, 900, 909))
+        assert topic.cache(PARTITION).segment(segment(77, 900, 909).segment_id) is not None
+
+    run(body)
+
+
+def test_a_topic_that_was_made_again_with_other_partitions_is_read_where_it_has_what_is_needed(run: Run) -> None:
+    async def body(topic: MetadataTopic, cluster: PlayedCluster) -> None:
+        await topic.publish(segment(1, 0, 9))
+        cluster.make_again(50)
+        assert metadata_partition(PARTITION, 50) != metadata_partition(PARTITION, COUNT)
+        cluster.write(segment(2, 10, 19))
+        while len(topic.cache(PARTITION).segments()) < 2:
+            await asyncio.sleep(0.1)
+        cluster.write(segment(3, 20, 29))
+        assert len((await topic.catch_up(PARTITION)).segments()) == 3
 
     run(body)
 
