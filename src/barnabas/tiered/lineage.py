@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping
 
 from barnabas.log.directories.checkpoints import EpochEntry
@@ -70,7 +71,8 @@ def agreed_end_offset(
         if start is None or offset < start:
             break
         own_end = next((first for each, first in own if each > epoch), segment.end_offset + 1)
-        log_end = next((entry.start_offset for entry in entries if entry.epoch > epoch), log_end_offset)
+        following = bisect.bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+        log_end = entries[following].start_offset if following < len(entries) else log_end_offset
         if min(own_end, log_end) <= offset:
             break
         offset = min(own_end, log_end)

@@ -117,6 +117,14 @@ class RemoteLogMetadataCache:
         found = self._segments[segment_id]
         return found if offset <= found.end_offset_in(leader_epoch) else None
 
+    def start_behind(self, leader_epoch: int, offset: int) -> int | None:
+        """The first offset, behind one, at which a segment begins that is found in a leader epoch."""
+        epoch = self._epochs.get(leader_epoch)
+        if epoch is None:
+            return None
+        at = bisect.bisect_right(epoch.start_offsets, offset)
+        return epoch.start_offsets[at] if at < len(epoch.start_offsets) else None
+
     def highest_offset(self, leader_epoch: int) -> int | None:
         """The last offset of a leader epoch that was ever copied; None where none was."""
         epoch = self._epochs.get(leader_epoch)

@@ -17,16 +17,12 @@ from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.log.producers.producer_snapshot import parse_snapshot
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
-from barnabas.tiered.lineage import agreed_end_offset, is_within, with_records
+from barnabas.tiered.lineage import agreed_end_offset
+from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.tiered.remote_segment import SegmentIndexes, cut_at, find_timestamp, load_indexes, read_batches
-from barnabas.tiered.segment_metadata import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
-    TopicIdPartition,
-)
+from barnabas.tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from barnabas.tiered.settings import TieredSettings
 from barnabas.tiered.storage import RemoteStore, open_store
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -87,35 +83,35 @@ class RemoteReads:
     async def find_timestamp(self, log: PartitionLog, timestamp_ms: int) -> ListedOffset | None:
         """The first record in remote storage that is not older, and not in the local log; None where there is none.
 
-        Raises KafkaError as `read`.
+        Invariant: what is found is what a read at its offset gets: of a segment that goes on with records which the log
+        has lost, those before them are looked at. Raises KafkaError as `read`.
         """
-        partition = topic_id_partition(log)
-        cache = await self._caught_up(partition)
-        lineage = with_records(log.leader_epochs.entries)
-        seen: set[RemoteLogSegmentId] = set()
-        for epoch in lineage:
-            for number, segment in enumerate(cache.segments_of(epoch), start=1):
-                if not number % _LOOKED_AT_PER_TURN:
-                    await yield_to_loop()
-                if (
-                    segment.segment_id in seen
-                    or segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-                    or segment.max_timestamp_ms < timestamp_ms
-                    or segment.end_offset < log.log_start_offset
-                    or segment.start_offset >= log.local_log_start_offset
-                    or not is_within(segment, log.log_end_offset, lineage)
-                ):
-                    continue
-                seen.add(segment.segment_id)
+        cache: RemoteLogMetadataCache = await self._caught_up(topic_id_partition(log))
+        offset: int | None = log.log_start_offset
+        looked_at = 0
+        while offset is not None and offset < log.local_log_start_offset:
+            looked_at += 1
+            if not looked_at % _LOOKED_AT_PER_TURN:
+                await yield_to_loop()
+            epoch = log.leader_epochs.epoch_for_offset(offset)
+            segment = cache.find(epoch, offset)
+            if segment is None:
+                offset = _behind_hole(log, cache, epoch, offset)
+                continue
+            end_offset = agreed_end_offset(segment, log.leader_epochs, log.log_end_offset, offset)
+            if segment.max_timestamp_ms >= timestamp_ms:
                 try:
                     indexes = await self._indexes_of(segment)
-                    found = await self._off_loop(find_timestamp, segment, indexes, timestamp_ms, log.log_start_offset)
+                    found = await self._off_loop(
+                        find_timestamp, segment, indexes, timestamp_ms, max(offset, log.log_start_offset), end_offset
+                    )
                 except (OSError, RecordsError) as error:
                     raise KafkaError(
                         ErrorCode.UNKNOWN_SERVER_ERROR, f"remote storage cannot be read: {error}"
                     ) from error
                 if found is not None:
                     return ListedOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+            offset = end_offset
         return None
 
     async def auxiliary_state(self, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
@@ -243,6 +239,14 @@ def topic_id_partition(log: PartitionLog) -> TopicIdPartition:
     if log.topic_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{log!r} has no topic id, which remote storage needs")
     return TopicIdPartition(log.topic_id, log.partition)
+
+
+def _behind_hole(log: PartitionLog, cache: RemoteLogMetadataCache, leader_epoch: int, offset: int) -> int | None:
+    """Where the next segment may have what the log has, of an offset that is in none; None where there is no other."""
+    following = [
+        start for start in (cache.start_behind(leader_epoch, offset), log.leader_epochs.start_behind(offset)) if start
+    ]
+    return min(following, default=None)
 
 
 def _with_store(

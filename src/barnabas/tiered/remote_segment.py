@@ -195,8 +195,10 @@ def find_timestamp(
     indexes: SegmentIndexes,
     timestamp_ms: int,
     from_offset: int,
+    end_offset: int,
 ) -> FoundTimestamp | None:
-    """The first record, from `from_offset` on, that is not older. Raises OSError and CorruptRecordError."""
+    """The first record, from `from_offset` on and before `end_offset`, that is not older. Raises OSError and
+    CorruptRecordError."""
     name, size_bytes = object_name(segment, ObjectKind.LOG), segment.size_bytes
     position = max(indexes.position_of_time(timestamp_ms), indexes.position_of(from_offset))
     _check_position(name, position, size_bytes)
@@ -210,6 +212,8 @@ def find_timestamp(
                 break
             at = start + batch_bytes
             batch = batch_at(chunk, walk_batches(chunk, start, at).spans[0])
+            if batch.last_offset >= end_offset:
+                return None  # a batch is of one leader epoch
             if batch.max_timestamp_ms < timestamp_ms or batch.last_offset < from_offset:
                 continue
             for entry in batch.entries():

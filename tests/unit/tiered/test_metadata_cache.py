@@ -67,6 +67,8 @@ def test_an_offset_is_found_in_the_epoch_in_which_it_was_written() -> None:
     assert [found(cache, epoch, 5) for epoch in (0, 1, 2)] == [None, None, 1]
     assert [found(cache, 2, offset) for offset in (9, 10, 14, 15)] == [1, 2, 2, None]
     assert cache.epochs() == [0, 2, 3]
+    assert [cache.start_behind(2, offset) for offset in (0, 5, 9, 10)] == [5, 10, 10, None]
+    assert cache.start_behind(1, 0) is None
 
 
 def test_of_two_copies_the_one_is_found_that_reaches_further_and_then_the_other() -> None:

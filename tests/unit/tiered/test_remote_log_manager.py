@@ -437,6 +437,29 @@ def test_a_segment_of_two_histories_is_read_as_far_as_they_agree(run: Run) -> No
     run(body)
 
 
+def test_times_are_looked_up_in_a_segment_of_two_histories_as_far_as_they_agree(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill(tiered, 0, 100)
+        await tier(tiered)
+        first, second = tiered.cache.segments()[:2]
+        cut = second.end_offset - 2
+        epochs = tiered.log._state.leader_epochs
+        epochs.clear()
+        epochs.assign(0, 0)
+        epochs.assign(1, cut)
+        for number in range(cut):
+            found = await tiered.reads.find_timestamp(tiered.log, FIRST_MS + number)
+            assert found is not None
+            assert found.offset == number
+        assert await tiered.reads.find_timestamp(tiered.log, FIRST_MS + cut) is None, "the log has others there"
+        await tiered.manager._delete(first)
+        found = await tiered.reads.find_timestamp(tiered.log, FIRST_MS)
+        assert found is not None
+        assert found.offset == second.start_offset, "a hole ends no look-up"
+
+    run(body)
+
+
 @pytest.mark.parametrize("kept", [0, 26, 130, 200])
 def test_an_object_that_has_lost_its_end_is_an_error_and_is_not_passed_over(run: Run, kept: int) -> None:
     async def body(tiered: TieredBroker) -> None:

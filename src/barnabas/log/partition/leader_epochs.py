@@ -78,6 +78,11 @@ class LeaderEpochCache:
         following = bisect.bisect_right(self._entries, offset, key=_start_offset_of)
         return self._entries[following - 1].epoch if following else NO_EPOCH
 
+    def start_behind(self, offset: int) -> int | None:
+        """Where the first epoch begins that begins behind an offset; None where none does."""
+        at = bisect.bisect_right(self._entries, offset, key=_start_offset_of)
+        return self._entries[at].start_offset if at < len(self._entries) else None
+
     def earliest(self) -> EpochEntry | None:
         """The first entry."""
         return self._entries[0] if self._entries else None

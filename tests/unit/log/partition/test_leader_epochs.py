@@ -28,6 +28,9 @@ def test_each_record_keeps_its_epoch(epochs: list[int]) -> None:
     cache = cache_of(epochs)
     assert [cache.epoch_for_offset(offset) for offset in range(len(epochs))] == epochs
     assert cache.latest_epoch == epochs[-1]
+    starts = [offset for offset in range(1, len(epochs)) if epochs[offset] != epochs[offset - 1]]
+    for offset in range(len(epochs)):
+        assert cache.start_behind(offset) == min((start for start in starts if start > offset), default=None)
     assert LeaderEpochCache(cache.entries).entries == cache.entries
 
 
