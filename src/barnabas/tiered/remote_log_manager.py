@@ -21,7 +21,7 @@ from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import object_names
 from barnabas.tiered.remote_metrics import RemoteMetrics
 from barnabas.tiered.remote_reads import RemoteReads, topic_id_partition
-from barnabas.tiered.remote_retention import Expired, RetentionView, expired, remote_size_bytes
+from barnabas.tiered.remote_retention import Expired, RetentionView, counted_bytes, expired
 from barnabas.tiered.segment_copier import CopyFailedError, SegmentCopier, candidates
 from barnabas.tiered.segment_metadata import (
     RemoteLogSegmentMetadata,
@@ -259,9 +259,9 @@ class RemoteLogManager:
             retention_ms=log.config.retention_ms,
             now_ms=self._host.clock.time_ms(),
         )
-        remote_bytes = await _in_turns(remote_size_bytes(cache, view))
-        self._metrics.sizes[partition.topic_partition] = remote_bytes
-        found: Expired = await _in_turns(expired(cache, view, remote_bytes, self._copier.being_copied))
+        counted = await _in_turns(counted_bytes(cache, view))
+        self._metrics.sizes[partition.topic_partition] = sum(counted.values())
+        found: Expired = await _in_turns(expired(cache, view, counted, self._copier.being_copied))
         if not is_still_due():
             return
         if found.log_start_offset is not None and found.log_start_offset > log.log_start_offset:

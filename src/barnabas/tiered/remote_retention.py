@@ -13,7 +13,6 @@ from barnabas.tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmen
 
 _UNLIMITED: Final = -1
 _LOOKED_AT_PER_STEP: Final = 200
-_COUNTED: Final = frozenset({RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +41,40 @@ class Expired:
     """Where the log is to start; None for where it does."""
 
 
-def remote_size_bytes(cache: RemoteLogMetadataCache, view: RetentionView) -> Steps[int]:
-    """Of what can be read of the log's history."""
-    seen: dict[RemoteLogSegmentId, int] = {}
+def counted_bytes(cache: RemoteLogMetadataCache, view: RetentionView) -> Steps[dict[RemoteLogSegmentId, int]]:
+    """What of each segment counts: of those whose records the log has, in the order of its history.
+
+    Invariant: no record counts twice, whether two leaders have copied it, or it is behind a hole and so counted with
+    the local segments; nothing that must stay is deleted for that. Of a segment that overlaps the one before it counts
+    what is behind that, by its share of the offsets.
+    """
+    counted: dict[RemoteLogSegmentId, int] = {}
+    reached = 0
     for epoch in view.lineage:
         for number, segment in enumerate(cache.segments_of(epoch), start=1):
-            if segment.state in _COUNTED and is_within(segment, view.log_end_offset, view.lineage):
-                seen[segment.segment_id] = segment.size_bytes
             if not number % _LOOKED_AT_PER_STEP:
                 yield
-    return sum(seen.values())
+            if (
+                segment.segment_id in counted
+                or segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                or not is_within(segment, view.log_end_offset, view.lineage)
+            ):
+                continue
+            end_offset = segment.end_offset + 1
+            added = min(end_offset, view.remote_end_offset) - max(segment.start_offset, reached)
+            share = segment.size_bytes * added // (end_offset - segment.start_offset)
+            counted[segment.segment_id] = max(share, 1) if added > 0 else 0
+            reached = max(reached, end_offset)
+    return counted
 
 
 def expired(
     cache: RemoteLogMetadataCache,
     view: RetentionView,
-    remote_bytes: int,
+    counted: Mapping[RemoteLogSegmentId, int],
     being_copied: Collection[RemoteLogSegmentId] = (),
 ) -> Steps[Expired]:
-    """What retention gives up; `remote_bytes` is `remote_size_bytes`.
+    """What retention gives up; `counted` is `counted_bytes`.
 
     Invariant: along the log's history nothing is deleted behind a segment that stays, so that what is left of the log
     has no hole; nor anything that is being copied. What was copied in part goes when all of its records can be read
@@ -70,30 +84,30 @@ def expired(
     chosen: set[RemoteLogSegmentId] = set()
     excess_bytes = 0
     if view.retention_bytes > _UNLIMITED:
-        excess_bytes = view.local_only_bytes + remote_bytes - view.retention_bytes
+        excess_bytes = view.local_only_bytes + sum(counted.values()) - view.retention_bytes
     first_epoch = min(view.lineage, default=None)
     goes_on = True
     for epoch in view.lineage:
         for number, segment in enumerate(cache.segments_of(epoch) if goes_on else (), start=1):
             if not number % _LOOKED_AT_PER_STEP:
                 yield
-            if segment.segment_id in chosen:
+            if segment.segment_id in chosen or segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
                 continue
-            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-                continue
-            is_valid = is_within(segment, view.log_end_offset, view.lineage)
+            size_bytes = counted.get(segment.segment_id)
             if _is_before_start(segment, view.log_start_offset, first_epoch):
                 is_doomed = True
-            elif not is_valid:
+            elif size_bytes is None:
                 continue
-            elif view.retention_ms > _UNLIMITED and segment.max_timestamp_ms <= view.now_ms - view.retention_ms:
+            elif not size_bytes:
+                # All of it is in others, too: it goes after them.
+                if segment.end_offset >= max(found.log_start_offset or 0, view.log_start_offset):
+                    continue
                 is_doomed = True
-                excess_bytes -= segment.size_bytes
-                found.log_start_offset = max(found.log_start_offset or 0, segment.end_offset + 1)
             else:
-                is_doomed = 0 < segment.size_bytes <= excess_bytes
+                is_old = view.retention_ms > _UNLIMITED and segment.max_timestamp_ms <= view.now_ms - view.retention_ms
+                is_doomed = is_old or size_bytes <= excess_bytes
                 if is_doomed:
-                    excess_bytes -= segment.size_bytes
+                    excess_bytes -= size_bytes
                     found.log_start_offset = max(found.log_start_offset or 0, segment.end_offset + 1)
             if not is_doomed:
                 goes_on = False

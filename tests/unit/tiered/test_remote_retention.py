@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.kernel.steps import at_once
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
-from barnabas.tiered.remote_retention import Expired, RetentionView, expired, remote_size_bytes
+from barnabas.tiered.remote_retention import Expired, RetentionView, counted_bytes, expired
 from barnabas.tiered.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.unit.tiered.test_metadata_cache import cache_of, segment, update
 
@@ -29,7 +29,7 @@ def aged(number: int, start: int, end: int, max_timestamp_ms: int) -> RemoteLogS
 
 
 def decide(cache: RemoteLogMetadataCache, view: RetentionView, **options: object) -> Expired:
-    return at_once(expired(cache, view, at_once(remote_size_bytes(cache, view)), **options))  # type: ignore[arg-type]
+    return at_once(expired(cache, view, at_once(counted_bytes(cache, view)), **options))  # type: ignore[arg-type]
 
 
 def numbers(found: Expired) -> list[int]:
@@ -44,6 +44,42 @@ def test_by_size_of_the_whole_log(retention_bytes: int, expected: list[int], sta
     cache = cache_of(segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29))
     found = decide(cache, replace(VIEW, retention_bytes=retention_bytes))
     assert (numbers(found), found.log_start_offset) == (expected, start)
+
+
+@pytest.mark.parametrize("retention_bytes", [50, 149, 150, 249, 250, 349, 350])
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [segment(4, 0, 9), segment(5, 10, 19), segment(6, 20, 29)],
+        [segment(4, 0, 9), segment(5, 2, 7)],
+        [segment(4, 12, 17), segment(5, 20, 29), segment(6, 20, 25)],
+        [segment(4, 40, 49), segment(5, 50, 59)],
+    ],
+)
+def test_records_that_were_copied_twice_count_once(
+    others: list[RemoteLogSegmentMetadata], retention_bytes: int
+) -> None:
+    """Or that are behind a hole, and counted with what is local; and copies go with the last that has their records."""
+    whole = [segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29)]
+    view = replace(VIEW, retention_bytes=retention_bytes)
+    expected = decide(cache_of(*whole), view)
+    start = expected.log_start_offset or 0
+    for cache in (cache_of(*whole, *others), cache_of(*others, *whole)):
+        found = decide(cache, view)
+        assert found.log_start_offset == expected.log_start_offset
+        assert set(numbers(found)) == {
+            int.from_bytes(each.segment_id.id, "big") for each in (*whole, *others) if each.end_offset < start
+        }
+
+
+def test_of_two_copies_that_overlap_no_more_is_deleted_than_what_leaves_enough() -> None:
+    cache = cache_of(segment(1, 0, 14), segment(2, 5, 19), segment(3, 20, 29))
+    view = replace(VIEW, local_only_bytes=0)
+    assert sum(at_once(counted_bytes(cache, view)).values()) == 100 + 100 * 5 // 15 + 100
+    assert numbers(decide(cache, replace(view, retention_bytes=134))) == [], "with all of the second that is 300"
+    assert numbers(decide(cache, replace(view, retention_bytes=133))) == [1]
+    assert numbers(decide(cache, replace(view, retention_bytes=100))) == [1, 2]
 
 
 def test_by_time_nothing_is_deleted_behind_one_that_stays() -> None:
