@@ -27,7 +27,6 @@ BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` --
 END: Final = "<!-- end of handlers -->"
 
 _SASL: Final = "there is no SASL yet"
-_ACLS: Final = "there is no authorizer yet"
 _TOKENS: Final = "there are no delegation tokens yet"
 _QUOTAS: Final = "there are no quotas yet"
 NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
@@ -35,9 +34,6 @@ NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.SASL_AUTHENTICATE: _SASL,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _SASL,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _SASL,
-    ApiKey.DESCRIBE_ACLS: _ACLS,
-    ApiKey.CREATE_ACLS: _ACLS,
-    ApiKey.DELETE_ACLS: _ACLS,
     ApiKey.CREATE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.RENEW_DELEGATION_TOKEN: _TOKENS,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _TOKENS,

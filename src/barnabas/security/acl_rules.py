@@ -32,6 +32,8 @@ from barnabas.security.acls import (
 Entries = frozenset[AccessControlEntry]
 _Key = tuple[ResourceType, PatternType, AccessControlEntry]
 NO_ENTRIES: Final[Entries] = frozenset()
+_LOOKED_AT_PER_PIECE: Final = 4096
+"""Patterns and entries."""
 _ALLOWED_BY: Final = {
     AclOperation.DESCRIBE: (
         AclOperation.DESCRIBE,
@@ -88,15 +90,33 @@ class AclRules:
             self._count_prefix(pattern, 1 if after else -1)
 
     def matching(self, filter_: AclBindingFilter) -> Iterator[AclBinding]:
-        """The ACLs that `filter_` picks; those of one pattern follow each other. A snapshot of the patterns is gone
-        through: one can pause between two ACLs and go on after a change.
+        """The ACLs that `filter_` picks; those of one pattern follow each other."""
+        for found in self.matching_in_pieces(filter_):
+            for pattern, entries in found:
+                for entry in entries:
+                    yield AclBinding(pattern, entry)
+
+    def matching_in_pieces(
+        self, filter_: AclBindingFilter
+    ) -> Iterator[list[tuple[ResourcePattern, list[AccessControlEntry]]]]:
+        """The patterns that have ACLs which `filter_` picks, with these. After each piece, which may be empty, others
+        can have their turn: a snapshot of the patterns is gone through, and a pattern that has changed meanwhile is as
+        it is when its turn comes.
         """
+        found: list[tuple[ResourcePattern, list[AccessControlEntry]]] = []
+        looked_at = 0
         named = filter_.pattern.named_patterns()
         for pattern in self.patterns() if named is None else named:
+            looked_at += 1
             if filter_.pattern.matches(pattern):
-                for entry in sorted(self.entries(pattern)):
-                    if filter_.entry.matches(entry):
-                        yield AclBinding(pattern, entry)
+                entries = self.entries(pattern)
+                looked_at += len(entries)
+                if picked := [entry for entry in sorted(entries) if filter_.entry.matches(entry)]:
+                    found.append((pattern, picked))
+            if looked_at >= _LOOKED_AT_PER_PIECE:
+                yield found
+                found, looked_at = [], 0
+        yield found
 
     def authorize(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str

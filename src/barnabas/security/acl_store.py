@@ -51,6 +51,7 @@ from barnabas.security.acls import (
     AclBinding,
     AclBindingError,
     AclBindingFilter,
+    PatternType,
     ResourcePattern,
     check_binding,
 )
@@ -130,14 +131,18 @@ class AclStore:
         timers: Timers,
         logger: logging.Logger,
         secure: bool = False,
+        takes_prefixed: bool = True,
     ) -> None:
-        """`secure` is `zookeeper.set.acl`."""
+        """`secure` is `zookeeper.set.acl`. `takes_prefixed` says that every broker knows prefixed patterns: whether
+        `inter.broker.protocol.version` is 2.0-IV1 or newer.
+        """
         self._host = host
         self._store = store
         self._rules = rules
         self._timers = timers
         self._logger = logger
         self._secure = secure
+        self._takes_prefixed = takes_prefixed
         self._one_at_a_time = asyncio.Lock()
 
     async def create_paths(self) -> None:
@@ -179,7 +184,7 @@ class AclStore:
         for index, binding in enumerate(bindings):
             await pieces.add(1)
             try:
-                check_binding(binding)
+                self._check(binding)
             except AclBindingError as error:
                 outcomes[index] = error
             else:
@@ -286,6 +291,14 @@ class AclStore:
             f"the ACLs of {path} could not be changed in {UPDATES_MAX} attempts, since others change them or the "
             "connection to ZooKeeper does not last; try again"
         )
+
+    def _check(self, binding: AclBinding) -> None:
+        check_binding(binding)
+        if binding.pattern.pattern_type is PatternType.PREFIXED and not self._takes_prefixed:
+            raise AclBindingError(
+                "an ACL of a prefixed pattern needs inter.broker.protocol.version=2.0 or newer: brokers before would "
+                "not know it"
+            )
 
     def _write(self, path: str, found: ZnodeData | None, entries: Entries) -> Create | SetData | Delete:
         if found is None:

@@ -20,6 +20,11 @@ CLUSTER_NAME: Final = "kafka-cluster"
 class _Spelled(enum.IntEnum):
     """An enumeration whose names are spelled in pascal case in ZooKeeper: `AlterConfigs`."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """A code that this version does not know is UNKNOWN."""
+        return cls(0) if isinstance(value, int) else None
+
     @property
     def spelling(self) -> str:
         return _spellings(type(self))[self]

@@ -23,11 +23,14 @@ from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
+from barnabas.api.create_acls import CreateAclsHandler
 from barnabas.api.create_partitions import CreatePartitionsHandler
 from barnabas.api.create_topics import CreateTopicsHandler
+from barnabas.api.delete_acls import DeleteAclsHandler
 from barnabas.api.delete_groups import DeleteGroupsHandler
 from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.delete_topics import DeleteTopicsHandler
+from barnabas.api.describe_acls import DescribeAclsHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
@@ -325,4 +328,8 @@ class Handlers:
             DescribeConfigsHandler(session, metadata, configs, levels, logger),
             AlterConfigsHandler(alterer),
             IncrementalAlterConfigsHandler(alterer, levels),
+            # No broker starts with an authorizer yet.
+            DescribeAclsHandler(None),
+            CreateAclsHandler(None),
+            DeleteAclsHandler(None),
         ]
