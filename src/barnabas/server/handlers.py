@@ -20,6 +20,7 @@ from barnabas.api.alter_configs import AlterConfigsHandler
 from barnabas.api.alter_partition import AlterPartitionHandler
 from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
+from barnabas.api.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
@@ -38,6 +39,7 @@ from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
 from barnabas.api.describe_transactions import DescribeTransactionsHandler
+from barnabas.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from barnabas.api.elect_leaders import ElectLeadersHandler
 from barnabas.api.end_txn import EndTxnHandler
 from barnabas.api.envelope import EnvelopeHandler
@@ -332,4 +334,6 @@ class Handlers:
             DescribeAclsHandler(None),
             CreateAclsHandler(None),
             DeleteAclsHandler(None),
+            DescribeUserScramCredentialsHandler(session, logger),
+            AlterUserScramCredentialsHandler(controller, alterer),
         ]

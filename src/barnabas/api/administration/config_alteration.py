@@ -1,4 +1,4 @@
-"""Changes dynamic configs of topics and brokers, and announces each change."""
+"""Changes dynamic configs of topics, brokers and users, and announces each change."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from barnabas.coordination.layout.configs import (
     EntityConfig,
     config_change_path,
     config_path,
+    config_type_path,
+    sanitize,
 )
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import topic_path
@@ -64,7 +66,7 @@ class ConfigEdit:
 
 
 class ConfigAlterer:
-    """Changes the configs of topics and brokers in ZooKeeper; every broker, this one too, hears of it from there.
+    """Changes the configs of topics, brokers and users in ZooKeeper; every broker, this one too, hears of it there.
 
     Of two changes at once none is lost: what was read is compared when it is written, which Kafka's brokers do not do.
     """
@@ -112,6 +114,22 @@ class ConfigAlterer:
             return changed
 
         await self._alter(ConfigEntityType.BROKERS, broker_name or DEFAULT_ENTITY, change, validate_only=validate_only)
+
+    async def alter_user(self, user: str, credentials: Mapping[str, str | None]) -> None:
+        """Sets a user's SCRAM credentials, by mechanism, and deletes those that are None; quotas and others stay.
+
+        Raises `KafkaError`; RESOURCE_NOT_FOUND when one that is to be deleted does not exist, and nothing is changed.
+        """
+
+        def change(existing: Texts) -> dict[str, str]:
+            if any(text is None and mechanism not in existing for mechanism, text in credentials.items()):
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+            kept = {name: text for name, text in existing.items() if name not in credentials}
+            return kept | {name: text for name, text in credentials.items() if text is not None}
+
+        await self._alter(ConfigEntityType.USERS, sanitize(user), change, validate_only=False)
 
     async def _alter(
         self,
@@ -226,7 +244,10 @@ def _decode(existing: ZnodeData | None, path: str) -> EntityConfig:
     try:
         return EntityConfig.decode(None if existing is None else existing.data, path)
     except LayoutError as error:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+        message = str(error)
+        if path.startswith(config_type_path(ConfigEntityType.USERS)):  # what it says may be a secret
+            message = f"{path} cannot be read: it should be JSON, with a config of names and texts"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
 
 
 def _shown(configs: Texts) -> str:
