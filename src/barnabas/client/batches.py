@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
@@ -31,12 +31,14 @@ from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_batch import increment_sequence, set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
+from barnabas.wire.record_columns import OFFSETS_OF_TWO_BYTES, append_column
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import asyncio
 
     from barnabas.client.settings import ProducerSettings
+    from barnabas.wire.record_columns import ValueColumn
     from barnabas.wire.records import Header
     from barnabas.wire.topics import TopicPartition
 
@@ -49,6 +51,28 @@ class ProducerIdentity:
 
     producer_id: int
     epoch: int
+
+
+class ColumnFate(Protocol):
+    """Hears what became of the records of a column, in parts of one batch each, in no order."""
+
+    def written(self, first: int, count: int, partition: TopicPartition, base_offset: int) -> object:
+        """`count` records from number `first` of the column on are acknowledged; the offset is that of the first, -1
+        where it is not known.
+        """
+        ...
+
+    def failed(self, first: int, count: int, error: Exception) -> object:
+        """So many will not be acknowledged."""
+        ...
+
+
+class ColumnPart(NamedTuple):
+    """Records of a column that are in one batch."""
+
+    fate: ColumnFate
+    first: int
+    record_count: int
 
 
 class ProducerBatch:
@@ -65,6 +89,7 @@ class ProducerBatch:
         "is_uncertain",
         "order",
         "partition",
+        "record_count",
         "records",
         "retry_at",
         "serial",
@@ -90,23 +115,32 @@ class ProducerBatch:
         """With `identity`: the sequence of the first record, kept until it can surely never be written."""
         self.serial = 0
         """With `identity`: how many batches of the partition had a sequence before."""
-        self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
-        """For each record who waits for it, and its timestamp in ms."""
+        self.records: list[tuple[asyncio.Future[RecordMetadata] | ColumnPart, int]] = []
+        """For each record who waits for it, and its timestamp in ms; one entry for all records of a part."""
+        self.record_count = 0
         self.size_bytes = 0
         """What the records take of the producer's buffer."""
 
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
         """Tells those who wait; `base_offset` is -1 where it is not known."""
-        for place, (future, timestamp_ms) in enumerate(self.records):
+        place = 0
+        for future, timestamp_ms in self.records:
+            offset = base_offset + place if base_offset >= 0 else -1
+            if isinstance(future, ColumnPart):
+                place += future.record_count
+                future.fate.written(future.first, future.record_count, self.partition, offset)
+                continue
+            place += 1
             if not future.done():
-                offset = base_offset + place if base_offset >= 0 else -1
                 time_ms = timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
                 future.set_result(RecordMetadata(self.partition, offset, time_ms))
 
     def fail(self, error: Exception) -> None:
         """Tells those who wait."""
         for future, _ in self.records:
-            if not future.done():
+            if isinstance(future, ColumnPart):
+                future.fate.failed(future.first, future.record_count, error)
+            elif not future.done():
                 future.set_exception(error)
                 future.exception()  # nobody has to look: `flush` and `close` report nothing either
 
@@ -154,20 +188,42 @@ class PartitionQueue:
                 self._close_last()
                 builder = None
         if builder is None:
-            settings = self._settings
-            builder = RecordBatchBuilder(compression=settings.compression, limit_bytes=settings.batch_bytes)
+            builder = self._new_builder()
             builder.append(*record)
-            self._builder = builder
-            self._made += 1
-            expires_at = now + settings.delivery_timeout_ms / 1_000
-            self._queue.append(ProducerBatch(self.partition, (self._made,), now, expires_at))
+            self._begin_batch(builder, now)
             is_news = True
         batch = self._queue[-1]
         batch.records.append((future, record[0]))
+        batch.record_count += 1
         batch.size_bytes += size_bytes
         if builder.size_bytes >= self._settings.batch_bytes:
             self._close_last()
             is_news = True
+        return is_news
+
+    def append_column(self, column: ValueColumn, fate: ColumnFate, timestamp_ms: int, now: float) -> bool:
+        """As `append`, for many records at once. Batches have no more records than brokers check by columns, too."""
+        is_news = False
+        at = 0
+        while at < len(column):
+            builder = self._builder
+            if builder is None:
+                builder = self._new_builder()
+            taken = append_column(builder, column, at, timestamp_ms, OFFSETS_OF_TWO_BYTES)
+            if not taken:
+                self._close_last()
+                continue
+            if builder is not self._builder:
+                self._begin_batch(builder, now)
+                is_news = True
+            batch = self._queue[-1]
+            batch.records.append((ColumnPart(fate, at, taken), timestamp_ms))
+            batch.record_count += taken
+            batch.size_bytes += column.bytes_of(at, at + taken)
+            at += taken
+            if builder.size_bytes >= self._settings.batch_bytes:
+                self._close_last()
+                is_news = True
         return is_news
 
     # Sending.
@@ -297,7 +353,7 @@ class PartitionQueue:
 
     def split(self, batch: ProducerBatch) -> bool:
         """A batch in flight was too large for the topic: its halves take its place. False if it has one record only."""
-        count = len(batch.records)
+        count = batch.record_count
         if count == 1 or batch.data is None:
             return False
         self._in_flight.remove(batch)
@@ -305,10 +361,13 @@ class PartitionQueue:
         if batch.identity is not None:
             self._is_broken = True
         halves: list[ProducerBatch] = []
-        for part in (slice(0, count // 2), slice(count // 2, count)):
+        for part, waiting in zip(
+            (slice(0, count // 2), slice(count // 2, count)), _halves(batch.records, count // 2), strict=True
+        ):
             half = ProducerBatch(self.partition, (*batch.order, len(halves)), batch.created_at, batch.expires_at)
-            half.records = batch.records[part]
-            half.size_bytes = batch.size_bytes * len(half.records) // count
+            half.records = waiting
+            half.record_count = part.stop - part.start
+            half.size_bytes = batch.size_bytes * half.record_count // count
             half.attempts = batch.attempts
             builder = RecordBatchBuilder(compression=self._settings.compression)
             for record in records[part]:
@@ -328,7 +387,7 @@ class PartitionQueue:
         for batch in lost:
             batch.fail(
                 DeliveryTimeoutError(
-                    f"{len(batch.records)} records for {self.partition} may or may not have been written: the leader "
+                    f"{batch.record_count} records for {self.partition} may or may not have been written: the leader "
                     "refuses them, and has what was sent after them",
                     may_be_written=True,
                 )
@@ -339,7 +398,7 @@ class PartitionQueue:
             self.give_up(
                 batch,
                 DeliveryTimeoutError(
-                    f"{len(batch.records)} records for {self.partition} were not acknowledged within "
+                    f"{batch.record_count} records for {self.partition} were not acknowledged within "
                     f"{spoken_ms(self._settings.delivery_timeout_ms)} (delivery.timeout.ms), in {batch.attempts} "
                     "attempts",
                     may_be_written=batch.is_uncertain,
@@ -379,6 +438,15 @@ class PartitionQueue:
         """Puts a batch into its place."""
         self._queue.insert(sum(other.order < batch.order for other in self._queue), batch)
 
+    def _new_builder(self) -> RecordBatchBuilder:
+        return RecordBatchBuilder(compression=self._settings.compression, limit_bytes=self._settings.batch_bytes)
+
+    def _begin_batch(self, builder: RecordBatchBuilder, now: float) -> None:
+        self._builder = builder
+        self._made += 1
+        expires_at = now + self._settings.delivery_timeout_ms / 1_000
+        self._queue.append(ProducerBatch(self.partition, (self._made,), now, expires_at))
+
     def _close_last(self) -> None:
         if self._builder is not None:
             self._queue[-1].data = self._builder.build()
@@ -393,7 +461,7 @@ class PartitionQueue:
         batch.serial = self._numbered
         self._numbered += 1
         batch.base_sequence = self._next_sequence
-        self._next_sequence = increment_sequence(self._next_sequence, len(batch.records))
+        self._next_sequence = increment_sequence(self._next_sequence, batch.record_count)
         if batch.attempts:
             batch.data = bytearray(batch.data)
         set_producer(batch.data, identity.producer_id, identity.epoch, batch.base_sequence)
@@ -420,3 +488,23 @@ class PartitionQueue:
                 if self.identity is None:
                     return None
         return self._queue[0]
+
+
+Waiting = list[tuple["asyncio.Future[RecordMetadata] | ColumnPart", int]]
+
+
+def _halves(records: Waiting, count: int) -> tuple[Waiting, Waiting]:
+    """Who waits for the first `count` records, and who for the others."""
+    first: Waiting = []
+    for place, (future, timestamp_ms) in enumerate(records):
+        if not count:
+            return first, records[place:]
+        taken = future.record_count if isinstance(future, ColumnPart) else 1
+        if isinstance(future, ColumnPart) and taken > count:
+            fate, number, all_of_it = future
+            rest = ColumnPart(fate, number + count, all_of_it - count)
+            first.append((ColumnPart(fate, number, count), timestamp_ms))
+            return first, [(rest, timestamp_ms), *records[place + 1 :]]
+        first.append((future, timestamp_ms))
+        count -= taken
+    return first, []

@@ -19,11 +19,13 @@ from barnabas.wire.record_batch import BATCH_HEADER_BYTES
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.client.batches import ColumnFate
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
     from barnabas.client.records import ProducerRecord, RecordMetadata
     from barnabas.kernel.timers import Timer
     from barnabas.wire.messages import InitProducerIdResponse
+    from barnabas.wire.record_columns import ValueColumn
 
 _RECORD_OVERHEAD_BYTES: Final = 36
 """Attributes, and the varints of length, timestamp, offset, key, value and count of headers at their longest."""
@@ -72,7 +74,7 @@ class Producer:
         if future is not None:
             return future
         topic = await self._topic(record.topic)
-        _check_partition(record, topic)
+        _check_partition(record.topic, record.partition, topic)
         size_bytes = _size_of(record)
         if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
             await self._wait_for_room(size_bytes)
@@ -93,11 +95,45 @@ class Producer:
             return None
         if record.partition is not None and record.partition not in topic.partitions:
             self._client.metadata.request_update()
-            _check_partition(record, topic)
+            _check_partition(record.topic, record.partition, topic)
         if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
             return None
         self._buffered_bytes += size_bytes
         return self._take(record, topic, size_bytes)
+
+    async def send_column(
+        self, topic: str, column: ValueColumn, fate: ColumnFate, partition: int | None = None
+    ) -> None:
+        """Takes many records for one partition at once, a tenth of the work of as many calls of `send`. What becomes of
+        them `fate` hears, part by part. Without a `partition`, the key of the column or else the sticky partitioner
+        chooses one.
+
+        Waits and raises as `send` does; then nothing of the column was taken. Raises ValueError for a column that has
+        nothing, or that is larger than the whole buffer.
+        """
+        self._check_open()
+        size_bytes = column.size_bytes
+        if not len(column) or size_bytes > self.settings.buffer_bytes_max:
+            raise ValueError(f"a column of {len(column)} records takes {size_bytes} bytes; send some at a time")
+        largest = column.largest_bytes
+        if largest > self._record_bytes_max:
+            raise self._too_large(largest, topic)
+        info = await self._topic(topic)
+        _check_partition(topic, partition, info)
+        if self._buffered_bytes + size_bytes > self.settings.buffer_bytes_max or self._waiting_for_room:
+            await self._wait_for_room(size_bytes)
+        else:
+            self._buffered_bytes += size_bytes
+        try:
+            self._check_open()
+            now = self._client.host.loop.time()
+            queue = self._queue(TopicPartition(topic, self._choose(topic, partition, column.key, info, size_bytes)))
+            is_news = queue.append_column(column, fate, self._client.host.clock.time_ms(), now)
+        except Exception:
+            self.released(size_bytes)
+            raise
+        if is_news:
+            self._news(queue, now)
 
     async def send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
         """Sends a record and returns where it is once it is acknowledged; raises what `send` and its future raise."""
@@ -198,27 +234,34 @@ class Producer:
 
     def _enqueue(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:
         now = self._client.host.loop.time()
-        partition = TopicPartition(record.topic, self._choose(record, topic, size_bytes))
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition, self.settings)
+        number = self._choose(record.topic, record.partition, record.key, topic, size_bytes)
+        queue = self._queue(TopicPartition(record.topic, number))
         future: asyncio.Future[RecordMetadata] = self._client.host.loop.create_future()
         timestamp_ms = self._client.host.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
         if queue.append((timestamp_ms, record.key, record.value, record.headers), future, size_bytes, now):
-            if self._expiry is None:
-                self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
-            self._dispatch(queue)
+            self._news(queue, now)
         return future
 
-    def _choose(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> int:
-        if record.partition is not None:
-            return record.partition
-        if record.key is not None:
-            return partition_of_key(record.key, len(topic.partitions))
-        sticky = self._sticky.get(record.topic)
+    def _queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition, self.settings)
+        return queue
+
+    def _news(self, queue: PartitionQueue, now: float) -> None:
+        if self._expiry is None:
+            self._expire_at(now + self.settings.delivery_timeout_ms / 1_000)
+        self._dispatch(queue)
+
+    def _choose(self, name: str, partition: int | None, key: bytes | None, topic: TopicInfo, size_bytes: int) -> int:
+        if partition is not None:
+            return partition
+        if key is not None:
+            return partition_of_key(key, len(topic.partitions))
+        sticky = self._sticky.get(name)
         if sticky is None:
             sticky = StickyPartitioner(self._client.host.random, self.settings.batch_bytes)
-            self._sticky[record.topic] = sticky
+            self._sticky[name] = sticky
         brokers = self._client.cluster.brokers
         kept = sticky.keep(size_bytes)
         info = None if kept is None else topic.partitions.get(kept)
@@ -369,10 +412,10 @@ def _size_of(record: ProducerRecord) -> int:
     return size_bytes
 
 
-def _check_partition(record: ProducerRecord, topic: TopicInfo) -> None:
-    """Raises KafkaError for a record whose partition does not exist."""
-    if record.partition is not None and record.partition not in topic.partitions:
+def _check_partition(name: str, partition: int | None, topic: TopicInfo) -> None:
+    """Raises KafkaError for a partition that does not exist."""
+    if partition is not None and partition not in topic.partitions:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"{record.topic} has partitions 0 to {len(topic.partitions) - 1}, not {record.partition}",
+            f"{name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}",
         )

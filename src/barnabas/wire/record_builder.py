@@ -215,12 +215,44 @@ class RecordBatchBuilder:
             self._max_timestamp_ms = timestamp_ms
         return offset
 
+    @property
+    def room_bytes(self) -> int:
+        """What records that are added may take."""
+        return self._limit_bytes - self._size_bytes
+
+    def timestamp_delta(self, timestamp_ms: int) -> int:
+        """What a record of that time has for it: 0 where it is the first."""
+        return 0 if self._base_timestamp_ms is None else timestamp_ms - self._base_timestamp_ms
+
+    def append_written(self, records: bytes, count: int, timestamp_ms: int) -> None:
+        """Adds records that somebody else has written (`record_columns`): `count` of them, with the offset deltas from
+        `record_count` on and the `timestamp_delta` of `timestamp_ms`. For batches without gaps between offsets.
+
+        Raises RecordBatchFullError and ValueError as `append` does; then nothing has changed.
+        """
+        if not NO_TIMESTAMP <= timestamp_ms <= _INT64_MAX:
+            raise ValueError(f"timestamp {timestamp_ms} is not one: milliseconds since 1970, or -1 for none")
+        if self._last_offset != self._base_offset + self._record_count - 1:
+            raise ValueError("records that are written already would not follow: the batch has gaps")
+        size = self._size_bytes + len(records)
+        if size > self._limit_bytes and (self._record_count or count > 1 or size > INT32_MAX):
+            raise RecordBatchFullError(f"batch would have {size} bytes; its limit is {self._limit_bytes}")
+        self.settle()
+        self._settled.append(records)
+        self._size_bytes = size
+        self._record_count += count
+        self._last_offset += count
+        if self._base_timestamp_ms is None:
+            self._base_timestamp_ms = timestamp_ms
+        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+
     def settle(self) -> None:
         """For who adds very many records in steps: joins those that were added since, of which `build` has less to do
         then.
         """
-        self._settled.append(b"".join(self._pieces))
-        self._pieces.clear()
+        if self._pieces:
+            self._settled.append(b"".join(self._pieces))
+            self._pieces.clear()
 
     def build(self, last_offset: int | None = None) -> bytearray:
         """The batch, in memory that the log may patch. Raises ValueError without records.

@@ -24,6 +24,7 @@ from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetRes
 from barnabas.kernel.real_host import real_host
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.topics import TopicPartition
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -66,6 +67,22 @@ async def produce(client: Client, topic: str, values: list[bytes], partition: in
     async with Producer(client, ProducerSettings(linger_ms=5)) as producer:
         futures = [await producer.send(ProducerRecord(topic, value, partition=partition)) for value in values]
         return [(await future).offset for future in futures]
+
+
+class ToldOffsets:
+    """Puts the offsets of the values of a column into a dictionary, where a value is not empty."""
+
+    def __init__(self, values: list[bytes], offsets: dict[bytes, int]) -> None:
+        self.values = values
+        self.offsets = offsets
+
+    def written(self, first: int, count: int, _partition: TopicPartition, base_offset: int) -> None:
+        for place, value in enumerate(self.values[first : first + count]):
+            if value:
+                self.offsets[value] = base_offset + place
+
+    def failed(self, _first: int, _count: int, error: Exception) -> None:
+        raise AssertionError(error)
 
 
 class ClientSuite:
@@ -151,6 +168,38 @@ class ClientSuite:
                     consumer.assign([TopicPartition(topic, 0)])
                     read = await poll_until(consumer, 41)
                 assert [record.value for record in read] == [*values, b"after"]
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        "codec", [CompressionType.NONE, CompressionType.ZSTD], ids=lambda codec: codec.name.lower()
+    )
+    def test_columns_are_written_in_order_between_other_records(
+        self, run: Run, bootstrap: str, codec: CompressionType
+    ) -> None:
+        async def main() -> None:
+            async with client_of(bootstrap) as client:
+                topic = await created_topic(client, "columns")
+                shape = RecordShape(b"key", ((b"header", b"value"),))
+                settings = ProducerSettings(batch_bytes=4_000, compression=Compression(codec))
+                offsets: dict[bytes, int] = {}
+                sent: list[bytes] = []
+                async with Producer(client, settings) as producer:
+                    for step in range(30):
+                        values = [b"%d of %d" % (number, step) * (number % 9) for number in range(step * 5 + 1)]
+                        await producer.send_column(topic, ValueColumn(shape, values), ToldOffsets(values, offsets), 0)
+                        sent += [*values, b"alone %d" % step]
+                        await producer.send(ProducerRecord(topic, b"alone %d" % step, b"key", partition=0))
+                    await producer.flush()
+                    assert producer.buffered_bytes == 0
+                async with Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST)) as consumer:
+                    consumer.assign([TopicPartition(topic, 0)])
+                    read = await poll_until(consumer, len(sent))
+                assert [record.value for record in read] == sent
+                assert {record.key for record in read} == {b"key"}
+                for record in read:
+                    assert record.headers == (((b"header", b"value"),) if b"alone" not in (record.value or b"") else ())
+                    assert offsets.get(record.value or b"x", record.offset) == record.offset
 
         run(main())
 

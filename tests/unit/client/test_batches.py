@@ -15,6 +15,7 @@ from barnabas.client.records import RecordMetadata
 from barnabas.client.settings import ProducerSettings
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_batch import INT32_MAX, read_batch_header
+from barnabas.wire.record_columns import OFFSETS_OF_TWO_BYTES, RecordShape, ValueColumn
 from barnabas.wire.topics import TopicPartition
 
 PARTITION = TopicPartition("events", 0)
@@ -68,6 +69,22 @@ class CarelessLeader(Leader):
         return "written"
 
 
+class Fates:
+    """Gives each record of a column its future, as if it had been sent alone."""
+
+    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
+        self.futures = futures
+
+    def written(self, first: int, count: int, partition: TopicPartition, base_offset: int) -> None:
+        for place, future in enumerate(self.futures[first : first + count]):
+            future.set_result(RecordMetadata(partition, base_offset + place, -1))
+
+    def failed(self, first: int, count: int, error: Exception) -> None:
+        for future in self.futures[first : first + count]:
+            future.set_exception(error)
+            future.exception()
+
+
 class Sender:
     """Sends what a queue has, over a network that loses requests and answers."""
 
@@ -89,6 +106,12 @@ class Sender:
             future: asyncio.Future[RecordMetadata] = self.loop.create_future()
             self.futures[value] = future
             self.queue.append((0, None, value, ()), future, len(value), self.now)
+
+    def add_column(self, count: int) -> None:
+        values = [b"%d" % (len(self.futures) + place) for place in range(count)]
+        futures: list[asyncio.Future[RecordMetadata]] = [self.loop.create_future() for _ in values]
+        self.futures.update(zip(values, futures, strict=True))
+        self.queue.append_column(ValueColumn(RecordShape(), values), Fates(futures), 0, self.now)
 
     def send(self) -> None:
         while True:
@@ -124,8 +147,11 @@ class Sender:
             self.queue.send_again(batch, self.now, is_uncertain=outcome == "lost")
 
     def step(self, **fate: float) -> None:
-        """Up to two records more, a request, and an answer of this fate."""
-        self.add(self.random.randrange(3))
+        """Up to two records more, or a column of some, a request, and an answer of this fate."""
+        if self.random.random() < 0.2:
+            self.add_column(self.random.randrange(1, 9))
+        else:
+            self.add(self.random.randrange(3))
         list(self.queue.expire(self.now))
         self.send()
         if self.on_the_way:
@@ -301,11 +327,82 @@ def test_halves_keep_order_and_futures(loop: asyncio.AbstractEventLoop) -> None:
     assert not single.split(single.take())
 
 
+def test_a_column_takes_as_many_batches_as_it_needs_and_joins_what_waits(loop: asyncio.AbstractEventLoop) -> None:
+    queue = PartitionQueue(PARTITION, ProducerSettings(idempotent=False, batch_bytes=500))
+    single = loop.create_future()
+    queue.append((7, None, b"single", ()), single, 10, 0.0)
+    values = [b"%d" % number for number in range(100)]
+    futures = [loop.create_future() for _ in values]
+    column = ValueColumn(RecordShape(), values)
+    assert queue.append_column(column, Fates(futures), 9, 0.0)
+    assert not queue.append_column(ValueColumn(RecordShape(), [b"after"]), Fates([loop.create_future()]), 9, 0.0)
+    read, bytes_taken, counts = [], 0, []
+    while not queue.is_empty:
+        batch = queue.take()
+        read += list(read_records(batch.data or b""))
+        bytes_taken += batch.size_bytes
+        counts.append(batch.record_count)
+        queue.written(batch, len(read) - batch.record_count, -1)
+    assert [record.value for record in read] == [b"single", *values, b"after"]
+    assert [record.timestamp_ms for record in read] == [7, *[9] * 101]
+    assert bytes_taken == 10 + column.size_bytes + len(b"after") + RecordShape().overhead_bytes
+    assert single.result().offset == 0
+    assert [future.result().offset for future in futures] == list(range(1, 101))
+    assert len(counts) > 2
+    assert counts[0] > 1, "the first of the column are in the batch that had been begun"
+
+
+def test_a_batch_has_no_more_records_of_columns_than_brokers_check_by_columns(loop: asyncio.AbstractEventLoop) -> None:
+    queue = PartitionQueue(PARTITION, ProducerSettings(idempotent=False, batch_bytes=10_000_000))
+    for _ in range(OFFSETS_OF_TWO_BYTES + 1):
+        queue.append((0, None, b"", ()), loop.create_future(), 10, 0.0)
+    values = [b""] * (2 * OFFSETS_OF_TWO_BYTES + 1)
+    queue.append_column(ValueColumn(RecordShape(), values), Fates([]), 0, 0.0)
+    counts = []
+    while not queue.is_empty:
+        batch = queue.take()
+        counts.append(batch.record_count)
+        queue.written(batch, 0, -1)
+    assert counts == [OFFSETS_OF_TWO_BYTES + 1, OFFSETS_OF_TWO_BYTES, OFFSETS_OF_TWO_BYTES, 1]
+
+
+@pytest.mark.parametrize("lead", range(4))
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_halves_of_columns_come_to_their_own_ends(loop: asyncio.AbstractEventLoop, lead: int, count: int) -> None:
+    queue = PartitionQueue(PARTITION, ProducerSettings(idempotent=False))
+    futures = [loop.create_future() for _ in range(lead + count + 1)]
+    for number in range(lead):
+        queue.append((0, None, b"%d" % number, ()), futures[number], 10, 0.0)
+    values = [b"%d" % number for number in range(lead, lead + count)]
+    queue.append_column(ValueColumn(RecordShape(), values), Fates(futures[lead:-1]), 0, 0.0)
+    queue.append((0, None, b"last", ()), futures[-1], 10, 0.0)
+
+    def split_and_write(at: int) -> int:
+        batch = queue.take()
+        if queue.split(batch):
+            return split_and_write(split_and_write(at))
+        assert batch.record_count == 1
+        if at == lead + count - 1:
+            queue.give_up(batch, RuntimeError("too large"))
+        else:
+            queue.written(batch, at, -1)
+        return at + 1
+
+    assert split_and_write(0) == lead + count + 1
+    assert queue.is_empty
+    for number, future in enumerate(futures):
+        if number == lead + count - 1:
+            assert isinstance(future.exception(), RuntimeError)
+        else:
+            assert future.result().offset == number
+
+
 def test_closing_fails_everything(loop: asyncio.AbstractEventLoop) -> None:
     sender = Sender(loop, 1)
     sender.add(30)
+    sender.add_column(12)
     sender.send()
     failed = sender.queue.fail_all(lambda: RuntimeError("closed"))
-    assert sum(len(batch.records) for batch in failed) == 30
+    assert sum(batch.record_count for batch in failed) == 42
     assert all(isinstance(future.exception(), RuntimeError) for future in sender.futures.values())
     assert sender.queue.is_empty

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.client.connections import Lane
 from barnabas.client.errors import BufferFullError, ClientClosedError, DeliveryTimeoutError
+from barnabas.client.partitioners import partition_of_key
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
@@ -16,7 +17,9 @@ from barnabas.kernel.host import Host
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceResponse
+from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.records import Header
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import ScriptedClient, Sent, cluster_of, simulated, turns
 
 
@@ -164,6 +167,78 @@ def test_what_comes_back_in_time_fails_when_its_time_is_up() -> None:
         first.on_failure(ConnectionError("lost"))
         with pytest.raises(DeliveryTimeoutError):
             await oldest
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
+
+
+class Heard:
+    """What became of a column."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int, object]] = []
+
+    def written(self, first: int, count: int, _partition: TopicPartition, base_offset: int) -> None:
+        self.parts.append((first, count, base_offset))
+
+    def failed(self, first: int, count: int, error: Exception) -> None:
+        self.parts.append((first, count, type(error)))
+
+
+def test_a_column_waits_for_room_and_gives_back_what_it_took() -> None:
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(
+            idempotent=False, buffer_bytes_max=3_000, request_bytes_max=3_000, batch_bytes=3_000
+        )
+        client = ScriptedClient(host, nobody_answers, {"events": 3})
+        producer = Producer(client, settings)
+        shape = RecordShape(b"key")
+        heard = Heard()
+        column = ValueColumn(shape, [b"x" * 50] * 30)
+        await producer.send_column("events", column, heard)
+        assert producer.buffered_bytes == column.size_bytes
+        waiting = asyncio.create_task(producer.send_column("events", column, heard))
+        await turns()
+        assert not waiting.done()
+        sent = client.scripted.outgoing.sent.pop(0)
+        (data,) = sent.message.topic_data[0].partition_data
+        assert data.index == partition_of_key(b"key", 3)
+        assert len(data.records) <= column.size_bytes + 61
+        sent.on_response(taken(sent))
+        assert heard.parts == [(0, 30, 0)]
+        await turns()
+        assert waiting.done()
+        assert producer.buffered_bytes == column.size_bytes
+        await producer.close(timeout_ms=0)
+        assert heard.parts[1:] == [(0, 30, ClientClosedError)]
+        assert producer.buffered_bytes == 0
+        with pytest.raises(ClientClosedError):
+            await producer.send_column("events", column, heard)
+        await client.close()
+
+    simulated(main)
+
+
+def test_a_column_that_cannot_be_taken_is_refused_whole() -> None:
+    async def main(host: Host) -> None:
+        settings = ProducerSettings(idempotent=False, buffer_bytes_max=4_000, request_bytes_max=1_000)
+        client = ScriptedClient(host, nobody_answers, {"events": 1})
+        producer = Producer(client, settings)
+        heard = Heard()
+
+        async def refusal(values: list[bytes], partition: int | None = None) -> BaseException:
+            column = ValueColumn(RecordShape(), values)
+            with pytest.raises((KafkaError, ValueError)) as raised:
+                await producer.send_column("events", column, heard, partition)
+            return raised.value
+
+        assert "request_bytes_max=1000" in str(await refusal([b"a", b"x" * 1_000]))
+        assert "partitions 0 to 0, not 1" in str(await refusal([b"a"], 1))
+        assert "send some at a time" in str(await refusal([b"x" * 500] * 20))
+        assert "0 records" in str(await refusal([]))
+        assert heard.parts == []
+        assert producer.buffered_bytes == 0
         await producer.close(timeout_ms=0)
         await client.close()
 
