@@ -214,6 +214,32 @@ class DataCommandSuite:
             assert "MESSAGE_TOO_LARGE" in errors
             assert values(consumed(bootstrap, topic))[0] == "a"
 
+    def test_the_line_that_the_brokers_refuse_is_named_among_many(self, bootstrap: str) -> None:
+        """They are sent together, and apart when brokers refuse them."""
+        with new_topic(bootstrap, "--partitions", "1", "--config", "max.message.bytes=20000") as topic:
+            lines = [b"%d" % number for number in range(3_000)]
+            lines[2_500] = b"x" * 30_000
+            _, errors = run(bootstrap, "produce", topic, data=b"\n".join(lines), status=1)
+            assert "line 2501: the record is larger than max.message.bytes" in errors
+            written = values(consumed(bootstrap, topic))
+            assert written[:2_500] == [str(number) for number in range(2_500)]
+            assert "x" not in "".join(written)
+
+    def test_many_lines_with_a_key_and_headers_go_to_the_partition_of_the_key(self, bootstrap: str, topic: str) -> None:
+        lines = [f"line {number}" for number in range(1_000)]
+        options = ("--key", "fixed", "--header", "a=1", "--header", "b=" + "2" * 80, "--compression", "lz4")
+        summary = produce(bootstrap, topic, "\n".join(lines).encode(), *options)
+        (partition,) = summary["partitions"]
+        assert (partition["records"], partition["first_offset"], partition["last_offset"]) == (1_000, 0, 999)
+        produce(bootstrap, topic, b"alone\n", *options)
+        records = consumed(bootstrap, topic)
+        assert values(records) == [*lines, "alone"]
+        assert {(record["key"], json.dumps(record["headers"])) for record in records} == {
+            ("fixed", json.dumps([{"key": "a", "value": "1"}, {"key": "b", "value": "2" * 80}]))
+        }
+        assert {record["partition"] for record in records} == {partition["partition"]}
+        assert all(abs(record["timestamp_ms"] / 1_000 - time.time()) < 600 for record in records)
+
     def test_a_record_for_a_partition_that_is_not_there(self, bootstrap: str, topic: str) -> None:
         _, errors = run(bootstrap, "produce", topic, "--partition", "3", data=b"a\n", status=4)
         assert f"line 1: {topic} has partitions 0 to 2, not 3" in errors

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from barnabas.cli.record_formats import parse_record
 from barnabas.client.records import ProducerRecord
+from barnabas.wire.record_columns import RecordShape
 from barnabas.wire.records import Header
 
 
@@ -19,6 +20,10 @@ class LineFormat:
     key: bytes | None = None
     partition: int | None = None
     headers: tuple[Header, ...] = ()
+
+    def shape(self) -> RecordShape | None:
+        """What the records of all lines have in common, where each line is a value and nothing else."""
+        return None if self.is_json or self.key_separator is not None else RecordShape(self.key, self.headers)
 
     def record(self, line: bytes) -> ProducerRecord | None:
         """The record of a line; None for an empty line of JSON. Raises ValueError, which says what is wrong."""

@@ -9,12 +9,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
+from barnabas.cli.produced_totals import SentColumn, Totals
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
@@ -22,47 +22,24 @@ from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_columns import ValueColumn
 
 if TYPE_CHECKING:
     from barnabas.cli.record_lines import LineFormat
     from barnabas.client.client import Client
     from barnabas.client.records import ProducerRecord, RecordMetadata
 
-BATCH_BYTES: Final = 128 * 1024
-UNACKNOWLEDGED_MAX: Final = 50_000
+BATCH_BYTES: Final = 512 * 1024
+UNACKNOWLEDGED_MAX: Final = 100_000
 """Records on their way; their bytes are bounded by the producer's buffer."""
+COLUMN_LINES_MIN: Final = 8
+"""Fewer lines are sent one by one, as are longer ones."""
+COLUMN_LINE_BYTES_MAX: Final = 64 * 1024
 PROGRESS_SECONDS: Final = 0.5
 SILENCE_SECONDS: Final = 5.0
 """When nothing was acknowledged for so long, the user is told why, as far as it is known; then every so often."""
 INTERRUPTED_FLUSH_SECONDS: Final = 5.0
 _ACKS: Final = {"all": -1, "1": 1, "0": 0}
-
-
-@dataclass(slots=True)
-class PartitionTotals:
-    """What was acknowledged of a partition; the offsets are None where brokers did not tell them (acks=0)."""
-
-    records: int = 0
-    first_offset: int | None = None
-    last_offset: int | None = None
-
-    def add(self, offset: int) -> None:
-        self.records += 1
-        if offset < 0:
-            return
-        if self.first_offset is None or offset < self.first_offset:
-            self.first_offset = offset
-        if self.last_offset is None or offset > self.last_offset:
-            self.last_offset = offset
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was acknowledged."""
-
-    records: int = 0
-    value_bytes: int = 0
-    partitions: dict[int, PartitionTotals] = field(default_factory=dict)
 
 
 async def produce(
@@ -84,7 +61,7 @@ async def produce(
     settings = ProducerSettings(
         acks=_ACKS[acks],
         idempotent=acks == "all" if idempotent is None else idempotent,
-        batch_bytes=BATCH_BYTES,
+        batch_bytes=min(BATCH_BYTES, limit or BATCH_BYTES),
         compression=Compression(CompressionType[compression.upper()]),
         request_bytes_max=request_bytes,
         buffer_bytes_max=buffer_bytes_max(request_bytes),
@@ -120,20 +97,24 @@ class _Sending:
         self._producer = producer
         self._lines = lines
         self._progress = progress
+        self._shape = lines.shape()
         self._line = 0
-        self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]]] = deque()
+        self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]] | SentColumn] = deque()
+        self._unacknowledged_count = 0
 
     async def run(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         try:
             # JSON and its ways to write bytes take more of a line than of a record.
             line_bytes_max = max(LINE_BYTES_MAX, 2 * self._producer.settings.request_bytes_max)
             async for some in read_lines(loop, descriptor, line_bytes_max):
-                for line in some:
-                    self._line += 1
-                    record = await self._record(line)
-                    if record is not None:
-                        await self._send(record)
+                if not await self._send_column(loop, some):
+                    for line in some:
+                        self._line += 1
+                        record = await self._record(line)
+                        if record is not None:
+                            await self._send(record)
                 self._progress.show(self.totals)
+                await asyncio.sleep(0)  # brokers have something to do, while files never let anybody wait
             await self._settle_all()
         except LineTooLongError as error:
             raise await self._unusable(error.lines_before + 1, error) from error
@@ -155,16 +136,40 @@ class _Sending:
             future = self._producer.send_now(record)
             if future is None:
                 future = await self._producer.send(record)
-        except KafkaError as error:
+        except (KafkaError, ClientTimeoutError) as error:
+            raise await self._not_taken(self._line, error) from error
+        self._unacknowledged.append((self._line, len(record.value or b""), future))
+        self._unacknowledged_count += 1
+        await self._keep_up()
+
+    async def _send_column(self, loop: asyncio.AbstractEventLoop, lines: list[bytes]) -> bool:
+        """Sends lines whose values are all that they say together; False, and nothing is sent, where that is no use."""
+        if self._shape is None or len(lines) < COLUMN_LINES_MIN:
+            return False
+        column = ValueColumn(self._shape, lines)
+        if column.largest_bytes > COLUMN_LINE_BYTES_MAX:
+            return False
+        sent = SentColumn(loop, self._line + 1, column)
+        try:
+            await self._producer.send_column(self._lines.topic, column, sent, self._lines.partition)
+        except (KafkaError, ClientTimeoutError) as error:
+            raise await self._not_taken(sent.line, error) from error
+        self._line += len(lines)
+        self._unacknowledged.append(sent)
+        self._unacknowledged_count += len(lines)
+        await self._keep_up()
+        return True
+
+    async def _not_taken(self, line: int, error: KafkaError | ClientTimeoutError) -> CommandError:
+        """The end because the producer did not take what begins with that line."""
+        if isinstance(error, KafkaError):
             await self._settle_all()
-            raise self._refused(self._line, error) from error
-        except ClientTimeoutError as error:
-            raise self._refused(self._line, error) from error
-        waiting = self._unacknowledged
-        waiting.append((self._line, len(record.value or b""), future))
-        while waiting and waiting[0][2].done():
-            self._settle()
-        while len(waiting) >= UNACKNOWLEDGED_MAX:
+        return self._refused(line, error)
+
+    async def _keep_up(self) -> None:
+        """Counts what has come to its end, and waits while too much has not."""
+        self._settle_first_ones()
+        while self._unacknowledged_count >= UNACKNOWLEDGED_MAX:
             await self._settle_first()
 
     async def _unusable(self, line: int, error: Exception) -> CommandError:
@@ -183,30 +188,34 @@ class _Sending:
             await self._settle_first()
 
     async def _settle_first(self) -> None:
-        future = self._unacknowledged[0][2]
+        future = _end_of(self._unacknowledged[0])
         if not future.done():
             await asyncio.wait([future], timeout=PROGRESS_SECONDS)
             if not future.done():
                 self._progress.end()
                 self._silence.look(self.totals.records)
         self._progress.show(self.totals)
-        while self._unacknowledged and self._unacknowledged[0][2].done():
-            self._settle()
+        self._settle_first_ones()
 
-    def _settle(self) -> None:
-        """Counts the first record on its way, which has come to its end. Raises CommandError where it has failed."""
-        line, value_bytes, future = self._unacknowledged.popleft()
-        error = future.exception()
-        if error is not None:
-            raise self._refused(line, error) from error
-        written = future.result()
-        totals = self.totals
-        totals.records += 1
-        totals.value_bytes += value_bytes
-        partition = totals.partitions.get(written.partition.partition)
-        if partition is None:
-            partition = totals.partitions[written.partition.partition] = PartitionTotals()
-        partition.add(written.offset)
+    def _settle_first_ones(self) -> None:
+        """Counts those ahead that have come to their end. Raises CommandError where one has failed."""
+        waiting = self._unacknowledged
+        while waiting and _end_of(waiting[0]).done():
+            sent = waiting.popleft()
+            if isinstance(sent, SentColumn):
+                self._unacknowledged_count -= len(sent)
+                sent.add_to(self.totals)
+                if sent.failure is not None:
+                    line, error = sent.failure
+                    raise self._refused(line, error) from error
+                continue
+            self._unacknowledged_count -= 1
+            line, value_bytes, future = sent
+            failure = future.exception()
+            if failure is not None:
+                raise self._refused(line, failure) from failure
+            written = future.result()
+            self.totals.add(written.partition.partition, written.offset, 1, value_bytes)
 
     async def _settle_quickly(self) -> None:
         """After Ctrl-C: what was read is written, if that takes no longer than a moment."""
@@ -234,16 +243,22 @@ class _Sending:
 
     def _settle_what_is_done(self) -> None:
         """Counts what is acknowledged behind a record that failed, to be told."""
-        for _, value_bytes, future in self._unacknowledged:
-            if future.done() and future.exception() is None:
+        for sent in self._unacknowledged:
+            if isinstance(sent, SentColumn):
+                sent.add_to(self.totals)
+            elif sent[2].done() and sent[2].exception() is None:
                 self.totals.records += 1
-                self.totals.value_bytes += value_bytes
+                self.totals.value_bytes += sent[1]
 
     def _failed(self, line: int, reason: str, status: ExitStatus = ExitStatus.FAILED) -> CommandError:
         return CommandError(f"line {line}: {printable(reason)}. {self._so_far('others')}", status)
 
     def _so_far(self, what: str) -> str:
         return f"{_written(self.totals.records)}; some more of the {what} may be"
+
+
+def _end_of(sent: tuple[int, int, asyncio.Future[RecordMetadata]] | SentColumn) -> asyncio.Future[Any]:
+    return sent.done if isinstance(sent, SentColumn) else sent[2]
 
 
 def _written(count: int) -> str:
