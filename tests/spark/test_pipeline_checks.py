@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step,
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.parquet_table import ParquetTable
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
+from barnabas.pipelines.progress import Progress, Totals, counted, progress_of
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.record_decoding import json_decoding
 from barnabas.pipelines.session import SparkOptions, spark_session
@@ -113,6 +117,75 @@ def test_a_watermark_needs_a_time(spark: Any, tmp_path: Path) -> None:
     late = "    watermark: {column: delay, delay: 1 hour}"
     message = refusal(read(tmp_path, "SELECT * FROM flights", more=late), spark)
     assert message.startswith(":9: step result, watermark: [EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE]")
+
+
+def put(directory: Path, number: int, *records: Mapping[str, Any]) -> None:
+    """Records for `records_in`, whose values are text."""
+    place = {"topic": "flights", "partition": 1, "timestamp": "2013-01-01T00:00:00Z"}
+    lines = []
+    for offset, record in enumerate(records):
+        value = base64.b64encode(json.dumps(record).encode()).decode()
+        lines.append(json.dumps({"key": "aw==", "value": value, "offset": offset, **place}))
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{number}.json"
+    path.write_text("\n".join(lines))
+    os.utime(path, (number, number))  # Spark reads the oldest first
+
+
+def records_in(spark: Any, directory: Path) -> Any:
+    """What `put` has written there as a stream of records, as Spark's Kafka source has them, a file for each batch."""
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    return spark.readStream.schema(columns).option("maxFilesPerTrigger", "1").json(str(directory))
+
+
+def batches_of(frame: Any, checkpoint: Path) -> tuple[list[Any], list[Progress]]:
+    """All rows of a stream that ends, in update mode, and what is told of each batch."""
+    rows: list[Any] = []
+    query = (
+        counted(frame)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(lambda batch, _number: rows.extend(batch.collect()))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(100)
+    events = [{**json.loads(event.json), "sources": []} for event in query.recentProgress]
+    return rows, [progress_of(event, "result", Totals()) for event in events]
+
+
+def test_a_row_of_the_far_future_moves_no_watermark_and_rows_without_a_time_are_counted(
+    spark: Any, tmp_path: Path
+) -> None:
+    late = '    watermark: {column: time, delay: 1 hour}\n  - {name: by_day, sql: "%s"}'
+    days = "SELECT carrier, window(time, '1 day').start AS day, COUNT(*) AS flights FROM result GROUP BY 1, 2"
+    pipeline = read(tmp_path, "SELECT * FROM flights", more=late % days, sink=SINK.replace("result", "by_day"))
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=20)).isoformat(timespec="seconds")
+    first: list[Mapping[str, Any]] = [
+        {"carrier": "AA", "time": "2013-01-01T05:00:00Z"},
+        {"carrier": "AA"},
+        {"carrier": "B6", "time": None},
+    ]
+    put(tmp_path / "in", 1, *first, {"carrier": "AA", "time": "9999-12-31T00:00:00Z"})
+    # Who is ahead of us by less than a day, such as by a zone, is of the present.
+    put(tmp_path / "in", 2, {"carrier": "AA", "time": "2013-01-01T05:30:00Z"}, {"carrier": "B6", "time": soon})
+    create_views(pipeline, spark, lambda source: decoded(records_in(spark, tmp_path / "in"), source))
+    rows, batches = batches_of(spark.table("by_day"), tmp_path / "checkpoint")
+    assert sorted((row.carrier, row.flights) for row in rows) == [("AA", 1), ("AA", 2), ("B6", 1)]
+    assert sum(batch.rows_without_event_time for batch in batches) == 2
+    assert sum(batch.rows_ahead for batch in batches) == 1
+    assert sum(batch.rows_dropped_by_watermark for batch in batches) == 0
+
+
+def test_a_step_that_is_read_twice_counts_its_rows_once(spark: Any, tmp_path: Path) -> None:
+    late = '    watermark: {column: time, delay: 1 hour}\n  - {name: twice, sql: "%s"}'
+    both = "SELECT carrier FROM result UNION ALL SELECT carrier FROM result"
+    pipeline = read(tmp_path, "SELECT * FROM flights", more=late % both, sink=SINK.replace("result", "twice"))
+    put(tmp_path / "in", 1, {"carrier": "AA"}, {"carrier": "B6", "time": "9999-12-31T00:00:00Z"})
+    create_views(pipeline, spark, lambda source: decoded(records_in(spark, tmp_path / "in"), source))
+    rows, (batch,) = batches_of(spark.table("twice"), tmp_path / "checkpoint")
+    assert [row.carrier for row in rows] == ["AA", "AA"]
+    assert (batch.rows_without_event_time, batch.rows_ahead) == (1, 1)
 
 
 def test_a_schema_that_spark_does_not_know(spark: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from barnabas.cli.output import counted, print_json, printable, say, size
-from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary
+from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary, Totals
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -134,15 +134,16 @@ def query_lines(progress: Progress) -> list[Text]:
 
     totals = progress.totals
     state = f"state {counted(progress.state_rows, 'row')}, {size(progress.state_bytes)}"
-    late = Text(
-        f"{totals.rows_dropped_by_watermark:,} too late", style="yellow" if totals.rows_dropped_by_watermark else ""
-    )
+    late, *others = not_in_results(totals)
+    more = Text(", ".join(others), style="yellow")
     return [
         Text(
             f"batch {progress.batch_id} took {progress.duration_ms / 1_000:.1f} s, "
             f"{progress.rows_per_second:,.0f} rows/s; lag {lag(progress)}"
         ),
-        Text(f"in all {counted(totals.rows_in, 'row')} in, {totals.rows_out:,} out, ") + late,
+        Text(f"in all {counted(totals.rows_in, 'row')} in, {totals.rows_out:,} out, ")
+        + Text(late, style="yellow" if totals.rows_dropped_by_watermark else ""),
+        *([more] if others else []),
         Text(f"{state}; watermark {watermark(progress)}", style="dim"),
     ]
 
@@ -170,20 +171,31 @@ def batch_line(progress: Progress) -> str:
     ]
     if progress.watermark_ms is not None:
         parts.append(f"watermark {watermark(progress)}")
-    if progress.totals.rows_dropped_by_watermark:
-        parts.append(f"{counted(progress.totals.rows_dropped_by_watermark, 'row')} too late so far")
+    late, *others = not_in_results(progress.totals)
+    missing = [late, *others] if progress.totals.rows_dropped_by_watermark else others
+    if missing:
+        parts.append(f"so far {', '.join(missing)}")
     return f"{printable(progress.query)} batch {progress.batch_id}: {'; '.join(parts)}"
 
 
 def summary_line(summary: RunSummary) -> str:
     """The sum of a run for people."""
     how = "stopped" if summary.was_stopped else "done"
-    late = summary.rows_dropped_by_watermark
     return (
         f"{printable(summary.pipeline)} {how} after {summary.duration_ms / 1_000:.1f} s: "
         f"{counted(summary.batches, 'batch', 'batches')}, {counted(summary.rows_in, 'row')} in, "
-        f"{summary.rows_out:,} out, {late:,} too late"
+        f"{summary.rows_out:,} out, {', '.join(not_in_results(summary))}"
     )
+
+
+def not_in_results(counts: Totals | RunSummary) -> list[str]:
+    """What came in and is in no result: always how many rows came too late, of the rest what there is."""
+    found = [f"{counts.rows_dropped_by_watermark:,} too late"]
+    if counts.rows_without_event_time:
+        found.append(f"{counts.rows_without_event_time:,} without event time")
+    if counts.rows_ahead:
+        found.append(f"{counts.rows_ahead:,} in the future")
+    return found
 
 
 def lag(progress: Progress) -> str:

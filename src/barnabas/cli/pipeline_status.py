@@ -39,6 +39,11 @@ _QUERY_COLUMNS = (
     Column("Rows/s", "rows_per_second", is_number=True),
     Column("Watermark", "watermark"),
 )
+_LEFT_OUT_COLUMNS = (
+    Column("View", "query"),
+    Column("Without event time", "rows_without_event_time", is_number=True),
+    Column("In the future", "rows_ahead", is_number=True),
+)
 _TOPIC_COLUMNS = (
     Column("Topic", "topic"),
     Column("Partitions", "partitions", is_number=True),
@@ -198,6 +203,10 @@ def _print(pipeline: Pipeline, status: PipelineStatus, topics: tuple[TopicPositi
     if status.queries:
         click.echo()
         print_table(_QUERY_COLUMNS, map(_query_row, status.queries))
+    left_out = [row for query in status.queries if any((row := _left_out_row(query))[1:])]
+    if left_out:
+        click.echo()
+        print_table(_LEFT_OUT_COLUMNS, [(query, *map(_warned, counts)) for query, *counts in left_out])
     if topics:
         click.echo()
         print_table(_TOPIC_COLUMNS, map(_topic_row, topics))
@@ -214,17 +223,24 @@ def _missing(topic: str, *, was_read: bool) -> str:
 
 def _query_row(query: QueryStatus) -> tuple[object, ...]:
     totals = query.totals
-    late = totals.rows_dropped_by_watermark
     return (
         query.query,
         query.batch_id,
         _moment(query.time_ms),
         totals.rows_in,
         totals.rows_out,
-        Marked(late, Mark.WARNING) if late else late,
+        _warned(totals.rows_dropped_by_watermark),
         round(query.rows_per_second),
         _moment(query.watermark_ms),
     )
+
+
+def _left_out_row(query: QueryStatus) -> tuple[Any, ...]:
+    return (query.query, *(getattr(query.totals, column.name) for column in _LEFT_OUT_COLUMNS[1:]))
+
+
+def _warned(count: int) -> object:
+    return Marked(count, Mark.WARNING) if count else count
 
 
 def _topic_row(topic: TopicPosition) -> tuple[object, ...]:

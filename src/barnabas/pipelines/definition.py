@@ -14,6 +14,7 @@ from pathlib import Path
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 GROUP_PREFIX = "barnabas-pipeline-"
 MAX_RECORDS_PER_BATCH_DEFAULT = 500_000
+AHEAD_MS_DEFAULT = 24 * 3_600_000
 
 KEY_COLUMN = "_key"
 TOPIC_COLUMN = "_topic"
@@ -114,11 +115,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late rows may be: those whose `column` is more than `delay_ms` behind the newest are dropped by state."""
+    """How late rows may be: those whose `column` is more than `delay_ms` behind the newest are dropped by state.
+
+    Those whose `column` is more than `ahead_ms` beyond the present never become the newest: they are left out before.
+    """
 
     column: str
     delay_ms: int
     line: int
+    ahead_ms: int = AHEAD_MS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from barnabas.pipelines.definition import (
     Source,
     Step,
 )
+from barnabas.pipelines.event_times import watched_times
 from barnabas.pipelines.parquet_table import BATCH_COLUMN, ParquetTable, TableError
 from barnabas.pipelines.record_columns import RewrittenSql
 from barnabas.pipelines.sources import empty_frame
@@ -82,6 +83,7 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
             raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
         if step.watermark is not None:
             try:
+                frame = watched_times(frame, step.name, step.watermark)
                 frame = frame.withWatermark(step.watermark.column, f"{step.watermark.delay_ms} milliseconds")
                 frame.schema  # noqa: B018  # has Spark look at the column's type
             except PySparkException as error:

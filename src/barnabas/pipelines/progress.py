@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from barnabas.pipelines.event_times import event_time_counts
 from barnabas.pipelines.state_directory import merged_offsets
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ class Totals:
     rows_in: int = 0
     rows_out: int = 0
     rows_dropped_by_watermark: int = 0
+    rows_without_event_time: int = 0
+    rows_ahead: int = 0
+
+    def plus(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,8 @@ class Progress:
     `query` is the view that is written. `offsets` has, by topic and partition, the next offset to be read, and `lag`,
     by topic, how many records lay behind that when the batch was made. `watermark_ms` (since 1970) is None where there
     is none, or no row yet. `rows_dropped_by_watermark` is what Spark counts: rows that came too late for the state,
-    after those of one group in one batch have been joined into one.
+    after those of one group in one batch have been joined into one. `rows_without_event_time` are in no window, and
+    `rows_ahead` were left out since they lie in the future: rows of steps with a watermark.
     """
 
     query: str
@@ -49,6 +57,13 @@ class Progress:
     state_bytes: int
     rows_dropped_by_watermark: int
     totals: Totals
+    rows_without_event_time: int = 0
+    rows_ahead: int = 0
+
+    @property
+    def alone(self) -> Totals:
+        """The sums of this batch alone."""
+        return Totals(1, **{each.name: getattr(self, each.name) for each in fields(Totals)[1:]})
 
     def to_json(self) -> dict[str, Any]:
         """The line for programs: the fields as they are, with `"event": "batch"`."""
@@ -68,6 +83,8 @@ class RunSummary:
     lag: Mapping[str, int]
     duration_ms: int
     warnings: tuple[str, ...] = ()
+    rows_without_event_time: int = 0
+    rows_ahead: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The last line for programs, with `"event": "summary"`."""
@@ -102,7 +119,9 @@ def counted(frame: DataFrame) -> DataFrame:
 def progress_of(event: Mapping[str, Any], query: str, before: Totals) -> Progress:
     """What Spark reports of a finished batch (the JSON of its StreamingQueryProgress) as ours."""
     rows_in = int(event.get("numInputRows", 0))
-    rows_out = int(event.get("observedMetrics", {}).get(_ROWS_OUT, {}).get("rows", 0))
+    observed = event.get("observedMetrics", {})
+    rows_out = int(observed.get(_ROWS_OUT, {}).get("rows", 0))
+    times = event_time_counts(observed)
     duration_ms = int(event.get("batchDuration") or event.get("durationMs", {}).get("triggerExecution", 0))
     operators = event.get("stateOperators", [])
     dropped = sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in operators)
@@ -115,7 +134,7 @@ def progress_of(event: Mapping[str, Any], query: str, before: Totals) -> Progres
         topic: sum(max(0, newest.get(topic, {}).get(number, offset) - offset) for number, offset in partitions.items())
         for topic, partitions in offsets.items()
     }
-    return Progress(
+    progress = Progress(
         query=query,
         batch_id=int(event["batchId"]),
         time_ms=_milliseconds(event["timestamp"]) + duration_ms,
@@ -129,20 +148,17 @@ def progress_of(event: Mapping[str, Any], query: str, before: Totals) -> Progres
         state_rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
         state_bytes=sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
         rows_dropped_by_watermark=dropped,
-        totals=Totals(
-            before.batches + 1,
-            before.rows_in + rows_in,
-            before.rows_out + rows_out,
-            before.rows_dropped_by_watermark + dropped,
-        ),
+        totals=before,
+        rows_without_event_time=times.missing,
+        rows_ahead=times.ahead,
     )
+    return replace(progress, totals=before.plus(progress.alone))
 
 
 def totals_from_json(line: Mapping[str, Any] | None) -> Totals:
     """The sums of a line that `Progress.to_json` gave; zeros where there is none."""
     content = (line or {}).get("totals", {})
-    names = ("batches", "rows_in", "rows_out", "rows_dropped_by_watermark")
-    return Totals(*(int(content.get(name, 0)) for name in names))
+    return Totals(**{each.name: int(content.get(each.name, 0)) for each in fields(Totals)})
 
 
 def _watermark_ms(event: Mapping[str, Any]) -> int | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from barnabas.pipelines.definition import (
+    AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
     PIPELINE_NAME,
     RECORD_COLUMNS,
@@ -49,7 +50,7 @@ STATE_ROOT: Final = ".barnabas"
 _PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state")
 _SOURCE_KEYS: Final = ("topic", "read", "format", "schema", "starting", "max_records_per_batch", "allow_data_loss")
 _STEP_KEYS: Final = ("name", "sql", "watermark")
-_WATERMARK_KEYS: Final = ("column", "delay")
+_WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 _SINK_KEYS: Final = ("topic", "parquet", "from", "key")
 
 _VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
@@ -230,7 +231,9 @@ def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) 
         message = f"{step.value} reads no stream, so no row of it is late: remove the watermark"
         raise section.error(message, section.keys["watermark"])
     _refuse_unknown_column(watermark, column, "column", query.columns, step.value)
-    return Watermark(column.value, _duration(watermark, "delay", 0, DELAY_MS_MAX), column.line)
+    delay_ms = _duration(watermark, "delay", 0, DELAY_MS_MAX)
+    ahead_ms = _duration(watermark, "ahead", 0, DELAY_MS_MAX) if "ahead" in watermark else AHEAD_MS_DEFAULT
+    return Watermark(column.value, delay_ms, column.line, ahead_ms)
 
 
 def _sinks(document: Section, path: Path, views: Mapping[str, _View]) -> tuple[Sink, ...]:

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,10 +256,7 @@ class PipelineRun:
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._warnings: list[str] = []
-        self._batches = 0
-        self._rows_in = 0
-        self._rows_out = 0
-        self._rows_dropped = 0
+        self._done = Totals()
         self._stop_at: float | None = None
         self._look_at = 0.0
 
@@ -315,10 +312,7 @@ class PipelineRun:
         return RunSummary(
             pipeline=self._pipeline.name,
             was_stopped=self._stop.is_set(),
-            batches=self._batches,
-            rows_in=self._rows_in,
-            rows_out=self._rows_out,
-            rows_dropped_by_watermark=self._rows_dropped,
+            **asdict(self._done),
             lag=lag,
             duration_ms=_milliseconds_since(began),
             warnings=tuple(self._warnings),
@@ -392,13 +386,10 @@ class PipelineRun:
         if progress.batch_id <= running.last_batch_id:
             return
         running.last_batch_id = progress.batch_id
+        self._done = self._done.plus(progress.alone)
         running.totals = progress.totals
         running.offsets, running.lag = progress.offsets, progress.lag
         running.works()
-        self._batches += 1
-        self._rows_in += progress.rows_in
-        self._rows_out += progress.rows_out
-        self._rows_dropped += progress.rows_dropped_by_watermark
         self._state.add_progress(progress.to_json())
         self._progress.batch(progress)
         self._commit(group)

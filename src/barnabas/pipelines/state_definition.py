@@ -21,7 +21,10 @@ _SQL: Final = "sql"
 
 
 def definition_of(pipeline: Pipeline) -> dict[str, Any]:
-    """The parts of a definition that decide what its checkpoints and sinks hold, as JSON."""
+    """The parts of a definition that decide what its checkpoints and sinks hold, as JSON.
+
+    How far ahead of now a row may be is none: who allows more goes on with the state that is there.
+    """
     return {
         "sources": {
             source.name: {

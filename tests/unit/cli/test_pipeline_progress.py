@@ -84,7 +84,7 @@ def test_logs_get_a_line_for_each_batch(capsys: Captured) -> None:
     line += "; watermark 2020-09-13 12:26:40"
     assert printed.err.splitlines() == [
         "reading \\x1b[31m a table",
-        f"{line}; 2 rows too late so far",
+        f"{line}; so far 2 too late",
     ]
     assert printed.out == "delays done after 12.3 s: 4 batches, 40,000 rows in, 480 out, 2 too late\n"
 
@@ -94,6 +94,21 @@ def test_leaves_out_what_there_is_not() -> None:
     assert batch_line(batch) == "by_hour batch 3: 1 row in, 120 out in 2.5 s; 4,000 rows/s; lag -"
     stopped = summary_line(replace(SUMMARY, was_stopped=True, batches=1))
     assert stopped == "delays stopped after 12.3 s: 1 batch, 40,000 rows in, 480 out, 2 too late"
+
+
+def test_rows_without_a_time_and_rows_of_the_future_are_told_where_there_are_any() -> None:
+    totals = Totals(1, 1, 1, 0, rows_without_event_time=1_000, rows_ahead=2)
+    batch = replace(BATCH, watermark_ms=None, totals=totals, lag={}, rows_in=1)
+    assert batch_line(batch).endswith("; lag -; so far 1,000 without event time, 2 in the future")
+    told = summary_line(replace(SUMMARY, rows_without_event_time=1_000, rows_ahead=2))
+    assert told.endswith("480 out, 2 too late, 1,000 without event time, 2 in the future")
+    console = Console(file=io.StringIO(), width=80)
+    progress = LiveProgress(console, Live(console=console))
+    progress.batch(batch)
+    assert shown(progress)[2:4] == [
+        "         in all 1 row in, 1 out, 0 too late",
+        "         1,000 without event time, 2 in the future",
+    ]
 
 
 def shown(progress: LiveProgress) -> list[str]:

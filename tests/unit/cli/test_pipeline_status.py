@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -108,7 +109,8 @@ def test_programs_get_stable_keys(tmp_path: Path) -> None:
     assert document["process_id"] == 77
     assert document["group_id"] == "barnabas-pipeline-delays"
     assert document["queries"][0]["totals"] == {
-        "batches": 5, "rows_in": 1_200, "rows_out": 30, "rows_dropped_by_watermark": 2
+        "batches": 5, "rows_in": 1_200, "rows_out": 30, "rows_dropped_by_watermark": 2,
+        "rows_without_event_time": 0, "rows_ahead": 0,
     }  # fmt: skip
     assert document["topics"] == [
         {
@@ -141,7 +143,22 @@ def test_people_get_two_tables(
     assert ["by_hour", "4", *moment, "1200", "30", "2", "250", *watermark] in lines
     assert ["flights", "1", "10", "20"] in lines
     assert ["gone", "0", "-", "-"] in lines
+    assert "future" not in printed.out
     assert printed.err.splitlines() == [
         "the topic gone does not exist any more; what was read of it is in the results",
         "the topic never made does not exist; create it with `barnabas topic create 'never made'`",
     ]
+
+
+def test_rows_that_are_in_no_result_have_a_table_where_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = running({"flights": {0: 90}}).queries
+    totals = replace(found.totals, rows_without_event_time=3, rows_ahead=1)
+    status = replace(running({}), queries=(replace(found, query="other"), replace(found, totals=totals)))
+    monkeypatch.setattr(pipeline_status, "read_status", lambda _: status)
+    monkeypatch.setattr(pipeline_status, "ask_cluster", lambda *_: None)
+    show_status(read_flights(tmp_path), "b:1", as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    at = lines.index(["View", "Without", "event", "time", "In", "the", "future"])
+    assert lines[at + 1 :] == [["by_hour", "3", "1"]]

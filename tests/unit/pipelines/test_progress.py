@@ -45,6 +45,18 @@ def test_everything_of_a_batch() -> None:
     assert progress.totals == Totals(4, 1_500, 132, 7)
 
 
+def test_event_times_of_all_steps_are_counted_together() -> None:
+    observed = {
+        "barnabas_rows_out": {"rows": 42},
+        "barnabas_times_timed": {"missing": 3, "ahead": 1},
+        "barnabas_times_other": {"missing": 4, "ahead": None},
+    }
+    progress = progress_of(event(observedMetrics=observed), "by_day", Totals(rows_without_event_time=10, rows_ahead=5))
+    assert (progress.rows_out, progress.rows_without_event_time, progress.rows_ahead) == (42, 7, 1)
+    assert (progress.totals.rows_without_event_time, progress.totals.rows_ahead) == (17, 6)
+    assert (progress.alone.batches, progress.alone.rows_in, progress.alone.rows_ahead) == (1, 500, 1)
+
+
 def test_a_query_without_state_and_a_watermark_that_has_not_begun() -> None:
     content = event(eventTime={"watermark": "1970-01-01T00:00:00.000Z"}, stateOperators=[], observedMetrics={})
     progress = progress_of(content, "by_day", Totals())
@@ -69,3 +81,5 @@ def test_sums_come_back_from_json() -> None:
     assert totals_from_json(progress.to_json()) == progress.totals
     assert progress.to_json()["event"] == "batch"
     assert totals_from_json(None) == Totals()
+    before_event_times_were_counted = {"totals": {"batches": 1, "rows_in": 2, "rows_out": 3}}
+    assert totals_from_json(before_event_times_were_counted) == Totals(1, 2, 3)

@@ -37,6 +37,8 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
     named, by_hour = pipeline.steps
     assert (named.reads, by_hour.reads) == (("flights", "airlines"), ("named",))
     assert (named.line, named.watermark) == (11, Watermark("time", 3_600_000, 16))
+    assert named.watermark is not None
+    assert named.watermark.ahead_ms == 86_400_000
     assert (by_hour.line, by_hour.watermark) == (17, None)
     assert [by_hour.line_at(RewrittenSql(by_hour.sql).offset_of(line, 0)) for line in (1, 2, 3)] == [19, 20, 21]
     key = ("name", "hour")
@@ -44,6 +46,11 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
     parquet = ParquetSink(tmp_path / "out" / "delays", "by_hour", line=28, from_line=29, key=key, key_line=30)
     assert pipeline.sinks == (topic, parquet)
     assert [(query.from_view, query.sinks) for query in pipeline.queries] == [("by_hour", (topic, parquet))]
+
+
+def test_how_far_ahead_of_now_a_row_may_be(tmp_path: Path) -> None:
+    pipeline = read_flights(tmp_path, ("delay: 1 hour}", "delay: 1 hour, ahead: 365 days}"))
+    assert pipeline.steps[0].watermark == Watermark("time", 3_600_000, 16, 365 * 86_400_000)
 
 
 def test_keeps_the_state_beside_the_file_and_paths_relative_to_it(
