@@ -32,18 +32,20 @@ class CopyWork:
     log_bytes: int
     log_name: str
     others: tuple[tuple[str, str, bool], ...]
-    """Path, name, and whether it must be there, of each index."""
+    """Path, name, and whether it must be there, of each index; one that need not is written empty, so that an object
+    that is missing is one that was lost."""
     epochs_name: str
     epochs: str
     """The text of a leader epoch checkpoint."""
     snapshot_path: str
     """The snapshot of producers at the segment's end, which may be missing after a crash."""
     former_snapshot_path: str
-    """That at its beginning."""
+    """The last one before."""
+    former_offset: int
+    """Up to where that one is; or where the local log starts, if there is none."""
+    replayed: tuple[tuple[str, int], ...]
+    """Path and size of the segments from there on, to the segment itself."""
     snapshot_name: str
-    base_offset: int
-    end_offset: int
-    """The first offset behind the segment."""
     expiration_ms: int
     transaction_timeout_max_ms: int
     now_ms: int
@@ -54,7 +56,8 @@ class CopyWork:
     @classmethod
     def decode(cls, data: bytes) -> CopyWork:
         fields = json.loads(data)
-        fields["others"] = tuple(tuple(each) for each in fields["others"])
+        for name in ("others", "replayed"):
+            fields[name] = tuple(tuple(each) for each in fields[name])
         return cls(**fields)
 
 
@@ -70,6 +73,8 @@ def perform_copy(files: Files, work: CopyWork) -> None:
     for path, name, is_needed in work.others:
         if is_needed or files.exists(path):
             put_file(store, name, files, path)
+        else:
+            store.put(name, [])
     if files.exists(work.snapshot_path):
         put_file(store, work.snapshot_name, files, work.snapshot_path)
     else:
@@ -79,18 +84,19 @@ def perform_copy(files: Files, work: CopyWork) -> None:
 
 
 def _made_snapshot(files: Files, work: CopyWork) -> bytes:
-    """The producers at the segment's end, from those at its beginning: a crash may have taken the snapshot."""
+    """The producers at the segment's end, from the last snapshot before: a crash may have taken later ones."""
     state = ProducerState(work.expiration_ms, work.transaction_timeout_max_ms)
-    state.clear(work.base_offset)
+    state.clear(work.former_offset)
     if files.exists(work.former_snapshot_path):
         entries = parse_snapshot(read_local(files, work.former_snapshot_path))
-        state.load(entries, work.base_offset, work.now_ms)
+        state.load(entries, work.former_offset, work.now_ms)
 
-    descriptor = files.open(work.log_path, os.O_RDONLY)
-    try:
-        for _, batch in scan_batches(files, descriptor, 0, work.log_bytes):
-            if isinstance(batch, RecordBatch):
-                state.replay(batch.header, marker_in(batch))
-    finally:
-        files.close(descriptor)
+    for path, size_bytes in work.replayed:
+        descriptor = files.open(path, os.O_RDONLY)
+        try:
+            for _, batch in scan_batches(files, descriptor, 0, size_bytes):
+                if isinstance(batch, RecordBatch) and batch.last_offset >= work.former_offset:
+                    state.replay(batch.header, marker_in(batch))
+        finally:
+            files.close(descriptor)
     return format_snapshot(state.snapshot())

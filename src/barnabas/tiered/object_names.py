@@ -22,7 +22,7 @@ class ObjectKind(enum.StrEnum):
     OFFSET_INDEX = ".index"
     TIME_INDEX = ".timeindex"
     TRANSACTION_INDEX = ".txnindex"
-    """Missing where no transaction was aborted in the segment."""
+    """Empty where no transaction was aborted in the segment: one that is missing was lost."""
     PRODUCER_SNAPSHOT = ".snapshot"
     """The state of producers at the segment's end."""
     LEADER_EPOCHS = ".leader-epoch-checkpoint"

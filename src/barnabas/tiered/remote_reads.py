@@ -14,7 +14,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.checkpoints import parse_epochs
 from barnabas.log.partition.timestamp_lookup import ListedOffset
-from barnabas.log.producers.producer_snapshot import parse_snapshot
+from barnabas.log.producers.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
 from barnabas.tiered.lineage import agreed_end_offset
@@ -39,6 +39,8 @@ _CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Indexes are kept in memory: of `remote.log.index.file.cache.total.size.bytes`, which Kafka keeps on disks, at most
 this much."""
 
+_FIRST_OPEN_MAX: Final = 10_000
+
 
 class RemoteReads:
     """Those of one broker. It is `serving.remote_fetch.RemoteReader`."""
@@ -62,6 +64,7 @@ class RemoteReads:
         self._indexes_bytes = 0
         self._loading: dict[RemoteLogSegmentId, asyncio.Task[SegmentIndexes]] = {}
         self._pending = 0
+        self._first_open: dict[RemoteLogSegmentId, int] = {}
 
     async def read(self, fetch: RemoteFetch) -> RemoteRecords:
         """What a consumer gets; nothing where that takes longer than `remote.fetch.max.wait.ms`, or too many wait: it
@@ -135,6 +138,7 @@ class RemoteReads:
 
     def forget(self, segment_id: RemoteLogSegmentId) -> None:
         """The segment is deleted."""
+        self._first_open.pop(segment_id, None)
         indexes = self._indexes.pop(segment_id, None)
         if indexes is not None:
             self._indexes_bytes -= indexes.size_bytes
@@ -173,27 +177,62 @@ class RemoteReads:
     async def _aborted(
         self, log: PartitionLog, segment: RemoteLogSegmentMetadata, offset: int, end_position: int
     ) -> list[AbortedTransaction]:
-        """Those among what is read: from this segment's index on, up to where no later one can have more."""
+        """Those among what is read: from this segment's index on, up to where no later one can have more.
+
+        Invariant: of what is not known nothing is read. Raises KafkaError, CORRUPT_MESSAGE, where an index is lost that
+        could have one of them: a consumer of committed records is told, and need not come back for ever.
+        """
         cache = self._topic.cache(segment.segment_id.partition)
         upper = (await self._indexes_of(segment)).end_offset_of(end_position) or segment.end_offset + 1
         found: list[AbortedTransaction] = []
         each: RemoteLogSegmentMetadata | None = segment
         following = offset
         while each is not None:
-            some, is_complete = (await self._indexes_of(each)).collect_aborted(offset, upper)
+            indexes = await self._indexes_of(each)
+            end_offset = agreed_end_offset(each, log.leader_epochs, log.log_end_offset, following)
+            if indexes.aborted is None:
+                self.forget(each.segment_id)  # it may have been put back
+                indexes = await self._indexes_of(each)
+                if indexes.aborted is None:
+                    raise self._index_lost(log, each, offset, end_offset)
+            some, is_complete = indexes.collect_aborted(offset, upper, end_offset)
             found += some
             if is_complete:
                 return found
-            following = each.end_offset + 1
+            if end_offset > each.end_offset and await self._first_open_offset(each) >= upper:
+                return found
+            if end_offset <= following:
+                return found  # it was cut off meanwhile
+            following = end_offset
             each = cache.find(log.leader_epochs.epoch_for_offset(following), following)
-        for local in log.segments:
-            if local.next_offset <= following:
-                continue
+        for local in log.segments.from_offset(following):
             some, is_complete = local.transaction_index.collect(offset, upper)
             found += [entry for entry in some if entry not in found]
             if is_complete:
                 break
         return found
+
+    def _index_lost(
+        self, log: PartitionLog, segment: RemoteLogSegmentMetadata, offset: int, end_offset: int
+    ) -> KafkaError:
+        name = object_name(segment, ObjectKind.TRANSACTION_INDEX)
+        self._logger.warning(
+            "Offset %d of %s is not given to consumers of committed records, since %s is lost: put it back, have them"
+            " begin at offset %d, or have them read uncommitted records",
+            *(offset, log.partition, name, end_offset),
+        )
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name} is lost")
+
+    async def _first_open_offset(self, segment: RemoteLogSegmentMetadata) -> int:
+        """Where the first of the transactions begins that are open at the segment's end: no later segment has more of
+        what ends before that. Without this a read would look at all later segments where nothing was aborted."""
+        known = self._first_open.get(segment.segment_id)
+        if known is None:
+            known = await self._off_loop(_first_open_offset, segment)
+            while len(self._first_open) >= _FIRST_OPEN_MAX:
+                del self._first_open[next(iter(self._first_open))]
+            self._first_open[segment.segment_id] = known
+        return known
 
     async def _caught_up(self, partition: TopicIdPartition) -> Any:
         try:
@@ -257,6 +296,16 @@ def _with_store(
 
 def _read_object(store: RemoteStore, segment: RemoteLogSegmentMetadata, kind: ObjectKind) -> bytes:
     return store.read_all(object_name(segment, kind))
+
+
+def _first_open_offset(store: RemoteStore, segment: RemoteLogSegmentMetadata) -> int:
+    """The start of the segment where its snapshot of producers is lost: then what comes later must be looked at."""
+    try:
+        producers = parse_snapshot(_read_object(store, segment, ObjectKind.PRODUCER_SNAPSHOT))
+    except (FileNotFoundError, CorruptSnapshotError):
+        return segment.start_offset
+    begun = (each.transaction_first_offset for each in producers)
+    return min((each for each in begun if each >= 0), default=segment.end_offset + 1)
 
 
 def _read_batches(

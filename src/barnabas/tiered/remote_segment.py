@@ -37,12 +37,13 @@ class SegmentIndexes(NamedTuple):
     base_offset: int
     offsets: bytes
     times: bytes
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTransaction, ...] | None
+    """None where that index was lost: nobody knows which transactions were aborted."""
 
     @property
     def size_bytes(self) -> int:
         """About what they take in memory."""
-        return len(self.offsets) + len(self.times) + 120 * len(self.aborted) + 200
+        return len(self.offsets) + len(self.times) + 120 * len(self.aborted or ()) + 200
 
     def position_of(self, offset: int) -> int:
         """Where to begin to look for an offset."""
@@ -62,13 +63,20 @@ class SegmentIndexes(NamedTuple):
         at = bisect.bisect_left(entries, position, key=lambda entry: entry[1])
         return self.base_offset + entries[at][0] if at < len(entries) else None
 
-    def collect_aborted(self, from_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """The transactions that overlap these offsets; and whether no later segment can have more."""
+    def collect_aborted(
+        self, from_offset: int, upper_offset: int, end_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The transactions that overlap the offsets up to `upper_offset`, of those that end before `end_offset`; and
+        whether no later segment can have more. Raises CorruptRecordError where the index is lost."""
+        if self.aborted is None:
+            raise CorruptRecordError(f"the transaction index of segment {self.base_offset} is lost")
         found = []
         for entry in self.aborted:
-            if entry.last_offset >= from_offset and entry.first_offset < end_offset:
+            if entry.last_offset >= end_offset:
+                break
+            if entry.last_offset >= from_offset and entry.first_offset < upper_offset:
                 found.append(entry)
-            if entry.last_stable_offset >= end_offset:
+            if entry.last_stable_offset >= upper_offset:
                 return found, True
         return found, False
 
@@ -92,17 +100,23 @@ class _Entries:
 
 def load_indexes(store: RemoteStore, segment: RemoteLogSegmentMetadata) -> SegmentIndexes:
     """Raises OSError; FileNotFoundError where the segment was deleted meanwhile."""
-    try:
-        transactions = store.read_all(object_name(segment, ObjectKind.TRANSACTION_INDEX))
-    except FileNotFoundError:
-        transactions = b""
-    whole = len(transactions) - len(transactions) % _TRANSACTION_ENTRY.size
     return SegmentIndexes(
         segment.start_offset,
-        store.read_all(object_name(segment, ObjectKind.OFFSET_INDEX)),
-        store.read_all(object_name(segment, ObjectKind.TIME_INDEX)),
-        tuple(AbortedTransaction._make(fields) for _, *fields in _TRANSACTION_ENTRY.iter_unpack(transactions[:whole])),
+        # First of all: a deletion takes it after the others.
+        aborted=_load_aborted(store, object_name(segment, ObjectKind.TRANSACTION_INDEX)),
+        offsets=store.read_all(object_name(segment, ObjectKind.OFFSET_INDEX)),
+        times=store.read_all(object_name(segment, ObjectKind.TIME_INDEX)),
     )
+
+
+def _load_aborted(store: RemoteStore, name: str) -> tuple[AbortedTransaction, ...] | None:
+    try:
+        data = store.read_all(name)
+    except FileNotFoundError:
+        return None
+    if len(data) % _TRANSACTION_ENTRY.size:
+        return None
+    return tuple(AbortedTransaction._make(fields) for _, *fields in _TRANSACTION_ENTRY.iter_unpack(data))
 
 
 class ReadBatches(NamedTuple):

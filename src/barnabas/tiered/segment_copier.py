@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.kernel.host import ChildProcess, Host
@@ -151,6 +151,7 @@ class SegmentCopier:
         def name(kind: ObjectKind) -> str:
             return object_name(metadata, kind)
 
+        former_offset = log.last_producer_snapshot(segment.base_offset)
         return CopyWork(
             url=settings.url,
             options=settings.options,
@@ -165,10 +166,15 @@ class SegmentCopier:
             epochs_name=name(ObjectKind.LEADER_EPOCHS),
             epochs=format_epochs(epochs_before(log.leader_epochs, end_offset)).decode(),
             snapshot_path=log.producer_snapshot_path(end_offset),
-            former_snapshot_path=log.producer_snapshot_path(segment.base_offset),
+            former_snapshot_path=log.producer_snapshot_path(former_offset),
+            former_offset=former_offset,
+            replayed=tuple(
+                (each.path, each.size_bytes)
+                for each in takewhile(
+                    lambda each: each.base_offset <= segment.base_offset, log.segments.from_offset(former_offset)
+                )
+            ),
             snapshot_name=name(ObjectKind.PRODUCER_SNAPSHOT),
-            base_offset=segment.base_offset,
-            end_offset=end_offset,
             expiration_ms=settings.producer_id_expiration_ms,
             transaction_timeout_max_ms=settings.transaction_timeout_max_ms,
             now_ms=self._host.clock.time_ms(),

@@ -6,8 +6,11 @@ import os
 
 from barnabas.log.manager.retention import delete_old_segments
 from barnabas.tiered.object_names import ObjectKind, object_name
+from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
+from barnabas.wire.record_validation import AppendOrigin
+from tests.unit.log.log_broker import send
 from tests.unit.tiered import test_remote_log_manager
-from tests.unit.tiered.test_remote_log_manager import Run, fill, tier
+from tests.unit.tiered.test_remote_log_manager import Run, commit, fill, tier
 from tests.unit.tiered.tiered_broker import TieredBroker
 
 run = test_remote_log_manager.run
@@ -68,5 +71,37 @@ def test_local_retention_stays_below_the_recovery_point_in_the_checkpoint(run: R
         assert tiered.log.remote_end_offset > 30
         assert delete_old_segments(tiered.log, now_ms, lambda _: now_ms, 30)
         assert 0 < tiered.log.local_log_start_offset <= 30
+
+    run(body)
+
+
+def test_a_snapshot_is_made_anew_from_the_last_one_however_long_ago_that_was(run: Run) -> None:
+    """It says which transactions are open, and so how far a reader of committed records must look."""
+
+    async def body(tiered: TieredBroker) -> None:
+        log = tiered.log
+        send(log, 0, b"a" * 100, producer_id=8, is_transactional=True, timestamp_ms=tiered.host.clock.time_ms())
+        for number in range(60):
+            send(log, number, b"v" * 100, timestamp_ms=tiered.host.clock.time_ms())
+        log.append_as_leader(
+            end_transaction_batch(
+                EndTransactionMarker(ControlRecordType.ABORT, 0),
+                timestamp_ms=tiered.host.clock.time_ms(),
+                producer_id=8,
+                producer_epoch=0,
+            ),
+            0,
+            origin=AppendOrigin.COORDINATOR,
+        )
+        await commit(tiered)
+        bases = [segment.base_offset for segment in log.segments]
+        for lost in bases[2:4]:
+            tiered.host.files.unlink(log.producer_snapshot_path(lost))
+            log._local_log._snapshots.discard(lost)
+        await tiered.manager.run_once()
+        for base in bases[1:4]:
+            state = await tiered.reads.auxiliary_state(log, 0, base - 1)
+            assert state is not None
+            assert {each.producer_id: each.transaction_first_offset for each in state.producers} == {8: 0, 7: -1}
 
     run(body)

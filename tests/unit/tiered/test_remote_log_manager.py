@@ -14,6 +14,7 @@ import pytest
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
 from barnabas.log.partition.read_plans import ReadIsolation
+from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.serving.list_offsets import find_offset
 from barnabas.serving.remote_fetch import RemoteFetch
 from barnabas.testing.simulation import Simulation
@@ -208,6 +209,91 @@ def test_readers_of_committed_records_learn_what_was_aborted(run: Run) -> None:
                 assert set(expected or ()) <= set(found.aborted or ())
                 assert all(each.last_offset >= offset for each in found.aborted or ())
         assert (await tiered.reads.read(remote_fetch(tiered, 0))).aborted is None
+
+    run(body)
+
+
+async def fill_with_aborted(tiered: TieredBroker) -> None:
+    """A transaction is aborted in the first segment, another one goes on from the second into the third."""
+    log = tiered.log
+    send(log, 0, b"a" * 200, producer_id=7, is_transactional=True)
+    log.append_as_leader(_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
+    await fill(tiered, 2, 12)
+    send(log, 1, b"b" * 200, producer_id=7, is_transactional=True)
+    await fill(tiered, 13, 23)
+    log.append_as_leader(_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
+    await fill(tiered, 24, 200)
+    await tier(tiered)
+    first, second, third = tiered.cache.segments()[:3]
+    assert first.end_offset < 12 <= second.end_offset < 23 <= third.end_offset
+
+
+@pytest.mark.parametrize("kept", [None, 33])
+def test_a_lost_index_of_aborted_transactions_is_told_to_who_needs_it_and_to_nobody_else(
+    run: Run, kept: int | None
+) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill_with_aborted(tiered)
+        first, second, third, fourth = tiered.cache.segments()[:4]
+        for segment in (first, third):
+            path = f"/tier/{object_name(segment, ObjectKind.TRANSACTION_INDEX)}"
+            if kept is None:
+                tiered.host.files.unlink(path)
+            else:
+                descriptor = tiered.host.files.open(path, os.O_RDWR)
+                tiered.host.files.truncate(descriptor, kept)
+                tiered.host.files.close(descriptor)
+        for offset in (0, 12, third.start_offset):
+            with pytest.raises(KafkaError, match=r"\.txnindex is lost") as caught:
+                await tiered.reads.read(remote_fetch(tiered, offset, is_committed=True))
+            assert caught.value.code is ErrorCode.CORRUPT_MESSAGE, "a consumer does not come back for ever"
+            assert (await tiered.reads.read(remote_fetch(tiered, offset))).data, "records as they are"
+        for offset in (second.start_offset, fourth.start_offset):
+            found = await tiered.reads.read(remote_fetch(tiered, offset, bytes_max=1, is_committed=True))
+            assert (bool(found.data), found.aborted) == (True, []), "what is lost has nothing of it"
+        store = open_store(tiered.host.files, tiered.settings.url)
+        store.put(object_name(first, ObjectKind.TRANSACTION_INDEX), [])
+        await tiered.reads.read(remote_fetch(tiered, 0, is_committed=True))
+
+    run(body)
+
+
+def test_a_reader_of_committed_records_looks_no_further_than_open_transactions_go(run: Run) -> None:
+    """It looked at the indexes of all that was copied later, and with very many never came to an end."""
+
+    async def body(tiered: TieredBroker) -> None:
+        await fill_with_aborted(tiered)
+        segments = tiered.cache.segments()
+        assert len(segments) > 10
+        loaded = tiered.reads._indexes
+        for offset, expected, segment_count in ((0, [0], 1), (12, [12], 3), (segments[5].start_offset, [], 4)):
+            found = await tiered.reads.read(remote_fetch(tiered, offset, bytes_max=1, is_committed=True))
+            assert [each.first_offset for each in found.aborted or ()] == expected
+            assert len(loaded) == segment_count
+        store = open_store(tiered.host.files, tiered.settings.url)
+        store.delete([object_name(segments[6], ObjectKind.PRODUCER_SNAPSHOT)])
+        await tiered.reads.read(remote_fetch(tiered, segments[6].start_offset, bytes_max=1, is_committed=True))
+        assert len(loaded) == 6, "without a snapshot the next one is looked at, which has one"
+
+    run(body)
+
+
+def test_what_was_aborted_in_records_that_the_log_has_lost_is_not_told(run: Run) -> None:
+    """In what the log has in their place it may have been committed."""
+
+    async def body(tiered: TieredBroker) -> None:
+        await fill_with_aborted(tiered)
+        epochs = tiered.log._state.leader_epochs
+        epochs.clear()
+        epochs.assign(0, 0)
+        epochs.assign(1, 20)
+        found = await tiered.reads.read(remote_fetch(tiered, 12, bytes_max=1, is_committed=True))
+        assert found.aborted == []
+        local = tiered.log.segments.first
+        own = AbortedTransaction(7, 12, local.base_offset, local.base_offset)
+        local.transaction_index.append(own)
+        found = await tiered.reads.read(remote_fetch(tiered, 12, bytes_max=1, is_committed=True))
+        assert found.aborted == [own], "the snapshot of the lost records does not say that there is none"
 
     run(body)
 

@@ -147,6 +147,13 @@ class LocalLog:
         entries = state.producers.snapshot()
         return self._work.start(self._work.offload_disk(write_snapshot, self._files, state.directory, offset, entries))
 
+    def last_snapshot(self, offset: int) -> int:
+        """The largest offset, up to `offset`, at which there is a snapshot; that of the first segment without any."""
+        if offset in self._snapshots:
+            return offset
+        first = self._state.segments.first.base_offset
+        return max((each for each in self._snapshots if first <= each <= offset), default=first)
+
     async def keep_snapshot(self, offset: int) -> None:
         """Writes the producers' state, of which nothing in the log tells. Raises OSError."""
         await self._take_snapshot(offset)

@@ -364,6 +364,11 @@ class PartitionLog:
         """Where the state of producers up to an offset is kept, if it is."""
         return snapshot_path(self.directory, offset)
 
+    def last_producer_snapshot(self, offset: int) -> int:
+        """Up to which offset the last snapshot of producers is that goes no further than `offset`; the start of the
+        local log where there is none."""
+        return self._local_log.last_snapshot(offset)
+
     async def begin_behind_remote(
         self,
         offset: int,
