@@ -8,7 +8,7 @@ from barnabas.log.manager.retention import delete_old_segments
 from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.record_validation import AppendOrigin
-from tests.unit.log.log_broker import send
+from tests.unit.log.log_broker import records, send
 from tests.unit.tiered import test_remote_log_manager
 from tests.unit.tiered.test_remote_log_manager import Run, commit, fill, tier
 from tests.unit.tiered.tiered_broker import TieredBroker
@@ -71,6 +71,26 @@ def test_local_retention_stays_below_the_recovery_point_in_the_checkpoint(run: R
         assert tiered.log.remote_end_offset > 30
         assert delete_old_segments(tiered.log, now_ms, lambda _: now_ms, 30)
         assert 0 < tiered.log.local_log_start_offset <= 30
+
+    run(body)
+
+
+def test_a_snapshot_that_is_made_anew_has_the_producers_of_the_segment_and_no_others(run: Run) -> None:
+    """Of what lies in the file behind the segment's bytes nobody knows whether it was ever true."""
+
+    async def body(tiered: TieredBroker) -> None:
+        for number in range(60):
+            send(tiered.log, number, b"v" * 100, timestamp_ms=tiered.host.clock.time_ms())
+        await commit(tiered)
+        segment, following = list(tiered.log.segments)[:2]
+        files = tiered.host.files
+        files.unlink(tiered.log.producer_snapshot_path(following.base_offset))
+        stranger = records(b"x", base_offset=following.base_offset, producer_id=99, producer_epoch=0, base_sequence=0)
+        files.pwrite(segment.data_descriptor(), bytes(stranger), segment.size_bytes)
+        await tiered.manager.run_once()
+        state = await tiered.reads.auxiliary_state(tiered.log, 0, following.base_offset - 1)
+        assert state is not None
+        assert [(each.producer_id, each.last_offset) for each in state.producers] == [(7, following.base_offset - 1)]
 
     run(body)
 
