@@ -218,8 +218,8 @@ class OffsetReconciler:
     # Remote storage.
 
     async def _build(self, building: Sequence[FetchedPartition]) -> None:
-        """Goes on where the leader's remote segments end that are before its local log, and knows of these what has to
-        be known: the history of leader epochs, and the producers."""
+        """Goes on where the leader's local log begins, and knows what has to be known of the records before that, which
+        are in remote storage: the history of leader epochs, and the producers."""
         starts = await self._listed(building, EARLIEST_LOCAL_TIMESTAMP)
         log_starts = await self._offsets([fetched for fetched in building if fetched in starts], EARLIEST_TIMESTAMP)
         asking: dict[TopicPartition, tuple[FetchedPartition, int]] = {}

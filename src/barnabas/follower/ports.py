@@ -70,6 +70,8 @@ class RemoteStates(Protocol):
     """What is in remote storage beside records; `tiered.remote_reads` has one."""
 
     async def auxiliary_state(self, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
-        """Of what ends with the remote segment that has `last_offset`, written in that epoch; None where there is no
-        such segment. Raises KafkaError where that cannot be told now."""
+        """Of what ends with `last_offset`, which was written in that epoch; None where no remote segment has it.
+
+        Raises KafkaError where that cannot be told now.
+        """
         ...

@@ -12,11 +12,11 @@ from barnabas.follower.ports import AuxiliaryState
 from barnabas.kernel.host import Host, OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.log.directories.checkpoints import parse_epochs
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.log.producers.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.serving.remote_fetch import RemoteFetch, RemoteRecords
+from barnabas.tiered.auxiliary_state import plan_producers, read_history, read_producers
 from barnabas.tiered.lineage import agreed_end_offset
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
@@ -118,21 +118,27 @@ class RemoteReads:
         return None
 
     async def auxiliary_state(self, log: PartitionLog, leader_epoch: int, last_offset: int) -> AuxiliaryState | None:
-        """What a follower needs that goes on behind the segment which has `last_offset`; None where there is no such
-        segment yet. Raises KafkaError where the storage fails."""
+        """What a follower needs that goes on behind `last_offset`; None where no segment has that yet.
+
+        Raises KafkaError where the storage fails.
+        """
         partition = topic_id_partition(log)
         cache = await self._caught_up(partition)
         segment = cache.find(leader_epoch, last_offset)
         if segment is None:
             return None
+        settings, end_offset = self._settings, last_offset + 1
         try:
-            epochs = await self._off_loop(_read_object, segment, ObjectKind.LEADER_EPOCHS)
-            producers = await self._off_loop(_read_object, segment, ObjectKind.PRODUCER_SNAPSHOT)
-            return AuxiliaryState(
-                segment.end_offset + 1,
-                parse_epochs(epochs, object_name(segment, ObjectKind.LEADER_EPOCHS)),
-                parse_snapshot(producers),
+            history = await self._off_loop(read_history, segment, leader_epoch, last_offset)
+            plan = plan_producers(cache, history, segment, end_offset)
+            producers = await self._off_loop(
+                read_producers,
+                plan,
+                settings.producer_id_expiration_ms,
+                settings.transaction_timeout_max_ms,
+                self._host.clock.time_ms(),
             )
+            return AuxiliaryState(end_offset, history, producers)
         except Exception as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"remote storage cannot be read: {error}") from error
 

@@ -16,7 +16,7 @@ from barnabas.tiered.storage import RemoteStore
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError
-from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, walk_batches
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Batch, walk_batches
 from barnabas.wire.sentinels import NO_EPOCH
 
 _READ_BYTES_MIN: Final = 64 * 1024
@@ -213,8 +213,22 @@ def find_timestamp(
 ) -> FoundTimestamp | None:
     """The first record, from `from_offset` on and before `end_offset`, that is not older. Raises OSError and
     CorruptRecordError."""
-    name, size_bytes = object_name(segment, ObjectKind.LOG), segment.size_bytes
     position = max(indexes.position_of_time(timestamp_ms), indexes.position_of(from_offset))
+    for batch in scan_segment(store, segment, position):
+        if batch.last_offset >= end_offset:
+            return None  # a batch is of one leader epoch
+        if batch.max_timestamp_ms < timestamp_ms or batch.last_offset < from_offset:
+            continue
+        for entry in batch.entries():
+            if entry.timestamp_ms >= timestamp_ms and entry.offset >= from_offset:
+                epoch = batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else NO_EPOCH
+                return FoundTimestamp(entry.offset, entry.timestamp_ms, epoch)
+    return None
+
+
+def scan_segment(store: RemoteStore, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[Batch]:
+    """The batches from a position on. Raises OSError and CorruptRecordError."""
+    name, size_bytes = object_name(segment, ObjectKind.LOG), segment.size_bytes
     _check_position(name, position, size_bytes)
     wanted = _SEARCH_BYTES
     while size_bytes - position >= _HEADER_BYTES:
@@ -225,20 +239,11 @@ def find_timestamp(
                 needed = batch_bytes
                 break
             at = start + batch_bytes
-            batch = batch_at(chunk, walk_batches(chunk, start, at).spans[0])
-            if batch.last_offset >= end_offset:
-                return None  # a batch is of one leader epoch
-            if batch.max_timestamp_ms < timestamp_ms or batch.last_offset < from_offset:
-                continue
-            for entry in batch.entries():
-                if entry.timestamp_ms >= timestamp_ms and entry.offset >= from_offset:
-                    epoch = batch.header.partition_leader_epoch if isinstance(batch, RecordBatch) else NO_EPOCH
-                    return FoundTimestamp(entry.offset, entry.timestamp_ms, epoch)
+            yield batch_at(chunk, walk_batches(chunk, start, at).spans[0])
         if not at and (not needed or position + needed > size_bytes):
-            return None
+            return
         position += at
         wanted = max(_SEARCH_BYTES, needed)
-    return None
 
 
 def _check_position(name: str, position: int, size_bytes: int) -> None:

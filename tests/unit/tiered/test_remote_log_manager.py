@@ -194,7 +194,7 @@ def test_readers_of_committed_records_learn_what_was_aborted(run: Run) -> None:
         for round_number in range(12):
             send(log, round_number * 2, b"a" * 200, b"b" * 200, producer_id=7, is_transactional=True)
             kind = ControlRecordType.ABORT if round_number % 3 else ControlRecordType.COMMIT
-            log.append_as_leader(_marker(kind), 0, origin=AppendOrigin.COORDINATOR)
+            log.append_as_leader(end_marker(kind), 0, origin=AppendOrigin.COORDINATOR)
         await commit(tiered)
         await fill(tiered, 100, 130)
         local = {
@@ -217,11 +217,11 @@ async def fill_with_aborted(tiered: TieredBroker) -> None:
     """A transaction is aborted in the first segment, another one goes on from the second into the third."""
     log = tiered.log
     send(log, 0, b"a" * 200, producer_id=7, is_transactional=True)
-    log.append_as_leader(_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(end_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
     await fill(tiered, 2, 12)
     send(log, 1, b"b" * 200, producer_id=7, is_transactional=True)
     await fill(tiered, 13, 23)
-    log.append_as_leader(_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(end_marker(ControlRecordType.ABORT), 0, origin=AppendOrigin.COORDINATOR)
     await fill(tiered, 24, 200)
     await tier(tiered)
     first, second, third = tiered.cache.segments()[:3]
@@ -298,8 +298,10 @@ def test_what_was_aborted_in_records_that_the_log_has_lost_is_not_told(run: Run)
     run(body)
 
 
-def _marker(kind: ControlRecordType) -> bytearray:
-    return end_transaction_batch(EndTransactionMarker(kind, 0), timestamp_ms=FIRST_MS, producer_id=7, producer_epoch=0)
+def end_marker(kind: ControlRecordType, timestamp_ms: int = FIRST_MS) -> bytearray:
+    """Of producer 7's transaction."""
+    marker = EndTransactionMarker(kind, 0)
+    return end_transaction_batch(marker, timestamp_ms=timestamp_ms, producer_id=7, producer_epoch=0)
 
 
 def test_retention_deletes_remotely_and_moves_the_start_of_the_log(run: Run) -> None:
