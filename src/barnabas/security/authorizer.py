@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import logging
 from typing import Final
 
@@ -68,6 +67,8 @@ def acl_host(address: str) -> str:
 
 @functools.lru_cache(_HOSTS_KEPT)
 def _of_ipv6(address: str) -> str:
+    import ipaddress  # few brokers have such clients
+
     text, percent, scope = address.partition("%")
     try:
         parsed = ipaddress.IPv6Address(text)
