@@ -9,8 +9,11 @@ other is listed; it is found again when the first is deleted.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
+from barnabas.kernel.ids import Uuid
 from barnabas.kernel.transitions import IllegalTransitionError
 from barnabas.tiered.segment_metadata import (
     PARTITION_DELETION,
@@ -27,39 +30,79 @@ from barnabas.tiered.segment_metadata import (
 _State = RemoteLogSegmentState
 
 
+class _Unreferenced:
+    """Segments that are not found, in the order of their first offsets in a leader epoch."""
+
+    __slots__ = ("_ids", "_keys")
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, Uuid]] = []
+        self._ids: list[RemoteLogSegmentId] = []
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def add(self, start_offset: int, segment_id: RemoteLogSegmentId) -> None:
+        at, is_there = self._place(start_offset, segment_id)
+        if not is_there:
+            self._keys.insert(at, (start_offset, segment_id.id))
+            self._ids.insert(at, segment_id)
+
+    def discard(self, start_offset: int, segment_id: RemoteLogSegmentId) -> None:
+        at, is_there = self._place(start_offset, segment_id)
+        if is_there:
+            del self._keys[at], self._ids[at]
+
+    def between(self, first: int, last: int) -> list[RemoteLogSegmentId]:
+        """Those that begin between two offsets."""
+        keys = self._keys
+        return self._ids[bisect.bisect_left(keys, (first,)) : bisect.bisect_left(keys, (last + 1,))]
+
+    def entries(self) -> Iterator[tuple[int, RemoteLogSegmentId]]:
+        """First offset and id, as they are now."""
+        return zip([start_offset for start_offset, _ in self._keys], self._ids.copy(), strict=True)
+
+    def _place(self, start_offset: int, segment_id: RemoteLogSegmentId) -> tuple[int, bool]:
+        key = (start_offset, segment_id.id)
+        at = bisect.bisect_left(self._keys, key)
+        return at, at < len(self._keys) and self._keys[at] == key
+
+
 class _EpochState:
     """The segments with records of one leader epoch."""
 
-    __slots__ = ("highest_offset", "ids", "start_offsets", "unreferenced")
+    __slots__ = ("highest_offset", "ids", "longest", "start_offsets", "unreferenced")
 
     def __init__(self) -> None:
         self.start_offsets: list[int] = []
         self.ids: list[RemoteLogSegmentId] = []
         """Of the segments that are found; in the order of `start_offsets`."""
-        self.unreferenced: dict[RemoteLogSegmentId, None] = {}
+        self.unreferenced = _Unreferenced()
         """Those that are not found: copied in part, being deleted, or with nothing that another does not have."""
         self.highest_offset: int | None = None
         """Up to where the epoch was ever copied."""
+        self.longest = 0
+        """How many offsets a segment has at most: where one may begin that overlaps another."""
 
     def finished(self, start_offset: int, segment_id: RemoteLogSegmentId, end_offset: int) -> None:
         highest = self.highest_offset
         while self.ids and self.start_offsets[-1] >= start_offset and highest is not None and highest <= end_offset:
-            self.start_offsets.pop()
-            self.unreferenced[self.ids.pop()] = None
+            self.unreferenced.add(self.start_offsets.pop(), self.ids.pop())
         at = bisect.bisect_left(self.start_offsets, start_offset)
         if at < len(self.ids) and self.start_offsets[at] == start_offset:
-            self.unreferenced[self.ids[at]] = None
+            self.unreferenced.add(start_offset, self.ids[at])
             self.ids[at] = segment_id
         else:
             self.start_offsets.insert(at, start_offset)
             self.ids.insert(at, segment_id)
-        self.unreferenced.pop(segment_id, None)
+        self.unreferenced.discard(start_offset, segment_id)
+        self.longest = max(self.longest, end_offset + 1 - start_offset)
         if highest is None or end_offset > highest:
             self.highest_offset = end_offset
 
     def deletion_started(self, start_offset: int, segment_id: RemoteLogSegmentId) -> bool:
         """True where it was found until now."""
-        self.unreferenced[segment_id] = None
+        self.unreferenced.add(start_offset, segment_id)
         at = bisect.bisect_left(self.start_offsets, start_offset)
         if at < len(self.ids) and self.ids[at] == segment_id:
             del self.ids[at], self.start_offsets[at]
@@ -72,11 +115,16 @@ class _EpochState:
         if at == len(self.ids) or self.start_offsets[at] != start_offset:
             self.start_offsets.insert(at, start_offset)
             self.ids.insert(at, segment_id)
-            del self.unreferenced[segment_id]
+            self.unreferenced.discard(start_offset, segment_id)
 
     def floor(self, offset: int) -> RemoteLogSegmentId | None:
         at = bisect.bisect_right(self.start_offsets, offset)
         return self.ids[at - 1] if at else None
+
+    def entries(self) -> Iterator[tuple[int, RemoteLogSegmentId]]:
+        """First offset and id of all, in order, as they are now."""
+        found = zip(self.start_offsets.copy(), self.ids.copy(), strict=True)
+        return heapq.merge(found, self.unreferenced.entries(), key=itemgetter(0)) if self.unreferenced else found
 
 
 class RemoteLogMetadataCache:
@@ -87,6 +135,8 @@ class RemoteLogMetadataCache:
         self._epochs: dict[int, _EpochState] = {}
         self.deletion: RemotePartitionDeleteState | None = None
         """How far the deletion of all of them is; None where nobody has asked for it."""
+        self.removals = 0
+        """How many segments that were found are found no more: what was made out before one may not hold after it."""
 
     def apply(self, metadata: RemoteLogMetadata) -> None:
         """Takes over what a record says.
@@ -131,18 +181,19 @@ class RemoteLogMetadataCache:
         return None if epoch is None else epoch.highest_offset
 
     def segments(self) -> list[RemoteLogSegmentMetadata]:
-        """All that are not deleted, in whatever state, by their first offset."""
-        return sorted(self._segments.values(), key=_start_offset)
+        """All that are not deleted, in whatever state, in the order in which they were first heard of."""
+        return list(self._segments.values())
 
-    def segments_of(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """Those with records of a leader epoch, in whatever state, by their first offset."""
+    def segments_of(self, leader_epoch: int) -> Iterator[RemoteLogSegmentMetadata]:
+        """Those with records of a leader epoch, in whatever state, by their first offset. One that comes while this
+        goes on may be missing, one that is deleted is."""
         epoch = self._epochs.get(leader_epoch)
         if epoch is None:
-            return []
-        found = [self._segments[each] for each in epoch.ids]
-        if epoch.unreferenced:
-            found = sorted((*found, *(self._segments[each] for each in epoch.unreferenced)), key=_start_offset)
-        return found
+            return
+        for _, segment_id in epoch.entries():
+            segment = self._segments.get(segment_id)
+            if segment is not None:
+                yield segment
 
     def epochs(self) -> list[int]:
         """The leader epochs that any segment has, in order."""
@@ -156,8 +207,8 @@ class RemoteLogMetadataCache:
         known = self._segments.get(metadata.segment_id)
         if known is not None:
             SEGMENT.advance(metadata.segment_id, known.state, metadata.state)
-        for epoch in metadata.leader_epochs:
-            self._epochs.setdefault(epoch, _EpochState()).unreferenced[metadata.segment_id] = None
+        for epoch, start_offset in metadata.leader_epochs.items():
+            self._epochs.setdefault(epoch, _EpochState()).unreferenced.add(start_offset, metadata.segment_id)
         self._segments[metadata.segment_id] = metadata
 
     def _update(self, update: RemoteLogSegmentUpdate) -> None:
@@ -174,9 +225,10 @@ class RemoteLogMetadataCache:
                         state.finished(start_offset, update.segment_id, updated.end_offset_in(epoch))
                 case _State.DELETE_SEGMENT_STARTED:
                     if state.deletion_started(start_offset, update.segment_id):
+                        self.removals += 1
                         self._find_again(state, epoch, updated)
                 case _State.DELETE_SEGMENT_FINISHED:
-                    state.unreferenced.pop(update.segment_id, None)
+                    state.unreferenced.discard(start_offset, update.segment_id)
         if update.state is _State.DELETE_SEGMENT_FINISHED:
             del self._segments[update.segment_id]
             self._forget_empty(updated.leader_epochs)
@@ -186,13 +238,15 @@ class RemoteLogMetadataCache:
     def _find_again(self, state: _EpochState, epoch: int, gone: RemoteLogSegmentMetadata) -> None:
         """Another copy of what is being deleted takes its place. Two leaders may have copied the same records, one of
         them without hearing that it was written: what either of them relies on must stay."""
+        start_offset, last_offset = gone.leader_epochs[epoch], gone.end_offset_in(epoch)
         overlapping = [
             segment
-            for segment in map(self._segments.__getitem__, state.unreferenced)
+            for segment in map(
+                self._segments.__getitem__, state.unreferenced.between(start_offset - state.longest, last_offset)
+            )
             if segment.state is _State.COPY_SEGMENT_FINISHED
             and segment.segment_id != gone.segment_id
-            and segment.leader_epochs[epoch] <= gone.end_offset_in(epoch)
-            and segment.end_offset_in(epoch) >= gone.leader_epochs[epoch]
+            and segment.end_offset_in(epoch) >= start_offset
         ]
         for segment in sorted(overlapping, key=_start_offset):
             state.refer(segment.leader_epochs[epoch], segment.segment_id)

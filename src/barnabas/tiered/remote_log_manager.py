@@ -15,7 +15,8 @@ from barnabas.kernel.host import ChildLimitError, Host, HostClosedError, Offload
 from barnabas.kernel.steps import Steps
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.tiered.lineage import agreed_end_offset, with_records
+from barnabas.tiered.copied_end import CopiedEnd
+from barnabas.tiered.lineage import with_records
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import object_names
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _LOOKED_AT_PER_TURN: Final = 1000
+_LOOKED_AT_PER_STEP: Final = 200
 _AT_ONCE_MAX: Final = 4
 """Partitions that are worked on at a time, each with one child process at most."""
 _DELETE_SECONDS_MAX: Final = 60.0
@@ -88,6 +90,7 @@ class RemoteLogManager:
         """What this broker leads, or led when its replica was stopped."""
         self._caught_up: dict[TopicIdPartition, int] = {}
         """The leader epoch as of which everything is known that was published before."""
+        self._copied_ends: dict[TopicIdPartition, CopiedEnd] = {}
         self._deletions: dict[TopicIdPartition, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -162,6 +165,8 @@ class RemoteLogManager:
         here = {partition.topic_partition for partition in self._partitions()}
         for key in [key for key in self._caught_up if key.topic_partition not in here]:
             del self._caught_up[key]
+        for key in [key for key in self._copied_ends if key.topic_partition not in here]:
+            del self._copied_ends[key]
         for gone in [gone for gone in self._metrics.sizes if gone not in here]:
             del self._metrics.sizes[gone]
 
@@ -175,7 +180,7 @@ class RemoteLogManager:
                 await self._lead(partition, log, cache)
             else:
                 self._metrics.sizes.pop(partition.topic_partition, None)
-                log.copied_to(copied_end_offset(log, cache))
+                await self._note_copied(log, cache)
         except _PASSING as error:
             self._logger.warning(
                 "Remote storage of %s: %s; trying again", partition.topic_partition, str(error) or "time-out"
@@ -190,10 +195,22 @@ class RemoteLogManager:
         key, epoch = topic_id_partition(log), partition.leader_epoch
         if self._caught_up.get(key) != epoch:
             cache = await self._topic.catch_up(key)
-            if partition.is_leader and partition.leader_epoch == epoch and partition.log is log:
-                _raise_log_start(log, cache)
+            if partition.is_leader:
+                start_offset = await _in_turns(_readable_start(log, cache))
+                if partition.leader_epoch == epoch and partition.log is log:
+                    # A leader whose checkpoint was lost starts its log where what can be read starts.
+                    log.increase_log_start_offset(
+                        min(start_offset, log.high_watermark), "the start of what is in remote storage"
+                    )
             self._caught_up[key] = epoch
         return self._topic.cache(key)
+
+    async def _note_copied(self, log: PartitionLog, cache: RemoteLogMetadataCache) -> int:
+        """Has local retention go on as far as the log is copied."""
+        end = self._copied_ends.setdefault(topic_id_partition(log), CopiedEnd())
+        end_offset = await _in_turns(end.find(log, cache))
+        log.copied_to(end_offset)
+        return end_offset
 
     async def _lead(self, partition: Partition, log: PartitionLog, cache: RemoteLogMetadataCache) -> None:
         leader_epoch = partition.leader_epoch
@@ -208,8 +225,7 @@ class RemoteLogManager:
 
         if cache.deletion is not None:
             return  # the topic is being deleted
-        copied_to = copied_end_offset(log, cache)
-        log.copied_to(copied_to)
+        copied_to = await self._note_copied(log, cache)
         meters = self._metrics.of(partition.topic)
         try:
             await self._copy(partition, log, max(copied_to, log.log_start_offset), is_still_due)
@@ -240,7 +256,7 @@ class RemoteLogManager:
                 *(copied.start_offset, partition.topic_partition, copied.size_bytes, copied.segment_id.id),
             )
             if is_still_due():
-                log.copied_to(copied_end_offset(log, self._topic.cache(copied.segment_id.partition)))
+                await self._note_copied(log, self._topic.cache(copied.segment_id.partition))
 
     async def _expire(
         self,
@@ -249,12 +265,13 @@ class RemoteLogManager:
         cache: RemoteLogMetadataCache,
         is_still_due: Callable[[], bool],
     ) -> None:
+        local_only_bytes = await _in_turns(_local_only_bytes(log))
         view = RetentionView(
             lineage=with_records(log.leader_epochs.entries),
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             remote_end_offset=log.remote_end_offset,
-            local_only_bytes=_local_only_bytes(log),
+            local_only_bytes=local_only_bytes,
             retention_bytes=log.config.retention_bytes,
             retention_ms=log.config.retention_ms,
             now_ms=self._host.clock.time_ms(),
@@ -362,42 +379,26 @@ async def _in_turns(steps: Steps[Result]) -> Result:
         await yield_to_loop()
 
 
-def copied_end_offset(log: PartitionLog, cache: RemoteLogMetadataCache) -> int:
-    """Up to where everything from the local log start on can be read from remote storage, by the log's leader epochs.
-
-    Invariant: a local segment that ends there or before has no record that is not in a segment which is whole. (What
-    was once said to be copied is not enough: whoever has not heard of it may have deleted it since; and a segment may
-    go on with records that the log has lost, in whose place it has others.)
-    """
-    end_offset = log.local_log_start_offset
-    while end_offset < log.log_end_offset:
-        segment = cache.find(log.leader_epochs.epoch_for_offset(end_offset), end_offset)
-        if segment is None:
-            break
-        agreed = agreed_end_offset(segment, log.leader_epochs, log.log_end_offset, end_offset)
-        if agreed <= end_offset:
-            break
-        end_offset = agreed
-    return end_offset
-
-
-def _raise_log_start(log: PartitionLog, cache: RemoteLogMetadataCache) -> None:
-    """A leader whose checkpoint was lost starts its log where what can be read starts."""
+def _readable_start(log: PartitionLog, cache: RemoteLogMetadataCache) -> Steps[int]:
+    """Where what can be read of the log starts."""
     start_offset = log.local_log_start_offset
     for epoch, _ in log.leader_epochs.entries:
-        readable = [
-            segment.start_offset
-            for segment in cache.segments_of(epoch)
-            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        ]
-        if readable:
-            start_offset = min(start_offset, *readable)
-            break
-    log.increase_log_start_offset(min(start_offset, log.high_watermark), "the start of what is in remote storage")
+        for number, segment in enumerate(cache.segments_of(epoch), start=1):
+            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                return min(start_offset, segment.start_offset)
+            if not number % _LOOKED_AT_PER_STEP:
+                yield
+    return start_offset
 
 
-def _local_only_bytes(log: PartitionLog) -> int:
-    return sum(segment.size_bytes for segment in log.segments if segment.base_offset >= log.remote_end_offset)
+def _local_only_bytes(log: PartitionLog) -> Steps[int]:
+    found, remote_end_offset = 0, log.remote_end_offset
+    for number, segment in enumerate(log.segments.from_offset(remote_end_offset), start=1):
+        if segment.base_offset >= remote_end_offset:
+            found += segment.size_bytes
+        if not number % _LOOKED_AT_PER_STEP:
+            yield
+    return found
 
 
 def _delete_objects(files: Any, url: str, options: str, names: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -47,17 +47,17 @@ class Candidate(NamedTuple):
     """Where the next one begins."""
 
 
-def candidates(log: PartitionLog, from_offset: int) -> list[Candidate]:
+def candidates(log: PartitionLog, from_offset: int) -> Iterator[Candidate]:
     """The segments that go on at `from_offset` or later, oldest first.
 
     Invariant: all of each lies below the last stable offset, so that nothing in remote storage is ever cut off, and no
     consumer of committed records has to wait for what is read there; and the active segment is never among them.
     """
-    return [
-        Candidate(segment, following.base_offset)
-        for segment, following in pairwise(log.segments)
-        if following.base_offset > from_offset and following.base_offset <= log.last_stable_offset
-    ]
+    for segment, following in pairwise(log.segments.from_offset(from_offset)):
+        if following.base_offset > log.last_stable_offset:
+            return
+        if following.base_offset > from_offset:
+            yield Candidate(segment, following.base_offset)
 
 
 class SegmentCopier:

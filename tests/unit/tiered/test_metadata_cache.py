@@ -56,9 +56,9 @@ def test_a_segment_is_found_only_while_it_is_whole() -> None:
     assert found(cache, 1, 15) is None
     cache.apply(update(one, State.DELETE_SEGMENT_STARTED))
     assert cache.find(0, 15) is None
-    assert cache.segments_of(0) == cache.segments() != []
+    assert list(cache.segments_of(0)) == cache.segments() != []
     cache.apply(update(one, State.DELETE_SEGMENT_FINISHED))
-    assert cache.segments_of(0) == cache.segments() == []
+    assert list(cache.segments_of(0)) == cache.segments() == []
     assert cache.highest_offset(0) == 19
 
 
@@ -75,7 +75,7 @@ def test_of_two_copies_the_one_is_found_that_reaches_further_and_then_the_other(
     small, large = segment(1, 10, 14), segment(2, 5, 20)
     cache = cache_of(small, large)
     assert [found(cache, 0, offset) for offset in (5, 12, 20)] == [2, 2, 2]
-    assert len(cache.segments_of(0)) == 2
+    assert len(list(cache.segments_of(0))) == 2
     cache.apply(update(large, State.DELETE_SEGMENT_STARTED))
     assert [found(cache, 0, offset) for offset in (5, 12, 20)] == [None, 1, None], "the other is still whole"
 
