@@ -11,7 +11,8 @@ from barnabas.wire.record_validation import AppendOrigin
 from tests.unit.log.log_broker import send
 from tests.unit.tiered import test_remote_log_manager
 from tests.unit.tiered.test_metadata_cache import cache_of, segment
-from tests.unit.tiered.test_remote_log_manager import Run, commit, end_marker, fill, tier
+from tests.unit.tiered.test_remote_log_manager import Run, commit, fill, tier
+from tests.unit.tiered.test_remote_reads import end_marker
 from tests.unit.tiered.tiered_broker import TieredBroker
 
 run = test_remote_log_manager.run
