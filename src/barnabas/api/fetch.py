@@ -1,7 +1,8 @@
 """Fetch, 0 to 17: records for clients and followers, with or without session, at once or when there are enough.
 
 A leader names a replica in the client's rack (KIP-392), and a follower gives what is committed as far as it knows.
-Left out: quotas of clients, snapshots (KRaft). A client before version 4 gets its records converted, where
+A client that has taken more than its quota is answered without records, and is not read for a while (KIP-13). Left out:
+snapshots (KRaft). A client before version 4 gets its records converted, where
 `message.downconversion.enable` allows it.
 """
 
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.fetch_answers import FetchAnswers
-from barnabas.api.fetch_fast_path import Asked, FetchFastPath, SharedFetches
+from barnabas.api.fetch_fast_path import Asked, FetchFastPath, FetchQuotas, NoFetchQuotas, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
-from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters
+from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters, FetchQuota
 from barnabas.serving.fetch_session import PARTITIONS_MAX
 from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchScope, FetchSessionCache, SessionRequest
 from barnabas.serving.ports import MetadataSource, Replicas
@@ -69,15 +70,19 @@ class FetchHandler:
         fetch_bytes_max: int,
         throttle: LeaderThrottle | None = None,
         remote: RemoteReader | None = None,
+        quotas: FetchQuotas | None = None,
     ) -> None:
         """`fetch_bytes_max` bounds every response (`fetch.max.bytes`); `throttle` is that of `fetches`; `remote` is
-        there where the broker has remote storage."""
+        there where the broker has remote storage; without `quotas` clients have none."""
+        self._quotas = quotas or NoFetchQuotas()
         self._fetches = fetches
         self._sessions = sessions
         self._metadata = metadata
         self._fetch_bytes_max = fetch_bytes_max
         self._answers = FetchAnswers(host, reader, replicas, metadata, topic_metrics, logger, throttle, remote)
-        self._shared = SharedFetches(self, self._answers, sessions, fetches, host.loop.time, reader.read_cached)
+        self._shared = SharedFetches(
+            self, self._answers, sessions, fetches, host.loop.time, reader.read_cached, self._quotas
+        )
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Any:
         if request.isolation_level not in ISOLATION_LEVELS:
@@ -91,6 +96,7 @@ class FetchHandler:
             _follower_epoch(request),
             rack_id=request.rack_id,
             listener_name=context.listener_name,
+            quota=self._quotas.of(context.principal, context.client_id) if follower_id < 0 else None,
         )
         context.request_name = _NAME_OF[parameters.is_from_follower]
         if self._is_large(request):
@@ -220,6 +226,7 @@ class FetchHandler:
         *,
         rack_id: str = "",
         listener_name: str = "",
+        quota: FetchQuota | None = None,
     ) -> FetchParameters:
         """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
@@ -230,6 +237,8 @@ class FetchHandler:
         else:
             isolation = ReadIsolation.HIGH_WATERMARK
         max_bytes = min(asked.max_bytes, self._fetch_bytes_max)
+        if quota is not None and quota.burst < max_bytes:
+            max_bytes = int(quota.burst)  # more would be held back however long he had taken nothing
         return FetchParameters(
             follower_id=follower_id,
             max_wait_ms=asked.max_wait_ms,
@@ -241,6 +250,7 @@ class FetchHandler:
             follower_epoch=follower_epoch,
             rack_id=rack_id,
             listener_name=listener_name,
+            quota=quota,
         )
 
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:

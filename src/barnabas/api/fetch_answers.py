@@ -111,6 +111,12 @@ class FetchAnswers:
     def collect(self, api_version: int, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Collected:
         """Chooses what goes into the response, and reads of it what is cached. `scope` says then whether there is an
         error of the session instead."""
+        quota = parameters.quota
+        if quota is not None:
+            throttle_ms = quota.throttle_ms(sum(read.size_bytes for _, read in reads))
+            if throttle_ms:
+                scope.give_nothing()
+                return Collected([], [], True, throttle_ms)
         return self._collect(api_version, parameters, reads, scope.select(reads))
 
     def _collect(
@@ -164,7 +170,10 @@ class FetchAnswers:
         """The response, if all its records are at hand; otherwise a coroutine that brings them first."""
         if scope.error:
             return FetchResponse(error_code=scope.error, session_id=scope.session_id)
-        chosen, records, is_complete = collected
+        chosen, records, is_complete, throttle_ms = collected
+        if throttle_ms:
+            context.connection.throttle(throttle_ms)
+            return FetchResponse(throttle_time_ms=throttle_ms, session_id=scope.session_id)
         if is_complete and context.api_version > _MAGIC_1_UNTIL:
             return at_once(self._response(context, parameters, scope.session_id, chosen, records))
         for position, (_, read, _) in enumerate(chosen):
@@ -183,7 +192,16 @@ class FetchAnswers:
         self, context: RequestContext, parameters: FetchParameters, scope: FetchScope, reads: Reads
     ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
         """As `collect` and `respond`, of very many partitions that were read in steps."""
-        version = context.api_version
+        version, quota = context.api_version, parameters.quota
+        if quota is not None:
+            size_bytes = 0
+            for start in range(0, len(reads), READ_PER_STEP):
+                size_bytes += sum(read.size_bytes for _, read in reads[start : start + READ_PER_STEP])
+                yield
+            throttle_ms = quota.throttle_ms(size_bytes)
+            if throttle_ms:
+                scope.give_nothing()
+                return self.respond(context, parameters, scope, Collected([], [], True, throttle_ms))
         positions = yield from scope.select_in_steps(reads)
         if scope.error:
             return FetchResponse(error_code=scope.error, session_id=scope.session_id)

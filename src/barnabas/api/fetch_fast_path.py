@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.serving.fetch import DelayedFetches
     from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey
-    from barnabas.serving.fetch_reads import FetchParameters, Reads
+    from barnabas.serving.fetch_reads import FetchParameters, FetchQuota, Reads
     from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.primitives import Buffer
@@ -52,6 +52,8 @@ class Collected(NamedTuple):
     """Of each; None where they are not in the page cache."""
     is_complete: bool
     """All of them are here."""
+    throttle_ms: int = 0
+    """For how long the client is held back, which gets nothing then."""
 
 
 class Asked(NamedTuple):
@@ -75,6 +77,7 @@ class FetchResponder(Protocol):
         *,
         rack_id: str = ...,
         listener_name: str = ...,
+        quota: FetchQuota | None = ...,
     ) -> FetchParameters: ...
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
 
@@ -93,6 +96,28 @@ class Answers(Protocol):
     def count_given(self, item: FetchPartition, size_bytes: int, *, is_from_follower: bool) -> None: ...
 
 
+class FetchQuotas(Protocol):
+    """What clients may fetch."""
+
+    @property
+    def epoch(self) -> int:
+        """Another number whenever what follows may have changed: what was said is kept until then."""
+        ...
+
+    def of(self, principal: str, client_id: str | None) -> FetchQuota | None:
+        """None for whoever may fetch without limit."""
+        ...
+
+
+class NoFetchQuotas:
+    """Everybody may fetch as fast as he can."""
+
+    epoch: int = 0
+
+    def of(self, principal: str, client_id: str | None) -> FetchQuota | None:  # noqa: ARG002 - as for all
+        return None
+
+
 class SharedFetches(NamedTuple):
     """What the fast paths of all connections share."""
 
@@ -103,6 +128,7 @@ class SharedFetches(NamedTuple):
     now: Callable[[], float]
     read_cached: Callable[[ReadPlan], memoryview | None]
     """As `LogReader.read_cached`."""
+    quotas: FetchQuotas
 
 
 class FetchFastPath:
@@ -123,6 +149,7 @@ class FetchFastPath:
         "_metrics",
         "_named_before",
         "_parameters",
+        "_quota_epoch",
         "_rack_id",
         "_repeated",
         "_requests",
@@ -149,6 +176,7 @@ class FetchFastPath:
         # What was asked for last, besides partitions, and what follows from it; it rarely changes.
         self._asked: Asked | None = None
         self._parameters: FetchParameters | None = None
+        self._quota_epoch = 0
         # The one partition that the last request named, and the requests that are like it.
         self._named_before: SessionKey | None = None
         self._repeated: FollowerFetch | None = None
@@ -251,17 +279,19 @@ class FetchFastPath:
     def _parameters_of(self, request: UsualRequest) -> FetchParameters:
         _, max_wait_ms, min_bytes, max_bytes, isolation_level, _, _, _ = request
         asked = Asked(max_wait_ms, min_bytes, max_bytes, isolation_level)
-        parameters = self._parameters
-        if parameters is None or asked != self._asked:
+        parameters, quotas = self._parameters, self._shared.quotas
+        if parameters is None or asked != self._asked or quotas.epoch != self._quota_epoch:
+            context = self._context
             parameters = self._shared.general.parameters(
-                self._context.api_version,
+                context.api_version,
                 self._follower_id,
                 asked,
                 self._follower_epoch,
                 rack_id=self._rack_id,
-                listener_name=self._context.listener_name,
+                listener_name=context.listener_name,
+                quota=quotas.of(context.principal, context.client_id) if self._follower_id < 0 else None,
             )
-            self._asked, self._parameters = asked, parameters
+            self._asked, self._parameters, self._quota_epoch = asked, parameters, quotas.epoch
         return parameters
 
     def _answer_now(
@@ -326,8 +356,8 @@ class FetchFastPath:
 
     def frame(self, correlation_id: int, scope: FetchScope, collected: Collected) -> list[Buffer] | None:
         """The response, counted but for its duration; None for one that only the general path can give."""
-        chosen, found, is_complete = collected
-        if scope.error or not is_complete or len(chosen) > COUNT_MAX:
+        chosen, found, is_complete, throttle_ms = collected
+        if scope.error or not is_complete or throttle_ms or len(chosen) > COUNT_MAX:
             return None
         records: list[Buffer] = []
         for (_, read, code), data in zip(chosen, found, strict=True):

@@ -247,6 +247,8 @@ class ProduceHandler:
         """For a request on its way: the response when all is done; None for acks 0. Its records had so many bytes."""
         quota = self._access.quota(context.principal, context.client_id)
         throttle_time_ms = 0 if quota is None else quota.throttle_ms(size_bytes)
+        if throttle_time_ms:
+            context.connection.throttle(throttle_time_ms)
         if request.acks == 0:
             failed = {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome.code}
             if failed:

@@ -376,11 +376,16 @@ class _Group:
         self.batches = batches
 
     def _throttle_ms(self) -> int:
-        """Of all of them: their bytes are counted together, once, and only when they were handled."""
+        """Of all of them: their bytes are counted together, once, and only when they were handled. Those who have sent
+        them are not read for so long."""
         found = self._throttle_time_ms
         if found is None:
             quota = self._path.kind.quota
-            found = self._throttle_time_ms = 0 if quota is None else quota.throttle_ms(sum(map(len, self.batches)))
+            found = 0 if quota is None else quota.throttle_ms(sum(map(len, self.batches)))
+            self._throttle_time_ms = found
+            if found:
+                for connection, _, _ in self._requests:
+                    connection.throttle(found)
         return found
 
     def refuse(self, number: int, outcome: ProduceOutcome) -> None:

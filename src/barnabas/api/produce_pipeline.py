@@ -40,8 +40,10 @@ class ProduceQuota(Protocol):
 class ProduceAccess(Protocol):
     """Who may write what, and at which rate."""
 
-    epoch: int
-    """Another number whenever what follows may have changed: what was said is kept until then."""
+    @property
+    def epoch(self) -> int:
+        """Another number whenever what follows may have changed: what was said is kept until then."""
+        ...
 
     def may_write(self, principal: str, topic: str) -> bool: ...
 

@@ -39,6 +39,7 @@ class Pause(enum.IntFlag):
     UNANSWERED = 4  # too many requests wait for their responses
     WORKING = 8  # a long request is being worked on, and the next is not to overtake it
     MEMORY = 16  # there is no room yet for the rest of a large frame
+    THROTTLED = 32  # it has taken more than its quota
 
 
 _OPEN: Final = Phase.OPEN
@@ -153,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
             self._output += buffers
 
     def mute(self) -> None:
-        """Stops reading and handling frames, until `unmute`; for throttling."""
+        """Stops reading and handling frames, until `unmute`."""
         self._pause(Pause.MUTED)
 
     def unmute(self) -> None:

@@ -17,13 +17,14 @@ from barnabas.wire.primitives import Buffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from barnabas.kernel.timers import Timer
     from barnabas.network.config import ListenerConfig
     from barnabas.network.request_memory import Claim, RequestMemory
 
 # What a buffer that is held back costs beside its bytes.
 _OBJECT_BYTES: Final = 64
 _OPEN: Final = Phase.OPEN
-_NOT_BY_CLIENT: Final = int(Pause.MUTED | Pause.WORKING | Pause.MEMORY)
+_NOT_BY_CLIENT: Final = int(Pause.MUTED | Pause.WORKING | Pause.MEMORY | Pause.THROTTLED)
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Everybody, where no listener authenticates."""
 _api_key_at = struct.Struct(">h").unpack_from
@@ -136,6 +137,7 @@ class ServerConnection(Connection):
         "_principal",
         "_slots",
         "_spent_max",
+        "_throttle_end",
         "_unread_claim",
         "address",
         "collected",
@@ -155,6 +157,7 @@ class ServerConnection(Connection):
         self._announced = False
         self._frame_claim: Claim | None = None
         self._unread_claim: Claim | None = None
+        self._throttle_end: Timer | None = None
         self.listener = listener
         """The listener that the client came in by."""
         self.address = ""
@@ -240,6 +243,28 @@ class ServerConnection(Connection):
         if not self._holds:
             self._go_on(Pause.WORKING)
 
+    def throttle(self, throttle_ms: int) -> None:
+        """Reads and handles nothing for so long, since the client has taken more than its quota (KIP-219); of several
+        that overlap, the one that ends last holds. What was handled before is answered meanwhile.
+        """
+        if not self.is_open or throttle_ms <= 0:
+            return
+        former, end = self._throttle_end, self._context.timers.call_after(throttle_ms, self._end_throttle)
+        if former is not None:
+            sooner, end = (former, end) if former.tick < end.tick else (end, former)
+            sooner.cancel()
+        self._throttle_end = end
+        self._pause(Pause.THROTTLED)
+
+    def _end_throttle(self) -> None:
+        self._throttle_end = None
+        self._go_on(Pause.THROTTLED)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether it waits because of a quota."""
+        return self._throttle_end is not None
+
     def drain(self) -> None:
         """Handles no more requests, and closes when those on their way are answered."""
         if self.is_open and not self._draining:
@@ -317,6 +342,9 @@ class ServerConnection(Connection):
             if claim is not None:
                 claim.end()
         self._frame_claim = self._unread_claim = None
+        if self._throttle_end is not None:
+            self._throttle_end.cancel()
+            self._throttle_end = None
         for slot in slots or ():
             if slot.claim is not None and slot.claim.is_held:
                 slot.claim.end()

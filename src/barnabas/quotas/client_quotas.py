@@ -70,6 +70,7 @@ class QuotaAccount:
         "_throttle_ms",
         "bound",
         "client_id",
+        "throttled_until",
         "used_at",
         "user",
     )
@@ -81,6 +82,8 @@ class QuotaAccount:
         """Units per second."""
         self.used_at = limits.now()
         """The last time that something was taken."""
+        self.throttled_until = -math.inf
+        """When the last request that was held back may go on."""
         self._limits = limits
         self._rate = Rate(limits.window_count, limits.window_seconds)
         self._throttle_ms = SampledSum(_AVERAGE_WINDOWS, _AVERAGE_WINDOW_SECONDS)
@@ -94,6 +97,7 @@ class QuotaAccount:
     def note_throttled(self, throttle_ms: int) -> None:
         """A request was held back for so long."""
         now = self._limits.now()
+        self.throttled_until = max(self.throttled_until, now + throttle_ms / 1000)
         self._throttle_ms.record(throttle_ms, now)
         self._throttle_count.record(1, now)
 
@@ -173,8 +177,6 @@ class ClientQuotas(Generic[Account]):
         self.epoch = 0
         """Another number whenever a request may have another account than before: what `account` said holds until then.
         """
-        self.throttled = 0
-        """How many requests are held back now."""
         self._open_account = open_account
         self._limits = limits
         self._accounts: dict[tuple[str, str], Account] = {}
@@ -183,6 +185,12 @@ class ClientQuotas(Generic[Account]):
     def __iter__(self) -> Iterator[Account]:
         """The accounts."""
         return iter(tuple(self._accounts.values()))
+
+    @property
+    def throttled_count(self) -> int:
+        """How many accounts are held back now."""
+        now = self._limits.now()
+        return sum(account.throttled_until > now for account in self._accounts.values())
 
     def set(self, entity: QuotaEntity, bound: float | None) -> None:
         """Sets a quota, or removes it."""

@@ -1,4 +1,4 @@
-"""The configs of replication quotas."""
+"""The configs of quotas."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ class ReplicationQuotaSettings:
 
     window_count: int = setting("replication.quota.window.num", int)
     window_seconds: int = setting("replication.quota.window.size.seconds", int)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaSettings:
+    """Of what clients take: likewise."""
+
+    window_count: int = setting("quota.window.num", int)
+    window_seconds: int = setting("quota.window.size.seconds", int)

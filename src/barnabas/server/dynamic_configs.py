@@ -31,16 +31,17 @@ from barnabas.coordination.ports import Store
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.server.quota_configs import QuotaConfigs
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 class DynamicConfigs:
-    """Reads and follows `/config/brokers` and `/config/topics`.
+    """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`.
 
     `on_unclean_election_enabled` is called with a topic whose config allows unclean elections, whenever that was
-    announced: the active controller may then have a partition to elect a leader for. Quotas and credentials below
-    `/config` are not followed yet.
+    announced: the active controller may then have a partition to elect a leader for. Credentials below `/config` are
+    not followed yet.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class DynamicConfigs:
         timers: Timers,
         logger: logging.Logger,
         on_unclean_election_enabled: Callable[[str], None],
+        quota_configs: QuotaConfigs,
     ) -> None:
         self._store = store
         self._broker_configs = broker_configs
         self._topic_configs = topic_configs
         self._logger = logger
+        self._quota_configs = quota_configs
         self._on_unclean_election_enabled = on_unclean_election_enabled
         self._changes = AnnouncedChanges(
             host,
@@ -115,20 +118,25 @@ class DynamicConfigs:
         await self._announcements.new()
         await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
         await self._read_topics(await self._configured_topics())
+        await self._quota_configs.reload()
         await self._announcements.purge()
 
     async def hear(self) -> None:
         """Reads the configs that were announced since the last time."""
         brokers: dict[str, None] = {}
         topics: dict[str, None] = {}
+        others: dict[str, None] = {}
         for change in await self._announcements.new():
             entity_type, _, name = change.entity_path.partition("/")
             if entity_type == ConfigEntityType.BROKERS.value:
                 brokers[name] = None
             elif entity_type == ConfigEntityType.TOPICS.value:
                 topics[name] = None
+            else:
+                others[change.entity_path] = None
         await self._read_brokers(brokers)
         await self._read_topics(list(topics))
+        await self._quota_configs.read(others)
         for topic in topics:
             overrides = self._topic_configs.overrides(topic)
             if _UNCLEAN_ELECTION in overrides and self._topic_configs.values(topic)[_UNCLEAN_ELECTION]:

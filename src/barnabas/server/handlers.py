@@ -23,6 +23,7 @@ from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
+from barnabas.api.client_throttles import ConsumerQuotas, QuotaAccess
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.create_acls import CreateAclsHandler
 from barnabas.api.create_partitions import CreatePartitionsHandler
@@ -186,6 +187,7 @@ class Handlers:
         appends = RecordAppends(replicas, self.topic_metrics, offload, logger)
         # There is one selector of replicas only, which the check of the configs knows by its name.
         selects_by_rack = values["replica.selector.class"] is not None
+        throttles = components.storage.client_throttles
         throttle = LeaderThrottle(components.storage.throttles.leader, shared.tick, shared.timers, replicas.wake_ups)
         reader = FetchReader(
             *(replicas, components.metadata_cache, self.topic_metrics, host.loop.time, logger, throttle),
@@ -200,6 +202,7 @@ class Handlers:
                 log_manager.write_queue,
                 host.loop.time,
                 self._verification,
+                QuotaAccess(throttles),
             ),
             FetchHandler(
                 host,
@@ -216,6 +219,7 @@ class Handlers:
                 fetch_bytes_max=values["fetch.max.bytes"],
                 throttle=throttle,
                 remote=components.remote,
+                quotas=ConsumerQuotas(throttles),
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, logger, components.remote),
             OffsetForLeaderEpochHandler(replicas),

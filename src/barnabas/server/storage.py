@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
+from barnabas.api.client_throttles import ClientThrottles
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.config.broker_config import BrokerConfig
@@ -15,10 +17,13 @@ from barnabas.kernel.system_errors import reason
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
+from barnabas.quotas.settings import ClientQuotaSettings
+from barnabas.server.client_quota_metrics import client_quota_metrics
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.log_directories import LogDirectories
+from barnabas.server.quota_configs import QuotaConfigs
 from barnabas.server.replication_throttles import ReplicationThrottles
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.topic_log_configs import TopicLogConfigs
@@ -92,6 +97,9 @@ class Storage:
         self.throttles = ReplicationThrottles(
             self.broker_configs, self.topic_configs, shared.metrics, shared.host.loop.time
         )
+        now = shared.host.loop.time
+        self.client_throttles = ClientThrottles(take(ClientQuotaSettings, self.broker_configs.values), now)
+        shared.metrics.add_source(partial(client_quota_metrics, self.client_throttles))
         self.dynamic_configs = DynamicConfigs(
             shared.host,
             store,
@@ -100,6 +108,7 @@ class Storage:
             timers=shared.timers,
             logger=logger,
             on_unclean_election_enabled=self._unclean_election_enabled,
+            quota_configs=QuotaConfigs(store, self.client_throttles.by_config, logger),
         )
 
         self.topic_config_loader = TopicConfigLoader(self.topic_configs, self.dynamic_configs)

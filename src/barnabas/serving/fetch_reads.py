@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.kernel.steps import Steps
 from barnabas.leader.remote_replica import FetchClock
@@ -42,6 +42,21 @@ _EXPECTED: Final = frozenset(
 )
 
 
+class FetchQuota(Protocol):
+    """What a client may fetch in a second."""
+
+    def throttle_ms(self, size_bytes: int) -> int:
+        """Counts so many bytes of records, and says for how long they are held back: then they are not given, and were
+        not counted after all.
+        """
+        ...
+
+    @property
+    def burst(self) -> float:
+        """More bytes than these are never given at once."""
+        ...
+
+
 class FetchParameters(NamedTuple):
     """What holds for all partitions of a request."""
 
@@ -61,6 +76,8 @@ class FetchParameters(NamedTuple):
     """Where a consumer is, if it says so."""
     listener_name: str = ""
     """By which a consumer with a rack has come."""
+    quota: FetchQuota | None = None
+    """What a client may fetch; None where there is no limit."""
 
     @property
     def is_from_follower(self) -> bool:

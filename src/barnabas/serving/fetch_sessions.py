@@ -116,6 +116,13 @@ class FetchScope:
             return iter(())
         return iter(self._news(session, reads, in_steps=False))
 
+    def give_nothing(self) -> None:
+        """In place of `select`, where nothing of what was read is given: it is read again for the next request, and no
+        session is opened."""
+        session = self.session
+        if session is not None and session.epoch != self._expected_epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
     def select_in_steps(self, reads: Sequence[tuple[FetchPartition, PartitionRead]]) -> Steps[Sequence[int]]:
         """As `select`, of very many that were read in steps. What has changed since it was read is looked at again when
         the next request comes: what a new session is told first, which was not watched, altogether.

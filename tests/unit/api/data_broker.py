@@ -11,6 +11,7 @@ from typing import Any
 
 from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
+from barnabas.api.client_throttles import ClientThrottles, ConsumerQuotas, QuotaAccess
 from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
@@ -20,6 +21,7 @@ from barnabas.api.list_offsets import ListOffsetsHandler
 from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
+from barnabas.api.produce_pipeline import ProduceQuota
 from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.follower.settings import ReplicaSettings
@@ -35,7 +37,7 @@ from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.quotas.replication_quota import ReplicationQuota
-from barnabas.quotas.settings import ReplicationQuotaSettings
+from barnabas.quotas.settings import ClientQuotaSettings, ReplicationQuotaSettings
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.delete_records import RecordDeletions
@@ -123,31 +125,38 @@ class Groups:
 
 
 class Access:
-    """What tests say of who may produce what, and how fast."""
+    """What tests say of who may produce what, and how fast; of others what `quotas` say."""
 
-    def __init__(self) -> None:
-        self.epoch = 0
+    def __init__(self, quotas: QuotaAccess) -> None:
+        self._quotas = quotas
+        self._changes = 0
         self.denied: set[tuple[str, str]] = set()
         self.delay_ms: dict[str | None, int] = {}
         self.counted_bytes = 0
 
+    @property
+    def epoch(self) -> int:
+        return self._changes + self._quotas.epoch
+
     def deny(self, principal: str, topic: str) -> None:
         self.denied.add((principal, topic))
-        self.epoch += 1
+        self._changes += 1
 
     def allow(self, principal: str, topic: str) -> None:
         self.denied.remove((principal, topic))
-        self.epoch += 1
+        self._changes += 1
 
     def limit(self, client_id: str, delay_ms: int) -> None:
         self.delay_ms[client_id] = delay_ms
-        self.epoch += 1
+        self._changes += 1
 
     def may_write(self, principal: str, topic: str) -> bool:
         return (principal, topic) not in self.denied
 
-    def quota(self, principal: str, client_id: str | None) -> Quota | None:
-        return Quota(self, self.delay_ms[client_id]) if client_id in self.delay_ms else None
+    def quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
+        if client_id in self.delay_ms:
+            return Quota(self, self.delay_ms[client_id])
+        return self._quotas.quota(principal, client_id)
 
 
 class Quota:
@@ -282,7 +291,8 @@ class DataBroker:
         self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
-        self.access = Access()
+        self.throttles = ClientThrottles(ClientQuotaSettings(), host.loop.time)
+        self.access = Access(QuotaAccess(self.throttles))
         self.groups = Groups()
         self.coordinator = Coordinator()
         self.remote = PlayedRemote()
@@ -333,6 +343,7 @@ class DataBroker:
                 fetch_bytes_max=fetch_bytes_max,
                 throttle=throttle,
                 remote=self.remote,
+                quotas=ConsumerQuotas(self.throttles),
             ),
             ListOffsetsHandler(replicas, host.files, host.clock, calls.logger, self.remote),
             OffsetForLeaderEpochHandler(replicas),

@@ -408,3 +408,33 @@ def test_counts_connections_and_requests(run: Run) -> None:
 
 def _port(client: Client) -> int:
     return int(client.writer.get_extra_info("sockname")[1])
+
+
+def test_a_throttled_connection_is_not_read_and_what_came_before_is_answered(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        client, other = await connect(), await connect()
+        client.send(b"park")
+        await served.handler.until(lambda: b"park" in served.handler.slots)
+        (connection,) = [each for each in served.handler.opened if each.unanswered]
+        now = asyncio.get_running_loop().time
+        began = now()
+        for throttle_ms in (150, 300, 100, 0):
+            connection.throttle(throttle_ms)
+            assert connection.is_throttled
+        client.send(b"later")
+        served.handler.slots[b"park"].complete([framed(b"parked")])
+        assert await client.receive() == b"parked"
+        other.send(b"meanwhile")
+        assert await other.receive() == b"meanwhile"
+        assert b"later" not in served.handler.handled
+        assert await client.receive() == b"later"
+        assert now() - began >= 0.299
+        assert not connection.is_throttled
+        connection.throttle(60_000)
+        connection.abort()
+        await served.handler.until(lambda: connection in served.handler.closed)
+        assert not connection.is_throttled
+        connection.throttle(60_000)
+        assert not connection.is_throttled
+
+    scenario(run, body)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.api.client_throttles import ClientThrottles
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.coordination.announcements import ANNOUNCEMENT_KEPT_MS
 from barnabas.coordination.client import Client
@@ -18,7 +19,9 @@ from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.protocol import CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
+from barnabas.quotas.settings import ClientQuotaSettings
 from barnabas.server.dynamic_configs import DynamicConfigs
+from barnabas.server.quota_configs import QuotaConfigs
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
 from tests.unit.server.coordinated import (
@@ -42,6 +45,7 @@ class Following:
         self.unclean: list[str] = []
         self.told: list[str] = []
         self.topics.add_listener(lambda topic, _values: self.told.append(topic))
+        self.throttles = ClientThrottles(ClientQuotaSettings(), world.host.loop.time)
         self.dynamic = DynamicConfigs(
             world.host,
             world.client,
@@ -50,6 +54,7 @@ class Following:
             timers=world.timers,
             logger=world.logger,
             on_unclean_election_enabled=self.unclean.append,
+            quota_configs=QuotaConfigs(world.client, self.throttles.by_config, world.logger),
         )
 
     async def put(self, entity: str, **configs: str) -> None:
