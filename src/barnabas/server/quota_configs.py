@@ -21,12 +21,14 @@ from barnabas.coordination.layout.configs import (
     user_clients_path,
 )
 from barnabas.coordination.layout.payload import LayoutError
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.quotas.client_quotas import DEFAULT, Name, QuotaEntity
 
 if TYPE_CHECKING:
     from barnabas.coordination.ports import Store
     from barnabas.quotas.client_quotas import ClientQuotas
 
+_READ_PER_TURN: Final = 256
 _USERS: Final = ConfigEntityType.USERS.value
 _CLIENTS: Final = ConfigEntityType.CLIENTS.value
 
@@ -60,7 +62,9 @@ class QuotaConfigs:
         """Reads the quotas of these entities, of what is none nothing. Raises CoordinationError."""
         entities = {path: entity for path in entity_paths if (entity := entity_of(path)) is not None}
         outcomes = await self._store.get_many([f"{CONFIG_PATH}/{path}" for path in entities])
-        for (path, entity), outcome in zip(entities.items(), outcomes, strict=True):
+        for number, ((path, entity), outcome) in enumerate(zip(entities.items(), outcomes, strict=True), start=1):
+            if not number % _READ_PER_TURN:
+                await yield_to_loop()
             if isinstance(outcome, NoNodeError):
                 self._take(path, entity, {})
             elif isinstance(outcome, CoordinationError):
