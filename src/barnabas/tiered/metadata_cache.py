@@ -1,9 +1,9 @@
 """Which remote segments a partition has, and which of them has an offset in a leader epoch. Without I/O.
 
 What is applied are the records of `__remote_log_metadata` in their order, so every broker that has read as far knows
-the same. Invariant: a segment is found only while it is in COPY_SEGMENT_FINISHED; of two that overlap within a leader
-epoch, because two leaders have copied the same records, only the one that reaches further is found there, and the
-other is listed; it is found again when the first is deleted.
+the same. Invariant: a segment is found only while it is in COPY_SEGMENT_FINISHED, and then everything that it has: of
+two of which one has all offsets of the other within a leader epoch, because two leaders have copied the same records,
+only that one is found there, and the other is listed; it is found again when the first is deleted.
 """
 
 from __future__ import annotations
@@ -71,10 +71,13 @@ class _Unreferenced:
 class _EpochState:
     """The segments with records of one leader epoch."""
 
-    __slots__ = ("highest_offset", "ids", "longest", "start_offsets", "unreferenced")
+    __slots__ = ("end_offsets", "highest_offset", "ids", "longest", "start_offsets", "unreferenced")
 
     def __init__(self) -> None:
         self.start_offsets: list[int] = []
+        self.end_offsets: list[int] = []
+        """These increase too, since none has all of another: so the last one that begins before an offset reaches
+        furthest."""
         self.ids: list[RemoteLogSegmentId] = []
         """Of the segments that are found; in the order of `start_offsets`."""
         self.unreferenced = _Unreferenced()
@@ -85,37 +88,31 @@ class _EpochState:
         """How many offsets a segment has at most: where one may begin that overlaps another."""
 
     def finished(self, start_offset: int, segment_id: RemoteLogSegmentId, end_offset: int) -> None:
-        highest = self.highest_offset
-        while self.ids and self.start_offsets[-1] >= start_offset and highest is not None and highest <= end_offset:
-            self.unreferenced.add(self.start_offsets.pop(), self.ids.pop())
-        at = bisect.bisect_left(self.start_offsets, start_offset)
-        if at < len(self.ids) and self.start_offsets[at] == start_offset:
-            self.unreferenced.add(start_offset, self.ids[at])
-            self.ids[at] = segment_id
-        else:
-            self.start_offsets.insert(at, start_offset)
-            self.ids.insert(at, segment_id)
-        self.unreferenced.discard(start_offset, segment_id)
+        """Has a segment found that is whole, where none has all of it."""
         self.longest = max(self.longest, end_offset + 1 - start_offset)
-        if highest is None or end_offset > highest:
+        if self.highest_offset is None or end_offset > self.highest_offset:
             self.highest_offset = end_offset
+        before = bisect.bisect_right(self.start_offsets, start_offset)
+        if before and self.end_offsets[before - 1] >= end_offset:
+            self.unreferenced.add(start_offset, segment_id)
+            return
+        first = bisect.bisect_left(self.start_offsets, start_offset)
+        following = bisect.bisect_right(self.end_offsets, end_offset, first)
+        for each in zip(self.start_offsets[first:following], self.ids[first:following], strict=True):
+            self.unreferenced.add(*each)
+        self.start_offsets[first:following] = [start_offset]
+        self.end_offsets[first:following] = [end_offset]
+        self.ids[first:following] = [segment_id]
+        self.unreferenced.discard(start_offset, segment_id)
 
     def deletion_started(self, start_offset: int, segment_id: RemoteLogSegmentId) -> bool:
         """True where it was found until now."""
         self.unreferenced.add(start_offset, segment_id)
         at = bisect.bisect_left(self.start_offsets, start_offset)
         if at < len(self.ids) and self.ids[at] == segment_id:
-            del self.ids[at], self.start_offsets[at]
+            del self.ids[at], self.start_offsets[at], self.end_offsets[at]
             return True
         return False
-
-    def refer(self, start_offset: int, segment_id: RemoteLogSegmentId) -> None:
-        """Has a segment found that is whole, where none begins at the same offset."""
-        at = bisect.bisect_left(self.start_offsets, start_offset)
-        if at == len(self.ids) or self.start_offsets[at] != start_offset:
-            self.start_offsets.insert(at, start_offset)
-            self.ids.insert(at, segment_id)
-            self.unreferenced.discard(start_offset, segment_id)
 
     def floor(self, offset: int) -> RemoteLogSegmentId | None:
         at = bisect.bisect_right(self.start_offsets, offset)
@@ -249,7 +246,7 @@ class RemoteLogMetadataCache:
             and segment.end_offset_in(epoch) >= start_offset
         ]
         for segment in sorted(overlapping, key=_start_offset):
-            state.refer(segment.leader_epochs[epoch], segment.segment_id)
+            state.finished(segment.leader_epochs[epoch], segment.segment_id, segment.end_offset_in(epoch))
 
     def _delete(self, deletion: RemotePartitionDeletion) -> None:
         if self.deletion is None:
