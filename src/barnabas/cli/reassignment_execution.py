@@ -13,6 +13,7 @@ from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.missing import missing_broker, missing_topics
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.reassignment_directories import Map, Replica, locate, tell
+from barnabas.cli.reassignment_directory_rates import DirectoryCopies
 from barnabas.cli.reassignment_files import Directories, named
 from barnabas.cli.reassignment_progress import Progress, open_progress
 from barnabas.cli.reassignment_throttles import (
@@ -22,6 +23,7 @@ from barnabas.cli.reassignment_throttles import (
     Rates,
     Throttles,
     find_throttles,
+    keep_throttles,
     remove_throttles,
     set_throttles,
 )
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
 
 _PAUSE_MS: Final = 1_000.0
+_SETTLED_AFTER_MS: Final = _PAUSE_MS / 2
+"""How long between looks for others, where a rate was found: shorter than the time between theirs."""
 _SIZES_TIMEOUT_MS: Final = 3_000
 """How long a broker is waited for that is to tell how far its copies are."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -108,17 +112,19 @@ async def check(
 async def execute(client: Client, admin: Admin, wish: Execution) -> None:
     """Begins the moves, and waits for their end. The throttle is removed however it ends."""
     if not wish.is_throttled():
-        await _move(client, admin, wish)
+        await _move(client, admin, wish, Throttles((), ()))
         return
     moves = {}
     if wish.bytes_per_second is not None:
         moves = {each: (wish.current[each], after) for each, after in wish.changes.items()}
     throttles = Throttles(_brokers_of(client, wish), tuple(sorted({each.topic for each in moves})))
+    if wish.directory_bytes_per_second is not None:
+        throttles.copies = DirectoryCopies(frozenset(wish.directories), client.cluster.brokers)
     rates = Rates(wish.bytes_per_second, wish.directory_bytes_per_second)
     with _ended_by_signals():
         try:
-            await set_throttles(admin, throttles, rates, moves)
-            await _move(client, admin, wish)
+            await set_throttles(admin, throttles, rates, moves, lambda: client.timers.sleep(_SETTLED_AFTER_MS))
+            await _move(client, admin, wish, throttles)
         except BaseException:
             # Also Ctrl-C, which has cancelled what was awaited.
             say("Removing the throttles ...")
@@ -159,7 +165,7 @@ async def remove_found_throttles(
 # Inside.
 
 
-async def _move(client: Client, admin: Admin, wish: Execution) -> None:
+async def _move(client: Client, admin: Admin, wish: Execution, throttles: Throttles) -> None:
     try:
         # A replica that is to come is made in its directory if the broker knows it before.
         between = wish.between_directories()
@@ -175,7 +181,7 @@ async def _move(client: Client, admin: Admin, wish: Execution) -> None:
     if not wish.is_waited_for:
         return
     try:
-        await _wait(client, admin, wish, to_come)
+        await _wait(client, admin, wish, to_come, throttles)
     except BaseException:
         what = "without a throttle now" if wish.is_throttled() else "all the same"
         say(f"The brokers go on, {what}: see `barnabas reassign status`; `barnabas reassign cancel --all` ends it.")
@@ -183,7 +189,7 @@ async def _move(client: Client, admin: Admin, wish: Execution) -> None:
     await _check_end(client, admin, wish)
 
 
-async def _wait(client: Client, admin: Admin, wish: Execution, to_come: set[Replica]) -> None:
+async def _wait(client: Client, admin: Admin, wish: Execution, to_come: set[Replica], throttles: Throttles) -> None:
     told: set[int] = set()
     with open_progress(is_quiet=wish.is_quiet) as progress:
         progress.update(_progress(wish, Map({}, {}), wish.changes))
@@ -196,6 +202,11 @@ async def _wait(client: Client, admin: Admin, wish: Execution, to_come: set[Repl
             copying = {replica[1] for replica in wish.directories if _is_copied(where, replica)}
             if not ongoing and not copying:
                 break
+            for node_id in await keep_throttles(admin, throttles, where):
+                progress.said(
+                    f"The throttle of copies between the log directories of broker {node_id} was removed by somebody "
+                    "else, and is set again."
+                )
             _, _, alive = await admin.describe_cluster()
             waited_for = {node_id for each in ongoing.values() for node_id in each.adding_replicas} | copying
             for node_id in sorted(waited_for - {*alive} - told):

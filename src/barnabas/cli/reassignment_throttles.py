@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.output import printable, say
+from barnabas.cli.reassignment_directories import Map, locate
+from barnabas.cli.reassignment_directory_rates import DirectoryCopies
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ _DYNAMIC_TOPIC: Final = 1
 _DYNAMIC_BROKER: Final = 2
 _TIMEOUT_MS: Final = 8_000
 """How long one broker is asked for its configs."""
+_LOCATED_WITHIN_MS: Final = 3_000
+"""How long one broker is asked which copies it makes between its log directories."""
+_LOOKS: Final = 8
+"""How often it is looked whether a rate that was found stays where nobody copies: somebody's is removed meanwhile."""
 _REMOVED_WITHIN_SECONDS: Final = 30
 """How long throttles are tried to be taken away, which nobody can interrupt."""
 
@@ -43,10 +49,11 @@ class Rates:
     between_brokers: int | None
     between_directories: int | None = None
 
-    def by_config(self) -> dict[str, str]:
-        """The configs of a broker."""
+    def by_config(self, names: Collection[str] = RATES) -> dict[str, str]:
+        """Those of the configs of a broker that are set."""
         values = (self.between_brokers, self.between_brokers, self.between_directories)
-        return {name: str(value) for name, value in zip(RATES, values, strict=True) if value is not None}
+        by_name = zip(RATES, values, strict=True)
+        return {name: str(value) for name, value in by_name if value is not None and name in names}
 
 
 @dataclass(slots=True)
@@ -65,6 +72,8 @@ class Throttles:
     """What was set; empty for throttles that were found."""
     held_before: Held = field(default_factory=dict)
     """Whom others held back before."""
+    copies: DirectoryCopies = field(default_factory=DirectoryCopies)
+    """Between log directories; empty where no rate was set for them."""
 
     def is_any(self) -> bool:
         """Whether there is anything to take away."""
@@ -95,8 +104,11 @@ async def set_throttles(
     throttles: Throttles,
     rates: Rates,
     moves: Mapping[TopicPartition, tuple[Sequence[int], Sequence[int]]],
+    settle: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Has the brokers hold back the copies of partitions that move from some brokers to others, before and after.
+    """Has the brokers hold back the copies of partitions that move from some brokers to others, before and after, and
+    those between log directories. A broker gets the rates for what it copies. `settle` waits for a part of the time
+    that somebody else needs to begin copies once a rate is set, and to remove the rate once they have ended.
 
     Leaders are throttled for all who have the partition now, followers for those who are to get it (KIP-73). Replicas
     that a topic names already stay named: somebody else holds them back. The lists come first: without a rate they do
@@ -107,6 +119,7 @@ async def set_throttles(
     throttles.rates = rates.by_config()
     if moves:
         throttles.held_before = await _held(admin)
+    directory_rates = await _directory_rates_before(admin, throttles.copies, settle)
     lists: dict[str, tuple[list[str], list[str]]] = {}
     for partition, (before, after) in sorted(moves.items()):
         leading, following = lists.setdefault(partition.topic, ([], []))
@@ -124,13 +137,19 @@ async def set_throttles(
         if changes:
             await admin.alter_configs(ResourceType.TOPIC, topic, _set(changes))
 
+    moving = {node_id for before, after in moves.values() for node_id in (*before, *after)}
+    copying = throttles.copies.brokers()
+
     async def of_broker(node_id: int) -> None:
-        entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
-        throttles.before[node_id] = {
-            name: entries[name].value if name in entries and entries[name].source == _DYNAMIC_BROKER else None
-            for name in rates.by_config()
-        }
-        await admin.alter_configs(ResourceType.BROKER, str(node_id), _set(rates.by_config().items()), _TIMEOUT_MS)
+        names = (*(_OF_REPLICAS if node_id in moving else ()), *((DIRECTORY_RATE,) if node_id in copying else ()))
+        wanted = rates.by_config(names)
+        if wanted:
+            entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
+            before = {name: _rate_of(entries, name) for name in wanted if name in _OF_REPLICAS}
+            if DIRECTORY_RATE in wanted:
+                before[DIRECTORY_RATE] = directory_rates[node_id]
+            throttles.before[node_id] = before
+            await admin.alter_configs(ResourceType.BROKER, str(node_id), _set(wanted.items()), _TIMEOUT_MS)
 
     # None goes on when another has failed: it would set a rate after all have been taken away.
     try:
@@ -141,6 +160,26 @@ async def set_throttles(
         raise errors.exceptions[0] from None
 
 
+async def keep_throttles(admin: Admin, throttles: Throttles, where: Map) -> tuple[int, ...]:
+    """Sets the rate of copies between log directories again at brokers that still copy and have none any more: somebody
+    else who had set the same has ended. Returns these brokers. What one does not answer is asked at the next look.
+    """
+    from barnabas.client.admin import ResourceType
+    from barnabas.client.errors import ClientError
+    from barnabas.wire.errors import KafkaError
+
+    again = []
+    for node_id in throttles.copies.under_way(where):
+        with contextlib.suppress(KafkaError, ClientError, ConnectionError):
+            entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
+            found, present = throttles.before[node_id][DIRECTORY_RATE], _rate_of(entries, DIRECTORY_RATE)
+            if throttles.copies.lacks_its_rate(node_id, found, present):
+                rate = [(DIRECTORY_RATE, throttles.rates[DIRECTORY_RATE])]
+                await admin.alter_configs(ResourceType.BROKER, str(node_id), _set(rate), _TIMEOUT_MS)
+                again.append(node_id)
+    return tuple(again)
+
+
 async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
     """Takes away what was added, and gives brokers the rates that they had: what somebody else has set stays. Says how
     to remove by hand what cannot be taken away within 30 seconds; whether all went well.
@@ -148,7 +187,8 @@ async def remove_throttles(admin: Admin, throttles: Throttles) -> bool:
     Others may move partitions at the same brokers, with a rate of theirs (`--additional`). Invariant: whoever is the
     last of them leaves the rate that was there before the first of them, or none. One who goes while others hold
     replicas back leaves a rate that is not its own any more; and a rate that it has found is not given back where
-    those who were held back by it then are not any more: it was that of somebody who is done.
+    those who were held back by it then are not any more: it was that of somebody who is done. For copies between log
+    directories see `DirectoryCopies`.
 
     Being cancelled does not end it, however often: Ctrl-C comes twice from somebody in a hurry, and a throttle that is
     left slows replicas down for ever. CancelledError is raised when it has come to its end.
@@ -208,6 +248,7 @@ async def _remove(admin: Admin, throttles: Throttles) -> bool:
         with contextlib.suppress(KafkaError, ClientError, ConnectionError):
             if held is not None and (throttles.held_before or held):
                 before = await _to_give_back(admin, throttles, node_id, held, moving)
+            before = await _with_directories(admin, throttles, node_id, before)
             if before:
                 await admin.alter_configs(ResourceType.BROKER, str(node_id), _back_to(before), _TIMEOUT_MS)
             given = dict.fromkeys(name for name, value in before.items() if value is not None and name in _OF_REPLICAS)
@@ -300,6 +341,57 @@ async def _to_give_back(
         elif earlier and not others:
             before[name] = None
     return before
+
+
+async def _directory_rates_before(
+    admin: Admin, copies: DirectoryCopies, settle: Callable[[], Awaitable[object]] | None
+) -> dict[int, str | None]:
+    """The rates of copies between log directories that the operator has given to brokers.
+
+    A rate is somebody's where anybody copies; and where nobody does, it may be somebody's who has just set it, or has
+    just ended: that one is gone a little later, or its copies are seen.
+    """
+    from barnabas.client.admin import ResourceType
+
+    nobodys: dict[int, str | None] = dict.fromkeys(copies.brokers())
+
+    async def look() -> dict[int, str | None]:
+        found = {}
+        for node_id in sorted(copies.brokers()):
+            entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
+            found[node_id] = _rate_of(entries, DIRECTORY_RATE)
+        where = await locate(admin, copies.watched, _LOCATED_WITHIN_MS)
+        return nobodys if where.futures() else found
+
+    rates = await look()
+    for _ in range(_LOOKS):
+        if settle is None or rates == nobodys:
+            break
+        await settle()
+        later = await look()
+        rates = {node_id: rate if rate == later[node_id] else None for node_id, rate in rates.items()}
+    return rates
+
+
+async def _with_directories(
+    admin: Admin, throttles: Throttles, node_id: int, before: Mapping[str, str | None]
+) -> Mapping[str, str | None]:
+    """`before`, without the rate of copies between log directories where the broker has that of others who go on."""
+    from barnabas.client.admin import ResourceType
+
+    if DIRECTORY_RATE not in before or DIRECTORY_RATE not in throttles.rates:
+        return before
+    where = await locate(admin, [node_id], _LOCATED_WITHIN_MS)
+    entries = await admin.describe_configs(ResourceType.BROKER, str(node_id), _TIMEOUT_MS)
+    known = (before[DIRECTORY_RATE], throttles.rates[DIRECTORY_RATE])
+    if throttles.copies.has_rate_of_others(where, node_id, known, _rate_of(entries, DIRECTORY_RATE)):
+        return {name: value for name, value in before.items() if name != DIRECTORY_RATE}
+    return before
+
+
+def _rate_of(entries: Mapping[str, ConfigEntry], name: str) -> str | None:
+    """The rate that a broker has of its own; None where it has none."""
+    return entries[name].value if name in entries and entries[name].source == _DYNAMIC_BROKER else None
 
 
 def _back_to(before: Mapping[str, str | None]) -> list[tuple[str, ConfigOperation, str | None]]:
