@@ -21,10 +21,16 @@ class PipelineProcess:
     """One run with --json; standard error goes to a file beside the pipeline."""
 
     def __init__(
-        self, path: Path, bootstrap_servers: str, *arguments: str, environment: Mapping[str, str] | None = None
+        self,
+        path: Path,
+        bootstrap_servers: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "barnabas.cli"),
     ) -> None:
+        """`program` is how Python starts the command."""
         self._errors_path = path.with_suffix(".stderr")
-        command = [sys.executable, "-P", "-m", "barnabas.cli", "pipeline", "run", str(path), "--json"]
+        command = [sys.executable, "-P", *program, "pipeline", "run", str(path), "--json"]
         with self._errors_path.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, "--bootstrap-server", bootstrap_servers, *arguments],

@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.parquet_table import ParquetTable
@@ -24,13 +25,15 @@ from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.record_decoding import json_decoding
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import records_of, write_hidden
-from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame
+from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame, refused_metric
+from barnabas.pipelines.spark_internals import observed_in_batch
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-FLIGHTS = '  flights: {topic: flights, schema: "carrier STRING, time TIMESTAMP, delay INT"}'
+FLIGHTS = '  flights: {topic: flights, on_error: fail, schema: "carrier STRING, time TIMESTAMP, delay INT"}'
 AIRLINES = '  airlines: {topic: airlines, read: table, schema: "carrier STRING, name STRING"}'
+SKIPPING = FLIGHTS.replace("on_error: fail", "on_error: skip")
 SINK = "  - {parquet: table, from: result, key: [carrier]}"
 
 
@@ -293,6 +296,57 @@ def test_a_record_that_does_not_fit_is_never_dropped(spark: Any, source: Source,
     assert BAD_RECORD in text
     place, _ = json.JSONDecoder().raw_decode(text, text.index(BAD_RECORD) + len(BAD_RECORD))
     assert (place["topic"], place["partition"], place["offset"], place["value"]) == ("flights", 1, 1, value)
+
+
+def test_records_that_do_not_fit_are_left_out_and_counted_and_become_letters(spark: Any, tmp_path: Path) -> None:
+    pipeline = read(tmp_path, "SELECT carrier FROM flights WHERE carrier IS NOT NULL", sources=SKIPPING)
+    (source,) = pipeline.sources
+    fitting = {"carrier": "AA"}
+    put(tmp_path / "in", 1, fitting, {"carrier": "B6", "delay": "none"}, {**fitting, "time": "12:30"}, fitting, {})
+    create_views(pipeline, spark, lambda source: decoded(records_in(spark, tmp_path / "in"), source))
+    rows, (batch,) = batches_of(spark.table("result"), tmp_path / "checkpoint")
+    assert [row.carrier for row in rows] == ["AA", "AA"]
+    assert (batch.rows_in, batch.rows_out, batch.records_refused) == (5, 2, 2)
+
+    values = [b'{"carrier": "AA"}', b"\xff", None, b"x"]
+    headers = [[("trace", b"\x00"), ("none", None)], None, None, []]
+    records = [(b"k", value, "flights", 1, n, headers[n]) for n, value in enumerate(values)]
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
+    frame = spark.createDataFrame(records, columns + "headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
+    frame = frame.selectExpr("*", "TIMESTAMP '2013-01-01 00:00:00.123' AS timestamp")
+    found = letters_of(frame, source, "checks", "result/7").collect()
+    assert [(bytes(letter.key), bytes(letter.value)) for letter in found] == [(b"k", b"\xff"), (b"k", b"x")]
+    first, second = ({name: bytes(value).decode() for name, value in letter.headers} for letter in found)
+    assert first["barnabas.error.reason"] == "the value is not valid UTF-8"
+    assert second == {
+        "barnabas.error.reason": f"the value is not one JSON object of the schema {source.schema}",
+        "barnabas.error.topic": "flights",
+        "barnabas.error.partition": "1",
+        "barnabas.error.offset": "3",
+        "barnabas.error.timestamp": "1356998400123",
+        "barnabas.error.pipeline": "checks",
+        "barnabas.error.source": "flights",
+        "barnabas.error.batch": "result/7",
+    }
+
+
+def test_a_query_tells_what_it_has_counted_while_its_batch_is_written(spark: Any, tmp_path: Path) -> None:
+    pipeline = read(tmp_path, "SELECT carrier FROM flights", sources=SKIPPING)
+    put(tmp_path / "in", 1, {"carrier": "AA"}, {"carrier": "AA", "time": "12:30"})
+    put(tmp_path / "in", 2, {"carrier": "AA"})
+    create_views(pipeline, spark, lambda source: decoded(records_in(spark, tmp_path / "in"), source))
+    told = []
+
+    def write(batch: Any, _number: int) -> None:
+        batch.write.mode("overwrite").parquet(str(tmp_path / "written"))
+        told.append(observed_in_batch(spark, "counting", refused_metric("flights")))
+        told.append(observed_in_batch(spark, "counting", "no such metric"))
+
+    writer = spark.table("result").writeStream.queryName("counting").foreachBatch(write)
+    checkpoint = str(tmp_path / "checkpoint")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    assert query.awaitTermination(100)
+    assert told == [1, None, 0, None]
 
 
 def in_field(*texts: str) -> list[bytes]:

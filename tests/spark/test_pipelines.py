@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -14,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
@@ -42,7 +50,9 @@ ENDS_WITHIN_SECONDS = 30.0
 GroupKey = tuple[str, str]
 
 
-def pipeline_text(name: str, *, topic: str = "flights", trigger: str = "", batch_rows: int = BATCH_ROWS) -> str:
+def pipeline_text(
+    name: str, *, topic: str = "flights", trigger: str = "", batch_rows: int = BATCH_ROWS, on_error: str = "topic"
+) -> str:
     """Flights by airline and day; `name` is also that of its topic, table and state."""
     return f"""
 name: {name}
@@ -51,6 +61,7 @@ sources:
     topic: {topic}
     schema: "carrier STRING, time TIMESTAMP, delay INT"
     max_records_per_batch: {batch_rows}
+    on_error: {on_error}
   airlines:
     topic: airlines
     read: table
@@ -408,7 +419,7 @@ def test_a_record_that_does_not_fit_stops_the_run_and_is_named(cluster: RunningC
     for value in (json.dumps(good), json.dumps({**good, "delay": "none"}), json.dumps(good)):
         producer.produce("spoiled", value, "AA", partition=1)
     assert producer.flush(30) == 0
-    path = write(tmp_path, "bad", topic="spoiled")
+    path = write(tmp_path, "bad", topic="spoiled", on_error="fail")
     with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
         assert run.wait() == 1
         (line,) = [line for line in run.errors().splitlines() if "spoiled" in line]
@@ -416,3 +427,89 @@ def test_a_record_that_does_not_fit_stops_the_run_and_is_named(cluster: RunningC
     assert "topic spoiled, partition 1, offset 1" in line
     assert list((tmp_path / "tables" / "bad").glob("batch_id=*")) == []
     assert newest_in_topic(cluster.bootstrap_servers, "bad") == {}
+
+
+# The command, whose process is killed when the letters of its first batch are written, and the batch is not done.
+KILLED_BEHIND_ITS_LETTERS = """
+import os, signal
+from barnabas.cli.entry import run
+from barnabas.pipelines.dead_letters import LetterWriter
+
+write = LetterWriter.write
+
+
+def write_and_end(writer, batch_id):
+    write(writer, batch_id)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+LetterWriter.write = write_and_end
+run()
+"""
+
+
+def letters_in(bootstrap_servers: str, topic: str) -> list[Message]:
+    """All records of a topic of PARTITIONS partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.partition.eof": True})
+    found = []
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        ends = 0
+        while ends < PARTITIONS:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is None:
+                found.append(message)
+            else:
+                assert message.error().name() == "_PARTITION_EOF"
+                ends += 1
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_letter_is_written_before_its_batch_is_done_and_repeated_with_it(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    servers = cluster.bootstrap_servers
+    create(servers, "mixed", "letters")
+    producer = Producer({"bootstrap.servers": servers})
+    good = {"carrier": "AA", "time": BEGIN.isoformat(), "delay": 1}
+    spoiled = [b"no JSON", b'{"carrier": "AA", "delay": "none"}', b"\xff\x00"]
+    for number in range(2 * len(spoiled)):
+        value = spoiled[number // 2] if number % 2 else json.dumps(good)
+        producer.produce("mixed", value, b"AA", partition=1, headers=[("trace", b"\x01"), ("none", None)])
+    assert producer.flush(30) == 0
+    path = write(tmp_path, "letters", topic="mixed")
+
+    def letters() -> list[int]:
+        admin = AdminClient({"bootstrap.servers": servers})
+        if "letters.dlq" not in admin.list_topics(timeout=30).topics:
+            return []
+        found = letters_in(servers, "letters.dlq")
+        for letter in found:
+            told = dict(letter.headers())
+            offset = int(told["barnabas.error.offset"])
+            assert (letter.key(), letter.value()) == (b"AA", spoiled[offset // 2])
+            assert letter.headers()[:2] == [("trace", b"\x01"), ("none", None)]
+            assert (told["barnabas.error.topic"], told["barnabas.error.partition"]) == (b"mixed", b"1")
+            assert (told["barnabas.error.pipeline"], told["barnabas.error.batch"]) == (b"letters", b"by_day/0")
+        return sorted(int(dict(letter.headers())["barnabas.error.offset"]) for letter in found)
+
+    with PipelineProcess(path, servers, "--once", program=("-c", KILLED_BEHIND_ITS_LETTERS)) as run:
+        assert run.wait() == -signal.SIGKILL, run.errors()
+    assert letters() == [1, 3, 5]
+    done = StateDirectory(tmp_path / "states" / "letters").batches_done("by_day")
+    assert (done.begun, done.finished) == (0, -1)
+    assert committed(servers, "barnabas-pipeline-letters") == {}
+    with PipelineProcess(path, servers, "--once") as run:
+        batch, *_, summary = run.finish()
+        assert (
+            "records that do not fit their schema: they are left out, and sent to the topic letters.dlq" in run.errors()
+        )
+    assert (batch["batch_id"], batch["records_refused"], batch["rows_out"]) == (0, 3, 1)
+    assert summary["records_refused"] == batch["totals"]["records_refused"] == 3
+    assert letters() == [1, 1, 3, 3, 5, 5]
+    assert newest_in_parquet(tmp_path / "tables" / "letters") == {("American", "2013-01-01"): (3, 3)}
+    described = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics["letters.dlq"]
+    assert [len(partition.replicas) for partition in described.partitions.values()] == [3] * PARTITIONS

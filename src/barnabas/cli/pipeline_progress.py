@@ -195,6 +195,8 @@ def not_in_results(counts: Totals | RunSummary) -> list[str]:
         found.append(f"{counts.rows_without_event_time:,} without event time")
     if counts.rows_ahead:
         found.append(f"{counts.rows_ahead:,} in the future")
+    if counts.records_refused:
+        found.append(f"{counts.records_refused:,} not of the schema")
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 GROUP_PREFIX = "barnabas-pipeline-"
+LETTERS_SUFFIX = ".dlq"
 MAX_RECORDS_PER_BATCH_DEFAULT = 500_000
 AHEAD_MS_DEFAULT = 24 * 3_600_000
 
@@ -75,6 +76,17 @@ class StartingPosition(enum.Enum):
     TIMESTAMP = "timestamp"
 
 
+class OnError(enum.Enum):
+    """What becomes of a record of a source that does not fit its schema."""
+
+    FAIL = "fail"
+    """It stops the run, and is named."""
+    SKIP = "skip"
+    """It is left out, and counted."""
+    TOPIC = "topic"
+    """It is left out and counted, and sent to the pipeline's topic of dead letters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Starting:
     """A starting position; `timestamp_ms` (milliseconds since 1970, UTC) belongs to TIMESTAMP, and is -1 else."""
@@ -111,6 +123,7 @@ class Source:
     starting: Starting = Starting()
     max_records_per_batch: int = MAX_RECORDS_PER_BATCH_DEFAULT
     allow_data_loss: bool = False
+    on_error: OnError = OnError.FAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +234,11 @@ class Pipeline:
     def group_id(self) -> str:
         """The consumer group that the offsets of finished batches are committed to."""
         return GROUP_PREFIX + self.name
+
+    @property
+    def letters_topic(self) -> str:
+        """Where the records that do not fit are sent to, of all sources that say so."""
+        return self.name + LETTERS_SUFFIX
 
     @property
     def queries(self) -> tuple[Query, ...]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.pipelines.event_times import event_time_counts
+from barnabas.pipelines.sources import refused_records
 from barnabas.pipelines.state_directory import merged_offsets
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Totals:
     rows_dropped_by_watermark: int = 0
     rows_without_event_time: int = 0
     rows_ahead: int = 0
+    records_refused: int = 0
 
     def plus(self, other: Totals) -> Totals:
         """Both together."""
@@ -40,7 +42,8 @@ class Progress:
     by topic, how many records lay behind that when the batch was made. `watermark_ms` (since 1970) is None where there
     is none, or no row yet. `rows_dropped_by_watermark` is what Spark counts: rows that came too late for the state,
     after those of one group in one batch have been joined into one. `rows_without_event_time` are in no window, and
-    `rows_ahead` were left out since they lie in the future: rows of steps with a watermark.
+    `rows_ahead` were left out since they lie in the future: rows of steps with a watermark. `records_refused` do not
+    fit the schema of their source, and are left out: each query that reads the source counts them.
     """
 
     query: str
@@ -59,6 +62,7 @@ class Progress:
     totals: Totals
     rows_without_event_time: int = 0
     rows_ahead: int = 0
+    records_refused: int = 0
 
     @property
     def alone(self) -> Totals:
@@ -85,6 +89,7 @@ class RunSummary:
     warnings: tuple[str, ...] = ()
     rows_without_event_time: int = 0
     rows_ahead: int = 0
+    records_refused: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The last line for programs, with `"event": "summary"`."""
@@ -151,6 +156,7 @@ def progress_of(event: Mapping[str, Any], query: str, before: Totals) -> Progres
         totals=before,
         rows_without_event_time=times.missing,
         rows_ahead=times.ahead,
+        records_refused=refused_records(observed),
     )
     return replace(progress, totals=before.plus(progress.alone))
 

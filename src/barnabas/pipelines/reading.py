@@ -19,6 +19,7 @@ from barnabas.pipelines.definition import (
     PIPELINE_NAME,
     RECORD_COLUMNS,
     Column,
+    OnError,
     ParquetSink,
     Pipeline,
     ReadMode,
@@ -48,7 +49,16 @@ INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 STATE_ROOT: Final = ".barnabas"
 
 _PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state")
-_SOURCE_KEYS: Final = ("topic", "read", "format", "schema", "starting", "max_records_per_batch", "allow_data_loss")
+_SOURCE_KEYS: Final = (
+    "topic",
+    "read",
+    "format",
+    "schema",
+    "starting",
+    "max_records_per_batch",
+    "allow_data_loss",
+    "on_error",
+)
 _STEP_KEYS: Final = ("name", "sql", "watermark")
 _WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 _SINK_KEYS: Final = ("topic", "parquet", "from", "key")
@@ -142,7 +152,16 @@ def _source(section: Section, name: str, line: int) -> Source:
         starting=_starting(section) if "starting" in section else Starting(),
         max_records_per_batch=records_max,
         allow_data_loss="allow_data_loss" in section and section.flag("allow_data_loss"),
+        on_error=_on_error(section, read),
     )
+
+
+def _on_error(section: Section, read: ReadMode) -> OnError:
+    chosen = _choice(section, "on_error", OnError) if "on_error" in section else None
+    if read is ReadMode.TABLE and chosen not in (None, OnError.FAIL):
+        message = "on_error is for streams: a record that does not fit a table stops the run; take this line out"
+        raise section.error(message, section.keys["on_error"])
+    return chosen or (OnError.FAIL if read is ReadMode.TABLE else OnError.TOPIC)
 
 
 def _schema_columns(section: Section, schema: Text) -> tuple[Column, ...]:
@@ -273,7 +292,14 @@ def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
 def _refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
     """Two sinks of one target, one directory inside another, and a topic that is read and written."""
     sources = {source.topic: source for source in pipeline.sources}
-    topics: dict[str, int] = {}
+    letters = next((source for source in pipeline.sources if source.on_error is OnError.TOPIC), None)
+    if letters is not None and pipeline.letters_topic in sources:
+        message = (
+            f'"{pipeline.letters_topic}" is where the dead letters of this pipeline go, which it would read itself'
+        )
+        line = sources[pipeline.letters_topic].topic_line
+        raise pipeline.error(f"{message}: give it another name, or set `on_error: skip` at each source", line)
+    topics: dict[str, int] = {} if letters is None else {pipeline.letters_topic: letters.line}
     directories: dict[Path, tuple[str, int]] = {
         pipeline.state_directory: ("the state directory", pipeline.state_line),
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
 from barnabas.pipelines.definition import (
     Pipeline,
     PipelineError,
@@ -199,6 +200,7 @@ class _RunningQuery:
         self.offsets: Mapping[str, Mapping[int, int]] = {}
         self.lag: Mapping[str, int] = {}
         self.is_done = False
+        self.has_told_of_refused = False
         self.worked_at = time.monotonic()
         self.ended_at: float | None = None
 
@@ -277,11 +279,16 @@ class PipelineRun:
             self._queries[view] = _RunningQuery(
                 query,
                 modes[view],
-                BatchWriter(query, self._kafka, self._state, self._stop),
+                BatchWriter(query, self._kafka, self._state, self._stop, self._letter_writer(view)),
                 totals_from_json(last.get(view)),
                 streams_of(self._pipeline, view),
             )
             self._queries[view].offsets = self._state.finished_offsets(view)
+
+    def _letter_writer(self, view: str) -> LetterWriter | None:
+        if not letter_sources(self._pipeline)[view]:
+            return None
+        return LetterWriter(self._pipeline, view, self._kafka, self._state, self._session)
 
     def work(self, began: float) -> None:
         """Starts the queries and stays with them until all have ended. Raises PipelineError when one fails."""
@@ -392,6 +399,9 @@ class PipelineRun:
         running.works()
         self._state.add_progress(progress.to_json())
         self._progress.batch(progress)
+        if progress.records_refused and not running.has_told_of_refused:
+            running.has_told_of_refused = True
+            self._warn(f"{running.query.from_view} reads records that do not fit their schema: {self._what_of_them()}")
         self._commit(group)
 
     def _commit(self, group: GroupOffsets) -> None:
@@ -423,8 +433,7 @@ class PipelineRun:
         if event.error is None or isinstance(running.writer.error, RunStopped):
             running.is_done = True
             return
-        text = f"{event.error}\n{running.writer.error or ''}"
-        failure = failure_of(self._pipeline, running.query.from_view, text, self._log_path)
+        failure = self._failure(running, event.error)
         is_late = time.monotonic() - running.worked_at > _RESTART_SECONDS_MAX
         if not failure.is_passing or running.restarts >= _RESTARTS_MAX or is_late:
             running.is_done = True
@@ -438,6 +447,13 @@ class PipelineRun:
         with contextlib.suppress(PipelineUnreachableError):  # Spark finds that too, and its failure counts
             self._refuse_other_topics()
         self._start(running)
+
+    def _failure(self, running: _RunningQuery, text: str) -> QueryFailure:
+        """Why a query has failed: what its writer says itself, or else what Spark's words mean."""
+        error = running.writer.error
+        if isinstance(error, PipelineError):
+            return QueryFailure(error.message, error.line, isinstance(error, PipelineUnreachableError))
+        return failure_of(self._pipeline, running.query.from_view, f"{text}\n{error or ''}", self._log_path)
 
     def _look_for_lost_ends(self) -> None:
         """Asks each query whether it runs, at times, so that no run waits for a process that is gone."""
@@ -476,6 +492,12 @@ class PipelineRun:
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
         self._progress.said(f"warning: {message}")
+
+    def _what_of_them(self) -> str:
+        """Where records that do not fit go, in words."""
+        if any(letter_sources(self._pipeline).values()):
+            return f"they are left out, and sent to the topic {self._pipeline.letters_topic}"
+        return "they are left out (`on_error: skip`)"
 
     def _what_runs(self) -> str:
         views = ", ".join(self._queries)

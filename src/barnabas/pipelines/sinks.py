@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.pipelines.dead_letters import LetterWriter
 from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, RunStopped, TopicSink
 from barnabas.pipelines.parquet_table import BATCH_PREFIX, ParquetTable, TableError
 from barnabas.pipelines.sources import KafkaOptions
@@ -38,8 +39,16 @@ class BatchWriter:
     Once `stop` is set it begins no batch. `error` is what the last call raised, as it was before Spark wrapped it.
     """
 
-    def __init__(self, query: Query, kafka: KafkaOptions, state: StateDirectory, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        query: Query,
+        kafka: KafkaOptions,
+        state: StateDirectory,
+        stop: threading.Event,
+        letters: LetterWriter | None = None,
+    ) -> None:
         self._query = query
+        self._letters = letters
         self._kafka = kafka
         self._state = state
         self._stop = stop
@@ -72,6 +81,9 @@ class BatchWriter:
                 written.append((table, write_hidden(frame, sink.directory, batch_id)))
             else:
                 self._write_topic(frame, sink)
+        # Now Spark knows whether the batch had records that do not fit. It notes the batch as done after this call.
+        if self._letters is not None:
+            self._letters.write(batch_id)
         if written:
             # A table must not have a batch that its checkpoint does not know of after a loss of power.
             self._sync_checkpoint()

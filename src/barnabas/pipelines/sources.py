@@ -1,12 +1,14 @@
 """Topics as Spark's frames: records decoded by the source's schema, with where they stand beside it.
 
-A record that does not fit the schema stops the run and is named; it never becomes a row of nulls, and never vanishes.
+A record that does not fit the schema stops the run and is named, or is left out and counted, as the source's `on_error`
+says; it never becomes a row of nulls, and never vanishes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.pipelines.definition import (
     KEY_COLUMN,
@@ -14,11 +16,12 @@ from barnabas.pipelines.definition import (
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
     TOPIC_COLUMN,
+    OnError,
     ReadMode,
     Source,
     StartingPosition,
 )
-from barnabas.pipelines.record_decoding import json_decoding
+from barnabas.pipelines.record_decoding import Decoding, json_decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,7 +35,9 @@ ROW_BYTES_MAX = 32 * 1024 * 1024
 _VALUE_CHARACTERS_MAX = 200
 _ANSWER_MS_MAX = 6_000
 _FETCH_WAIT_MS = 50
+_REFUSED_METRIC = "barnabas_refused_"
 _DECODED = "_barnabas_decoded"
+_FITS = "_barnabas_fits"
 _RAW = "_barnabas_raw"
 _NEWEST = "_barnabas_newest"
 # The columns of Spark's Kafka source that are used here, with their types.
@@ -145,17 +150,52 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromDDL(source.schema)
-    decoding = json_decoding(schema, _DECODED, _RAW)
-    rows = records.where(F.col("value").isNotNull()).select("*", decoding.document, decoding.raw)
-    return _checked(rows, decoding.fits, "not of the schema").select(
-        *(decoding.column(name).alias(name) for name in schema.fieldNames()),
+    rows, decoding = with_document(records, source)
+    if source.on_error is OnError.FAIL:
+        fitting = _checked(rows, decoding.fits, "not of the schema")
+    else:
+        fitting = _counted(rows, decoding.fits, refused_metric(source.name))
+    return fitting.select(
+        *(decoding.column(name).alias(name) for name in StructType.fromDDL(source.schema).fieldNames()),
         _text_of_key().alias(KEY_COLUMN),
         F.col("topic").alias(TOPIC_COLUMN),
         F.col("partition").alias(PARTITION_COLUMN),
         F.col("offset").alias(OFFSET_COLUMN),
         F.col("timestamp").alias(TIMESTAMP_COLUMN),
     )
+
+
+def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, Decoding]:
+    """The records that have a value, with what the decoding needs beside them, and the decoding by the source's schema.
+
+    Raises pyspark's ParseException for a schema that Spark does not take.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
+
+    decoding = json_decoding(StructType.fromDDL(source.schema), _DECODED, _RAW)
+    return records.where(F.col("value").isNotNull()).select("*", decoding.document, decoding.raw), decoding
+
+
+def refused_metric(source: str) -> str:
+    """The name of the metric by which Spark tells how many records of a source did not fit."""
+    return _REFUSED_METRIC + source
+
+
+def refused_records(observed: Mapping[str, Any]) -> int:
+    """How many records of a batch did not fit, of all its sources: from `observedMetrics` of Spark's progress."""
+    return sum(int(each["records"]) for name, each in observed.items() if name.startswith(_REFUSED_METRIC))
+
+
+def _counted(records: DataFrame, fits: Column, metric: str) -> DataFrame:
+    """The same records without those that do not fit, which Spark counts on the way.
+
+    It moves no condition of the user's SQL in front of a place where it counts, so that none is left out uncounted.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = records.withColumn(_FITS, fits)
+    return told.observe(metric, F.count_if(~F.col(_FITS)).alias("records")).where(F.col(_FITS))
 
 
 def _checked(records: DataFrame, fits: Column, fault: str) -> DataFrame:

@@ -47,6 +47,18 @@ def columns_parquet_refuses(session: SparkSession, frame: DataFrame) -> list[str
     ]
 
 
+def observed_in_batch(session: SparkSession, query: str, metric: str) -> int | None:
+    """What a running query has counted, by the name of the query and of its metric, which is one number, in the batch
+    that it is writing: complete once its rows are written. None where Spark does not tell.
+    """
+    for running in session.streams.active:
+        if running.name == query:
+            execution = running._jsq.streamingQuery().lastExecution()  # noqa: SLF001
+            found = execution.observedMetrics().get(metric)
+            return int(found.get().getLong(0)) if found.isDefined() else None
+    return None
+
+
 def _nodes(plan: Any) -> Iterator[Any]:
     """Java's nodes of a plan, the root first."""
     yield plan

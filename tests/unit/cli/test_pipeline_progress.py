@@ -96,18 +96,18 @@ def test_leaves_out_what_there_is_not() -> None:
     assert stopped == "delays stopped after 12.3 s: 1 batch, 40,000 rows in, 480 out, 2 too late"
 
 
-def test_rows_without_a_time_and_rows_of_the_future_are_told_where_there_are_any() -> None:
-    totals = Totals(1, 1, 1, 0, rows_without_event_time=1_000, rows_ahead=2)
+def test_what_is_in_no_result_is_told_where_there_are_any() -> None:
+    totals = Totals(1, 1, 1, 0, rows_without_event_time=1_000, rows_ahead=2, records_refused=3)
     batch = replace(BATCH, watermark_ms=None, totals=totals, lag={}, rows_in=1)
-    assert batch_line(batch).endswith("; lag -; so far 1,000 without event time, 2 in the future")
-    told = summary_line(replace(SUMMARY, rows_without_event_time=1_000, rows_ahead=2))
-    assert told.endswith("480 out, 2 too late, 1,000 without event time, 2 in the future")
+    assert batch_line(batch).endswith("; lag -; so far 1,000 without event time, 2 in the future, 3 not of the schema")
+    told = summary_line(replace(SUMMARY, rows_without_event_time=1_000, records_refused=2))
+    assert told.endswith("480 out, 2 too late, 1,000 without event time, 2 not of the schema")
     console = Console(file=io.StringIO(), width=80)
     progress = LiveProgress(console, Live(console=console))
     progress.batch(batch)
     assert shown(progress)[2:4] == [
         "         in all 1 row in, 1 out, 0 too late",
-        "         1,000 without event time, 2 in the future",
+        "         1,000 without event time, 2 in the future, 3 not of the schema",
     ]
 
 

@@ -45,15 +45,18 @@ def test_everything_of_a_batch() -> None:
     assert progress.totals == Totals(4, 1_500, 132, 7)
 
 
-def test_event_times_of_all_steps_are_counted_together() -> None:
+def test_what_all_steps_and_sources_have_counted_is_told_together() -> None:
     observed = {
         "barnabas_rows_out": {"rows": 42},
         "barnabas_times_timed": {"missing": 3, "ahead": 1},
         "barnabas_times_other": {"missing": 4, "ahead": None},
+        "barnabas_refused_flights": {"records": 2},
+        "barnabas_refused_others": {"records": 6},
     }
     progress = progress_of(event(observedMetrics=observed), "by_day", Totals(rows_without_event_time=10, rows_ahead=5))
     assert (progress.rows_out, progress.rows_without_event_time, progress.rows_ahead) == (42, 7, 1)
     assert (progress.totals.rows_without_event_time, progress.totals.rows_ahead) == (17, 6)
+    assert (progress.records_refused, progress.totals.records_refused) == (8, 8)
     assert (progress.alone.batches, progress.alone.rows_in, progress.alone.rows_ahead) == (1, 500, 1)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.pipelines.definition import (
     Column,
+    OnError,
     ParquetSink,
     PipelineError,
     ReadMode,
@@ -51,6 +52,14 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
 def test_how_far_ahead_of_now_a_row_may_be(tmp_path: Path) -> None:
     pipeline = read_flights(tmp_path, ("delay: 1 hour}", "delay: 1 hour, ahead: 365 days}"))
     assert pipeline.steps[0].watermark == Watermark("time", 3_600_000, 16, 365 * 86_400_000)
+
+
+def test_what_becomes_of_a_record_that_does_not_fit(tmp_path: Path) -> None:
+    # A table is read whole by each run, so that each would send the same letters.
+    assert [source.on_error for source in read_flights(tmp_path).sources] == [OnError.TOPIC, OnError.FAIL]
+    skipping = read_flights(tmp_path, ("    topic: flights\n", "    topic: flights\n    on_error: skip\n"))
+    assert skipping.sources[0].on_error is OnError.SKIP
+    assert skipping.letters_topic == "delays.dlq"
 
 
 def test_keeps_the_state_beside_the_file_and_paths_relative_to_it(

@@ -16,6 +16,7 @@ import pytest
 
 from barnabas.pipelines import runner
 from barnabas.pipelines.definition import (
+    OnError,
     Pipeline,
     PipelineError,
     PipelineUnreachableError,
@@ -29,7 +30,7 @@ from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
-from tests.unit.pipelines.made_pipelines import IDENTITY, made_pipeline
+from tests.unit.pipelines.made_pipelines import IDENTITY, airlines, flights, made_pipeline
 
 Script = Callable[["FakeSpark", "FakeQuery"], None]
 
@@ -220,6 +221,42 @@ def test_a_failure_that_passes_is_started_again(tmp_path: Path, committed: list[
     assert first.settings["option"] == second.settings["option"]
     assert len(summary.warnings) == 1
     assert "goes on from its checkpoint" in summary.warnings[0]
+
+
+def test_what_a_batchs_writer_says_itself_is_told_as_it_is(tmp_path: Path, committed: list[Any]) -> None:
+    def fail(error: PipelineError) -> Script:
+        def play(_spark: FakeSpark, query: FakeQuery) -> None:
+            query.write.error = error
+            query.end("py4j.protocol.Py4JException: An exception was raised by the Python Proxy")
+
+        return play
+
+    pipeline = made_pipeline(tmp_path)
+    refused = pipeline.error("the topic of dead letters could not be made", 3)
+    spark = FakeSpark(fail(PipelineUnreachableError("nobody answers")), fail(refused))
+    with pytest.raises(PipelineError) as error:
+        run(pipeline, spark, Told())
+    assert str(error.value) == f"{pipeline.path}:3: the topic of dead letters could not be made"
+    assert len(spark.started) == 2
+
+
+@pytest.mark.parametrize(
+    ("on_error", "told"),
+    [(OnError.TOPIC, "they are left out, and sent to the topic delays.dlq"), (OnError.SKIP, "they are left out (")],
+)
+def test_records_that_do_not_fit_are_told_once_and_counted(
+    tmp_path: Path, committed: list[Any], on_error: OnError, told: str
+) -> None:
+    def script(_spark: FakeSpark, query: FakeQuery) -> None:
+        for number, refused in enumerate((0, 2, 3)):
+            query.finish_batch(number, observedMetrics={"barnabas_refused_flights": {"records": refused}})
+        query.end()
+
+    pipeline = made_pipeline(tmp_path, sources=(flights(on_error=on_error), airlines()))
+    summary = run(pipeline, FakeSpark(script), Told())
+    assert summary.records_refused == 5
+    (warning,) = summary.warnings
+    assert f"by_day reads records that do not fit their schema: {told}" in warning
 
 
 def test_a_topic_that_is_made_again_is_not_read_from_offsets_of_the_one_before(

@@ -1,0 +1,185 @@
+"""Records that do not fit their schema, as letters to the topic NAME.dlq: what they were, and why and where they came.
+
+A batch that has such records is read once more, these alone, by the one query that is to write the letters of their
+source. INVARIANT: the letters of a batch are in the topic before Spark notes that the batch is done, so that a crash
+may double a letter and loses none. What fits is decided by the record alone, never by a clock: every query that reads
+the source leaves out the same records.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.client import Client
+from barnabas.client.errors import ClientError
+from barnabas.client.settings import ClientSettings
+from barnabas.kernel.real_host import RealHost, run
+from barnabas.pipelines.advice import views_behind
+from barnabas.pipelines.batch_offsets import BatchRange, batch_range
+from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, PipelineUnreachableError, Source
+from barnabas.pipelines.letters import (
+    BATCH_HEADER,
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    PIPELINE_HEADER,
+    REASON_HEADER,
+    SOURCE_HEADER,
+    TIMESTAMP_HEADER,
+    TOPIC_HEADER,
+)
+from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions, refused_metric, with_document
+from barnabas.pipelines.spark_internals import observed_in_batch
+from barnabas.pipelines.state_directory import StateDirectory
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+_EARLIEST: Final = -2
+_TIMEOUT_MS: Final = 30_000
+_LOGGER = logging.getLogger("barnabas.pipelines.dead_letters")
+_LOGGER.addHandler(logging.NullHandler())
+
+
+def letter_sources(pipeline: Pipeline) -> Mapping[str, tuple[Source, ...]]:
+    """By view: the sources whose letters its query writes. Of all queries that read a source it is the first."""
+    found: dict[str, tuple[Source, ...]] = {}
+    owned: set[str] = set()
+    for query in pipeline.queries:
+        behind = (pipeline.source(view) for view in views_behind(pipeline, query.from_view))
+        mine = [source for source in behind if source is not None and source.on_error is OnError.TOPIC]
+        found[query.from_view] = tuple(source for source in mine if source.name not in owned)
+        owned.update(source.name for source in mine)
+    return found
+
+
+class LetterWriter:
+    """Writes the letters of the batches of one query, on the thread that writes the batch."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        view: str,
+        kafka: KafkaOptions,
+        state: StateDirectory,
+        session: SparkSession,
+    ) -> None:
+        self._pipeline = pipeline
+        self._view = view
+        self._sources = letter_sources(pipeline)[view]
+        self._kafka = kafka
+        self._state = state
+        self._session = session
+        self._has_topic = False
+
+    def write(self, batch_id: int) -> None:
+        """Writes the letters of a batch whose rows Spark has just computed.
+
+        Without a bad record that costs a question to Spark, no reading. Raises PipelineError, and what Spark raises.
+        """
+        for source in self._sources:
+            refused = observed_in_batch(self._session, self._view, refused_metric(source.name))
+            place = batch_range(self._state.checkpoint(self._view), batch_id, source.topic)
+            # Of a topic that is read twice the count may be of one reader, and of records that the other has not yet.
+            is_counted = refused is not None and not place.is_read_twice
+            if not place.ends or (is_counted and refused == 0):
+                continue
+            letters = letters_of(self._records(source, place), source, self._pipeline.name, f"{self._view}/{batch_id}")
+            if not is_counted and letters.isEmpty():
+                continue
+            self._make_topic(source)
+            topic = self._pipeline.letters_topic
+            letters.write.format("kafka").options(**self._kafka.writing, topic=topic).save()
+
+    def _records(self, source: Source, place: BatchRange) -> DataFrame:
+        partitions = sorted(place.ends)
+        starts = {str(number): place.starts.get(number, _EARLIEST) for number in partitions}
+        ends = {str(number): place.ends[number] for number in partitions}
+        options = {
+            **self._kafka.reading,
+            "assign": json.dumps({source.topic: partitions}),
+            "startingOffsets": json.dumps({source.topic: starts}),
+            "endingOffsets": json.dumps({source.topic: ends}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "false" if source.allow_data_loss else "true",
+        }
+        return self._session.read.format("kafka").options(**options).load()
+
+    def _make_topic(self, source: Source) -> None:
+        if not self._has_topic:
+            make_letters_topic(self._pipeline, source, self._kafka.bootstrap_servers)
+            self._has_topic = True
+
+
+def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) -> DataFrame:
+    """The letters of those of the source's records that do not fit: `key`, `value` and `headers` as they came, the
+    headers of the reason behind them. `records` have the columns of Spark's Kafka source, with `headers`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
+
+    rows, decoding = with_document(records, source)
+    not_text = F.lit("the value is not valid UTF-8")
+    not_fitting = F.lit(f"the value is not one JSON object of the schema {source.schema}")
+    ours = {
+        REASON_HEADER: F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text),
+        TOPIC_HEADER: F.col("topic"),
+        PARTITION_HEADER: F.col("partition"),
+        OFFSET_HEADER: F.col("offset"),
+        TIMESTAMP_HEADER: F.unix_millis("timestamp"),
+        PIPELINE_HEADER: F.lit(pipeline),
+        SOURCE_HEADER: F.lit(source.name),
+        BATCH_HEADER: F.lit(batch),
+    }
+    before = F.coalesce(F.col("headers"), F.array().cast(_HEADERS_TYPE))
+    headers = F.concat(before, F.array(*(_header(name, value) for name, value in ours.items())))
+    return rows.where(~decoding.fits).select("key", "value", headers.alias("headers"))
+
+
+def _header(name: str, value: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def make_letters_topic(pipeline: Pipeline, source: Source, bootstrap_servers: str) -> None:
+    """Makes the topic of the letters where there is none, with as many partitions and replicas as the source's.
+
+    It takes the largest record that a source can have. Raises PipelineUnreachableError when no answer comes, and
+    PipelineError when the topic may not be made.
+    """
+    topic = pipeline.letters_topic
+    servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
+
+    async def make(host: RealHost) -> None:
+        client = Client(host, ClientSettings(bootstrap_servers=servers, client_id=pipeline.group_id), _LOGGER)
+        try:
+            await client.start(_TIMEOUT_MS)
+            async with Admin(client) as admin:
+                if topic in await admin.list_topics(_TIMEOUT_MS):
+                    return
+                partitions = (await admin.describe_topics([source.topic], _TIMEOUT_MS))[source.topic].partitions
+                replicas = max(len(partition.replicas) for partition in partitions.values())
+                configs = {"cleanup.policy": "delete", "max.message.bytes": str(ROW_BYTES_MAX)}
+                await admin.create_topics([NewTopic(topic, len(partitions), replicas, configs)], _TIMEOUT_MS)
+        finally:
+            await client.close()
+
+    try:
+        run(make, name="dead-letters")
+    except KafkaError as error:
+        if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return
+        raise PipelineError(
+            f'the topic "{topic}" of dead letters could not be made: {error}; make it, or set `on_error: skip` or '
+            f'`on_error: fail` at source "{source.name}"',
+            path=pipeline.path,
+            line=source.line,
+        ) from error
+    except (ClientError, OSError) as error:
+        message = f'the topic "{topic}" of dead letters could not be looked for: {error}'
+        raise PipelineUnreachableError(f"{message}; run it again when the brokers answer") from error
