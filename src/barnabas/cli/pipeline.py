@@ -26,6 +26,7 @@ from barnabas.cli.connection import (
     bootstrap_option,
     exiting,
     json_option,
+    run_with_client,
 )
 from barnabas.cli.output import counted, say
 
@@ -140,6 +141,25 @@ def status(path: Path, bootstrap: str, as_json: bool) -> None:
         require_spark_extra()
         show_status(read_pipeline(path), bootstrap, as_json)
     sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="replay")
+@click.argument("name", metavar="NAME")
+@click.option("--dry-run", is_flag=True, help="Say which letters would be sent back, and send none.")
+@bootstrap_option
+@json_option
+def replay(name: str, dry_run: bool, bootstrap: str, as_json: bool) -> None:
+    """Send the dead letters of the pipeline NAME (its name, not its file) back to the topics that they came from.
+
+    Each record goes to its topic and partition with the key, the value, the headers and the timestamp that it had. The
+    group barnabas-replay-NAME keeps how far that was done: the next replay sends the letters that are new.
+    """
+    from barnabas.cli.pipeline_replay import replay as send_back
+
+    async def body(client: Client) -> None:
+        await send_back(client, name, is_dry=dry_run, as_json=as_json)
+
+    run_with_client(bootstrap, body)
 
 
 @contextlib.contextmanager
